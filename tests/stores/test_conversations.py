@@ -9,7 +9,6 @@ from redis.asyncio import Redis
 
 from everloop.stores.conversations import (
     MAX_MESSAGES,
-    MAX_TASKS,
     Conversations,
     ConversationSummary,
     Span,
@@ -28,12 +27,13 @@ from everloop.workflows.contract.names import (
     conversation_summaries_key,
     conversation_tasks_key,
 )
+from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import new_id
 from tests.support.conversations import count_kept, kept_messages
 from tests.support.memory.conversations import MemoryConversations
 
 
-@pytest.fixture(params=["memory", "redis", "encrypted"])
+@pytest.fixture(params=IMPLEMENTATIONS)
 def conversations(request: pytest.FixtureRequest) -> Conversations:
     if request.param == "memory":
         return MemoryConversations(count_tokens=letters)
@@ -67,28 +67,6 @@ async def many(conversations: Conversations, count: int = 10) -> str:
     context = new_id()
     await conversations.append(context, "t", [said(str(n)) for n in range(count)])
     return context
-
-
-async def test_messages_come_back_in_order(conversations: Conversations) -> None:
-    """As they were said, tool calls and their results too."""
-    context = new_id()
-    await conversations.append(context, "t1", WORK)
-    await conversations.append(context, "t2", [said("c")])
-
-    assert await kept_messages(conversations, context) == [*WORK, said("c")]
-    assert await conversations.get_recent(context, 10) == [*WORK, said("c")]
-    assert await conversations.get_span(context) == Span(0, 8)
-
-
-async def test_a_context_that_nobody_knows_is_empty(conversations: Conversations) -> None:
-    """It is no error to ask for it."""
-    context = new_id()
-
-    assert await conversations.get_recent(context, 10) == []
-    assert await kept_messages(conversations, context) == []
-    assert await conversations.get_range(context, 0, 10) == []
-    assert await conversations.get_summaries(context) == []
-    assert await conversations.get_span(context) == Span(0, 0)
 
 
 async def test_a_task_appends_once(conversations: Conversations) -> None:
@@ -278,17 +256,3 @@ async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> No
     thirty_days = 30 * 24 * 3600
     for key in (*keys, conversation_positions_key(context)):
         assert thirty_days - 60 < await redis.ttl(key) <= thirty_days
-
-
-async def test_the_tasks_of_a_conversation_do_not_grow_without_end(redis: Redis) -> None:
-    """The newest ones are known, and a task that comes again is not a newer one."""
-    conversations, context = Conversations(redis), new_id()
-    key = conversation_tasks_key(context)
-    await conversations.append(context, "oldest", [said("a")])
-    await redis.zadd(key, {f"t{n}": 1 for n in range(MAX_TASKS - 1)})
-    for task_id in ("oldest", "newest", "newest"):
-        await conversations.append(context, task_id, [said(task_id)])
-
-    assert await redis.zcard(key) == MAX_TASKS
-    assert await redis.zscore(key, "oldest") is None
-    assert await kept_messages(conversations, context) == [said("a"), said("newest")]

@@ -11,11 +11,9 @@ from redis.asyncio import Redis
 from everloop.stores.quotas import RESERVATION, Quotas, Rate
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
+from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import answered, new_id, status, submitted
-from tests.support.memory.quotas import MemoryQuotas
-from tests.support.memory.task_views import MemoryTaskViews
 
 SLOW = Rate(per_minute=1, burst=5)
 """Nothing comes back while a test runs."""
@@ -33,15 +31,8 @@ class Store:
         return self.make_quotas(RESERVATION)
 
 
-@pytest.fixture(params=["memory", "redis"])
-def store(request: pytest.FixtureRequest) -> Store:
-    if request.param == "memory":
-        views = MemoryTaskViews()
-        quotas = MemoryQuotas(views)
-        return Store(
-            views, lambda time: quotas if time == RESERVATION else MemoryQuotas(views, reservation=time)
-        )
-    redis: Redis = request.getfixturevalue("redis")
+@pytest.fixture
+def store(redis: Redis) -> Store:
     return Store(RedisTaskViews(redis), lambda time: Quotas(redis, reservation=time))
 
 
@@ -79,16 +70,6 @@ async def test_requests_come_back_evenly(store: Store) -> None:
 
     assert refused
     assert await quotas.take_request(owner, rate) > 0
-
-
-async def test_the_rate_of_one_owner_is_not_that_of_another(store: Store) -> None:
-    """Who has used up a rate is refused; others are not."""
-    owner, quotas = new_id(), store.quotas
-    for _ in range(5):
-        await quotas.take_request(owner, SLOW)
-
-    assert await quotas.take_request(owner, SLOW) > 0
-    assert await quotas.take_request(new_id(), SLOW) == 0
 
 
 async def test_as_many_tasks_as_the_limit_are_reserved(store: Store) -> None:
@@ -148,15 +129,6 @@ async def test_a_task_that_goes_on_counts_again(store: Store) -> None:
     assert await reserve(store, owner, new_id(), new_id()) == [True, False]
 
 
-async def test_a_task_counts_also_if_nobody_reserved_it(store: Store) -> None:
-    """Tasks from before the limit was set, and those that Redis lost and got back, are open tasks too."""
-    owner = new_id()
-    await create(store, owner)
-    await store.views.restore(answered(submitted(owner=owner), "run", 1))
-
-    assert await reserve(store, owner, new_id()) == [False]
-
-
 async def test_tasks_of_sub_agents_do_not_count(store: Store) -> None:
     """What a task does for itself does not keep its owner from starting another."""
     owner = new_id()
@@ -176,20 +148,6 @@ async def test_a_reservation_that_comes_to_nothing_passes(store: Store) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_task_that_exists_outlives_its_reservation(store: Store) -> None:
-    """It counts by itself from when it is created."""
-    owner, quotas = new_id(), store.make_quotas(timedelta(milliseconds=100))
-    task_id = new_id()
-    assert await quotas.reserve_task(owner, task_id, 2)
-    await create(store, owner, task_id)
-    assert await quotas.reserve_task(owner, new_id(), 2)
-
-    while not await quotas.reserve_task(owner, new_id(), 2):  # noqa: ASYNC110 -- a fact of a server, no event
-        await asyncio.sleep(0.01)
-
-    assert not await quotas.reserve_task(owner, new_id(), 1)  # whatever became of the last reservation
-
-
 async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
     """Its place is free at once; a task that exists keeps its own."""
     owner, task_id = new_id(), new_id()
@@ -200,13 +158,3 @@ async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
     await store.quotas.release_task(owner, view.task_id)
 
     assert await reserve(store, owner, new_id(), new_id()) == [True, False]
-
-
-async def test_counts_expire(redis: Redis) -> None:
-    """An owner who comes no more leaves no key behind."""
-    owner, quotas = new_id(), Quotas(redis)
-    await quotas.take_request(owner, SLOW)
-    await quotas.reserve_task(owner, new_id(), 1)
-
-    assert 0 < await redis.ttl(request_rate_key(owner)) <= 60
-    assert 0 < await redis.ttl(open_tasks_key(owner)) <= 60

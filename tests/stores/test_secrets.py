@@ -49,18 +49,6 @@ async def test_a_later_secret_replaces_an_earlier_one(secrets: Secrets) -> None:
     assert await secrets.get(task_id, "token") == "right"
 
 
-async def test_what_is_accepted_late_replaces_nothing(secrets: Secrets) -> None:
-    """An attempt that was frozen before it accepted does so when another message has brought a new one."""
-    task_id = new_id()
-    for message_id, value in (("1", "wrong"), ("2", "right")):
-        await secrets.put(task_id, message_id, value)
-        await secrets.accept(task_id, message_id, "token")
-
-    await secrets.accept(task_id, "1", "token")
-
-    assert await secrets.get(task_id, "token") == "right"
-
-
 async def test_a_message_may_be_repeated(secrets: Secrets) -> None:
     """Its last content counts until it is accepted; one message may bring what two tools call differently."""
     task_id = new_id()

@@ -11,15 +11,11 @@ from redis.asyncio import Redis
 
 from everloop.stores.leases import Claim, Lease, NotOursError
 from everloop.stores.tool_records import ToolRecords
-from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import tool_record_key
-from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.stores.examples import new_id
 
 OUTCOME = ToolMessage(call_id="c1", name="search", content="found é \x00", outcome="error")
-QUESTION = Question(
-    id="c1", kind=QuestionKind.CONFIRMATION, text="Sure?", call=ToolCall(id="c1", name="x", arguments="{}")
-)
 OTHER = ToolMessage(call_id="c1", name="search", content="other")
 
 
@@ -140,14 +136,6 @@ async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
     assert await tool_records.outcome(ours.task_id, "c1") == OUTCOME
 
 
-async def test_an_outcome_may_be_a_question(tool_records: ToolRecords) -> None:
-    """It comes back as one."""
-    ours = lease(new_id())
-
-    assert await tool_records.finish(ours, QUESTION) == QUESTION
-    assert await tool_records.outcome(ours.task_id, "c1") == QUESTION
-
-
 async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> None:
     """By one claim; releasing what was never claimed changes nothing, nor does a late renewal."""
     ours = lease(new_id())
@@ -178,17 +166,6 @@ async def test_a_call_may_be_released_for_later(tool_records: ToolRecords) -> No
     assert not await tool_records.renew(ours, HELD)
 
 
-async def test_a_release_takes_no_outcome_away(tool_records: ToolRecords) -> None:
-    """An attempt that was given up may release late."""
-    ours = lease(new_id())
-    await tool_records.claim(ours, HELD)
-    await tool_records.finish(ours, OUTCOME)
-
-    await tool_records.release(ours)
-
-    assert await tool_records.claim(lease(ours.task_id), HELD) is Claim.FINISHED
-
-
 async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
     """Who works on the call takes it again with the next renewal."""
     records, ours = ToolRecords(redis), lease(new_id())
@@ -212,15 +189,6 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis, started: 
     assert await records.outcome(task_id, "c1") is None
     assert await records.finish(ours, OUTCOME) == OUTCOME
     assert await redis.hget(key, "outcome") == newer
-
-
-async def test_calls_and_tasks_have_records_of_their_own(tool_records: ToolRecords) -> None:
-    """The same call id in another task, or another call of the task, is another call."""
-    first, second = new_id(), new_id()
-    await tool_records.finish(lease(first), OUTCOME)
-
-    assert await tool_records.claim(lease(first, "c2"), HELD) is Claim.FIRST
-    assert await tool_records.claim(lease(second), HELD) is Claim.FIRST
 
 
 async def test_records_expire(redis: Redis) -> None:
@@ -260,28 +228,6 @@ async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: Jso
     assert await tool_records.kept(new_id(), "c1") is None
 
 
-async def test_a_kept_value_can_be_forgotten(tool_records: ToolRecords) -> None:
-    """None takes the place of what was kept."""
-    ours = lease(new_id())
-    await tool_records.claim(ours, 60)
-    await tool_records.keep(ours, "c1", "earlier")
-    await tool_records.keep(ours, "c1", None)
-    assert await tool_records.kept(ours.task_id, "c1") is None
-
-
-async def test_nothing_is_left_of_a_call_that_forgot_what_it_kept(redis: Redis) -> None:
-    """A call that is given back lives no longer than if it had kept nothing."""
-    records, one, other = ToolRecords(redis), lease(new_id()), lease(new_id())
-    for each in (one, other):
-        await records.claim(each, 60)
-    await records.keep(one, one.call_id, "earlier")
-    await records.keep(one, one.call_id, None)
-    for each in (one, other):
-        await records.release(each)
-    kept = await redis.hgetall(tool_record_key(one.task_id, one.call_id))
-    assert kept == await redis.hgetall(tool_record_key(other.task_id, other.call_id))
-
-
 async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords) -> None:
     """Keeping starts nothing; a release and an outcome leave the value there."""
     ours = lease(new_id())
@@ -293,12 +239,3 @@ async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords
 
     assert claims == [Claim.FIRST, Claim.FIRST]
     assert await tool_records.kept(ours.task_id, "c1") == 7
-
-
-async def test_what_is_kept_expires_with_the_record(redis: Redis) -> None:
-    """A value that was kept alone expires, too."""
-    records, task_id = ToolRecords(redis, ttl=timedelta(hours=1)), new_id()
-
-    await records.keep(lease(task_id), "c1", 7)
-
-    assert 3_500 < await redis.ttl(tool_record_key(task_id, "c1")) <= 3_600

@@ -77,15 +77,6 @@ def _lease(task_id: str) -> Lease:
     return Lease(task_id, "reply run 3.0", new_id())
 
 
-async def test_messages_come_back_in_order(transcripts: Transcripts) -> None:
-    """What was put is opened again, message for message, whatever its role."""
-    task_id = new_id()
-    await transcripts.put(task_id, "run", 0, MESSAGES)
-
-    assert await transcripts.open(task_id, "run", 3) == OpenedTranscript(MESSAGES, None)
-    assert await transcripts.open(task_id, "run", 0) == OpenedTranscript((), None)
-
-
 async def test_new_messages_are_the_last_of_the_length(transcripts: Transcripts) -> None:
     """`open` writes the new messages at the end, and does so again without harm when it is repeated."""
     task_id = new_id()
@@ -119,16 +110,6 @@ async def test_a_reply_that_an_earlier_attempt_left_is_found(transcripts: Transc
 
     assert await transcripts.open(task_id, "run", 1) == OpenedTranscript(MESSAGES[:1], REPLY)
     assert (await transcripts.open(task_id, "run", 2)).messages == MESSAGES[:2]
-
-
-async def test_what_stands_at_the_length_is_a_reply_only_if_the_model_said_it(
-    transcripts: Transcripts,
-) -> None:
-    """A tool's result at that position is no reply."""
-    task_id = new_id()
-    await transcripts.put(task_id, "run", 0, MESSAGES)
-
-    assert (await transcripts.open(task_id, "run", 2)).reply is None
 
 
 async def test_a_summary_is_kept_like_a_reply(transcripts: Transcripts) -> None:
@@ -194,68 +175,6 @@ async def test_a_run_never_sees_replies_of_the_run_before(transcripts: Transcrip
 
     assert opened == OpenedTranscript((*MESSAGES[: length - 1], *new), None)
     assert (await transcripts.open(task_id, "second", length + 1)).messages is None
-
-
-async def test_a_run_without_new_messages_keeps_no_reply_of_the_run_before(transcripts: Transcripts) -> None:
-    """The position of the reply itself is not copied either."""
-    task_id = new_id()
-    await transcripts.put(task_id, "first", 0, MESSAGES[:2])
-
-    opened = await transcripts.open(task_id, "second", 1, previous_run="first")
-
-    assert opened == OpenedTranscript(MESSAGES[:1], None)
-
-
-async def test_what_a_run_has_of_its_own_is_not_copied_over(transcripts: Transcripts) -> None:
-    """Only what it lacks: an answered tool of the new run may have left its result before the first call."""
-    task_id = new_id()
-    await transcripts.put(task_id, "first", 0, (*MESSAGES[:2], said("other")))
-    await transcripts.put(task_id, "second", 2, [RESULT])
-
-    for _ in range(2):
-        opened = await transcripts.open(task_id, "second", 3, previous_run="first")
-        assert opened == OpenedTranscript(MESSAGES, None)
-    assert (await transcripts.open(task_id, "first", 3)).messages == (*MESSAGES[:2], said("other"))
-
-
-async def test_a_run_before_that_is_forgotten_is_a_miss(transcripts: Transcripts) -> None:
-    """Then the workflow sends the transcript again."""
-    opened = await transcripts.open(new_id(), "second", 2, [said("m")], previous_run="first")
-
-    assert opened == OpenedTranscript(None, None)
-
-
-async def test_large_messages_are_kept(transcripts: Transcripts) -> None:
-    """A reply of several megabytes comes back, and so does a transcript of them."""
-    task_id = new_id()
-    large = AssistantMessage(text="é" * 4_000_000)
-
-    assert await transcripts.put_reply(task_id, "run", 0, large) == large
-    assert (await transcripts.open(task_id, "run", 0)).reply == large
-    await transcripts.open(task_id, "run", 2, [said("m")])
-    opened = await transcripts.open(task_id, "next", 3, [said("n")], previous_run="run")
-    assert opened.messages == (large, said("m"), said("n"))
-
-
-async def test_sending_a_transcript_again_replaces_it(transcripts: Transcripts) -> None:
-    """Chunks overwrite from their position on; one that starts at 0 clears what stood there."""
-    task_id = new_id()
-    many = [said(f"m{n}") for n in range(1_200)]
-    await transcripts.put(task_id, "run", 0, MESSAGES)
-    await transcripts.put_reply(task_id, "run", 3, REPLY)
-
-    await transcripts.put(task_id, "run", 0, many[:2])
-    assert await transcripts.open(task_id, "run", 3) == OpenedTranscript(None, None)
-    await transcripts.put(task_id, "run", 2, many[2:])
-    assert await transcripts.open(task_id, "run", 1_200) == OpenedTranscript(tuple(many), None)
-
-
-async def test_runs_do_not_share_a_transcript(transcripts: Transcripts) -> None:
-    """A reset task has a new run, which starts with an empty cache."""
-    task_id = new_id()
-    await transcripts.put(task_id, "first", 0, MESSAGES)
-
-    assert (await transcripts.open(task_id, "second", 3)).messages is None
 
 
 @pytest.mark.parametrize("entry", ['{"role": "oracle"}', "sealed:k1:AAAA", "sealed:k9:AAAA"])

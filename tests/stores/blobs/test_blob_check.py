@@ -10,7 +10,7 @@ from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.runtime.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.blobs.settings import LOCK_KEY, STORE_ID_KEY, BlobSettings, check_blobs, opened_blobs
 from tests.support.memory.blobs import MemoryBlobs
 
@@ -121,13 +121,6 @@ async def test_store_that_takes_nothing_new_is_refused(own_redis: Redis) -> None
         await check_blobs(ReadOnlyBlobs(b"id"), own_redis)
 
 
-async def test_damaged_id_is_told_with_its_place(own_redis: Redis) -> None:
-    """The operator learns which store it is, which the error of the blob does not say."""
-    await own_redis.set(blob_key(PROBE_KEY), "damaged")
-    with pytest.raises(BlobsUnfitError, match=r"blob store in Redis .*probe is damaged"):
-        await check_blobs(RedisBlobs(own_redis), own_redis)
-
-
 async def test_redis_that_is_away_is_one_clear_error() -> None:
     """Without Redis nobody knows which store is in use: the process does not start."""
     async with connect_redis(f"redis://{LOOPBACK}:{free_port()}/0") as redis:
@@ -162,17 +155,3 @@ async def test_a_directory_that_was_given_is_not_exchanged(own_redis: Redis, tmp
             pass
     assert "delete" not in str(refused.value)
     assert STORE_ID_KEY not in str(refused.value)
-
-
-async def test_a_directory_that_is_not_the_one_in_use_is_not_taken(
-    own_redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On another machine the same path may be anything."""
-    monkeypatch.chdir(tmp_path)
-    async with opened_blobs(BlobSettings(blob_directory=tmp_path / "used"), own_redis):
-        pass
-    (tmp_path / "used" / PROBE_KEY).unlink()
-
-    with pytest.raises(BlobsUnfitError, match="is not the blob store"):
-        async with opened_blobs(BlobSettings(), own_redis):
-            pass

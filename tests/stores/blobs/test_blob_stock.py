@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobListing, Blobs
 from everloop.stores.blobs import local, s3
-from everloop.stores.blobs.local import UNFINISHED, LocalBlobs
+from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from tests.stores.blobs.blob_rig import open_rig
 
@@ -103,18 +103,6 @@ async def test_an_object_that_is_put_again_is_new(
     assert not await listing.remove("payloads/a/x", datetime.now(UTC) - listed_at)
 
 
-async def test_what_dead_processes_left_half_written_is_removed(tmp_path: Path) -> None:
-    """Not what somebody may be writing now."""
-    blobs = LocalBlobs(tmp_path)
-    (tmp_path / UNFINISHED).mkdir()
-    for name in ("old", "new"):
-        (tmp_path / UNFINISHED / name).touch()
-    age_file(tmp_path / UNFINISHED / "old", DAY)
-
-    assert await listing_of(blobs).remove_unfinished(HOUR) == 1
-    assert [path.name for path in (tmp_path / UNFINISHED).iterdir()] == ["new"]
-
-
 async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     """Nothing outside of the directory is listed or removed."""
     elsewhere = tmp_path / "elsewhere" / "x"
@@ -124,27 +112,6 @@ async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "payloads" / "a").symlink_to(elsewhere.parent)
 
     assert await old_keys(listing_of(LocalBlobs(tmp_path / "blobs")), "payloads", NOW) == []
-
-
-async def test_what_is_no_blob_is_left_alone(tmp_path: Path) -> None:
-    """Such as what NFS keeps of an open file that was removed; a step that tried to remove it would fail."""
-    await LocalBlobs(tmp_path).put("payloads/a/x", b"content")
-    (tmp_path / "payloads" / "a" / ".nfs0001").touch()
-
-    assert await old_keys(listing_of(LocalBlobs(tmp_path)), "payloads", NOW) == ["payloads/a/x"]
-
-
-async def test_a_marker_of_a_folder_is_left_alone(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Consoles of S3 make such objects, whose names end with a slash."""
-    blobs = open_rig("moto", request).blobs
-    await blobs.put("payloads/a/x", b"content")
-    with monkeypatch.context() as patched:
-        patched.setattr(s3, "check_key", str)
-        await blobs.put("payloads/b/", b"")
-
-    assert await old_keys(listing_of(blobs), "payloads", NOW) == ["payloads/a/x"]
 
 
 async def test_redis_tells_what_is_half_over(redis: Redis) -> None:

@@ -17,15 +17,6 @@ CONTENT = bytes(range(256)) * 4000
 KEY = "payloads/task/content"
 
 
-async def test_local_blobs_survive_their_process(tmp_path: Path) -> None:
-    """Another process that is given the same directory finds the blobs, and mends a damaged one by a put."""
-    await LocalBlobs(tmp_path).put(KEY, CONTENT)
-    assert await LocalBlobs(tmp_path).get(KEY) == CONTENT
-    (tmp_path / KEY).write_bytes(b"short")
-    await LocalBlobs(tmp_path).put(KEY, CONTENT)
-    assert await LocalBlobs(tmp_path).get(KEY) == CONTENT
-
-
 async def test_nobody_else_can_read_blobs(tmp_path: Path) -> None:
     """Neither files nor folders, whatever the umask lets through."""
     directory, mask = tmp_path / "a" / "blobs", os.umask(0)
@@ -70,14 +61,6 @@ async def test_no_symbolic_link_leads_out_of_the_directory(tmp_path: Path, link:
         with pytest.raises(BlobsUnavailableError, match="link"):
             await call
     assert await LocalBlobs(elsewhere).get(KEY) == CONTENT
-
-
-async def test_directory_itself_may_be_a_link(tmp_path: Path) -> None:
-    """Where the directory lies is the operator's choice, and a link to a volume one way to make it."""
-    (tmp_path / "volume").mkdir()
-    (tmp_path / "blobs").symlink_to(tmp_path / "volume")
-    await LocalBlobs(tmp_path / "blobs").put(KEY, CONTENT)
-    assert await LocalBlobs(tmp_path / "volume").get(KEY) == CONTENT
 
 
 async def test_unmounted_directory_is_not_a_missing_blob(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.runtime.settings import explain
-from everloop.runtime.telemetry.metrics import Address, MetricsAddressError, MetricsListener, MetricsSettings
+from everloop.runtime.telemetry.metrics import Address, MetricsListener, MetricsSettings
 
 OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
@@ -44,18 +44,6 @@ def test_probes_tell_life_from_readiness(listener: MetricsListener, http: httpx.
         seen.append((http.get("/healthz").status_code, http.get("/readyz").status_code))
 
     assert seen == [(200, 503), (200, 200), (200, 503)]
-
-
-def test_nothing_else_is_served(http: httpx.Client) -> None:
-    """Other addresses and other methods are refused."""
-    assert http.get("/").status_code == 404
-    assert http.post("/metrics").status_code == 501
-
-
-def test_an_address_that_is_taken_is_named(listener: MetricsListener) -> None:
-    """With what to do."""
-    with pytest.raises(MetricsAddressError, match=f"{listener.address} .*EVERLOOP_METRICS_ADDRESS"):
-        MetricsListener(listener.address)
 
 
 @pytest.mark.parametrize(

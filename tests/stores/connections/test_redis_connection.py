@@ -1,7 +1,5 @@
 """Which Redis fits, and what is said of one that does not."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,14 +16,9 @@ from everloop.runtime.redis import (
     connect_redis,
 )
 from everloop.runtime.settings import explain
-from tests.support.servers.processes import ROOT, running_valkey
+from tests.support.servers.processes import running_valkey
 
 SECRET = "s3cret-word"
-
-
-async def test_the_local_server_fits_without_warnings(redis: Redis) -> None:
-    """A server that keeps an append-only file and evicts nothing is fine."""
-    assert await check_redis(redis) == []
 
 
 async def test_a_server_without_append_only_file_is_warned_of(own_redis: Redis) -> None:
@@ -54,19 +47,6 @@ async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
             await check_redis(redis)
 
 
-async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis, redis_url: str) -> None:
-    """A managed Redis may refuse INFO; that is no reason not to work with it."""
-    await own_redis.acl_setuser(
-        "app", enabled=True, passwords=[f"+{SECRET}"], categories=["+@all"], commands=["-info"], keys=["*"]
-    )
-    port = own_redis.connection_pool.connection_kwargs["port"]
-
-    async with connect_redis(f"redis://app:{SECRET}@127.0.0.1:{port}/0") as redis:
-        (warning,) = await check_redis(redis)
-
-    assert "may not run INFO" in warning
-
-
 @pytest.mark.parametrize("user", ["app", ""])
 async def test_a_wrong_password_is_told_without_showing_it(own_redis: Redis, user: str) -> None:
     """The error names the server and the variable to correct, never the password."""
@@ -89,21 +69,6 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
     async with connect_redis(f"redis://127.0.0.1:{port}/0") as redis:
         with pytest.raises(RedisUnfitError, match=rf"127\.0\.0\.1:{port} cannot be used: .*; start it, or"):
             await check_redis(redis)
-
-
-@pytest.mark.parametrize(
-    ("environment", "url"),
-    [({}, "redis://127.0.0.1:6379/0"), ({"EVERLOOP_REDIS_URL": "rediss://example/1"}, "rediss://example/1")],
-)
-def test_the_address_comes_from_the_environment(environment: dict[str, str], url: str) -> None:
-    """EVERLOOP_REDIS_URL is read; without it, the local server is meant."""
-    program = "from everloop.runtime.redis import StoreSettings; print(StoreSettings().redis_url)"
-
-    found = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd=ROOT, check=True, capture_output=True, text=True
-    )
-
-    assert found.stdout.strip() == url
 
 
 @pytest.mark.parametrize(

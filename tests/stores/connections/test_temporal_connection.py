@@ -42,18 +42,6 @@ async def test_a_connection_without_its_other_end_is_noticed_in_25_s(
     assert pings.interval_millis + pings.timeout_millis <= 25_000
 
 
-async def test_an_unknown_namespace_is_named_at_start(
-    temporal_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever connects is told which it is and how to make it; a gateway would wait for tasks for ever."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
-    monkeypatch.setenv("TEMPORAL_NAMESPACE", "no-such-place")
-
-    told = "has no namespace 'no-such-place'.*TEMPORAL_NAMESPACE.*namespace create --namespace no-such-place"
-    with pytest.raises(TemporalUnreachableError, match=told):
-        await connect_temporal()
-
-
 async def make_namespace(address: str, name: str) -> None:
     client = await Client.connect(address)
     request = RegisterNamespaceRequest(

@@ -96,22 +96,6 @@ async def grown(rig: ArtifactRig) -> ArtifactRig:
     return rig
 
 
-async def test_what_was_put_in_plain_is_read_and_goes_on(
-    redis: Redis, encrypted: Redis, blob_rig: BlobRig
-) -> None:
-    """A blob of before any key is read with keys; what comes after it is encrypted."""
-    plain = await grown(redis_artifacts(redis, blob_rig))
-    rig = replace(redis_artifacts(encrypted, blob_rig), context_id=plain.context_id)
-    old = (await plain.record("a")).blob_keys()
-    await rig.artifacts.apply(rig.context_id, "a", Append(b"secret" * 100))
-    new = [key for key in (await rig.record("a")).blob_keys() if key not in old]
-
-    assert await rig.content("a") == b"secret" * 131
-    assert new
-    for key in new:
-        assert b"secret" not in await blob_rig.blobs.get(key)
-
-
 @pytest.mark.parametrize(
     ("secret", "reason"),
     [

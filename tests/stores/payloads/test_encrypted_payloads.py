@@ -12,10 +12,6 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import (
     Client,
-    Schedule,
-    ScheduleActionStartWorkflow,
-    ScheduleSpec,
-    ScheduleState,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
@@ -30,7 +26,6 @@ from everloop.stores.blobs.local import LocalBlobs
 from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
 from tests.stores.payloads.talkative_workflow import Listener, Talker, speak
 from tests.support.encryption import keyring
-from tests.support.memory.blobs import MemoryBlobs
 from tests.support.secret_search import contains
 
 LARGE = 400_000
@@ -89,24 +84,6 @@ async def test_temporal_sees_no_word(temporal_address: str, cipher: Cipher) -> N
     assert contains(await recorded(client, handle.id), word) == (not cipher.is_on)
     replayer = Replayer(workflows=[Talker], data_converter=data_converter(None, cipher=cipher))
     await replayer.replay_workflow(await handle.fetch_history())
-
-
-async def test_a_schedule_keeps_no_word(temporal_address: str) -> None:
-    """Neither what its workflows begin with, nor what the UI shows of them."""
-    client, word = await connect(temporal_address, keyring("k1")), f"word-{uuid4()}"
-    action = ScheduleActionStartWorkflow(
-        Talker.run, word, id=str(uuid4()), task_queue="none", static_summary=word, memo={"memo": word}
-    )
-    paused = ScheduleState(paused=True)
-    schedule = Schedule(action=action, spec=ScheduleSpec(), state=paused)
-    handle = await client.create_schedule(str(uuid4()), schedule)
-    described = await handle.describe()
-    await handle.delete()
-
-    assert not contains(described.raw_description.SerializeToString(), word)
-    assert isinstance(described.schedule.action, ScheduleActionStartWorkflow)
-    (argument,) = described.schedule.action.args
-    assert await client.data_converter.decode([argument], [str]) == [word]
 
 
 async def test_a_missing_key_ends_no_workflow(temporal_address: str) -> None:
@@ -175,18 +152,3 @@ async def test_large_payloads_are_encrypted_once(temporal_address: str, tmp_path
     (blob,) = (tmp_path / payload_folder(handle.id)).iterdir()
 
     assert not contains(blob.read_bytes(), "secret secret")
-
-
-async def test_histories_of_before_are_read_and_go_on(temporal_address: str) -> None:
-    """A workflow that began in plain, large payloads included, ends with keys."""
-    queue, blobs, word = str(uuid4()), MemoryBlobs(), "a" * LARGE
-    plain = await connect(temporal_address, NO_CIPHER, blobs)
-    sealed = await connect(temporal_address, keyring("k1"), blobs)
-    handle = await plain.start_workflow(Parcels.run, args=(word, 0), id=str(uuid4()), task_queue=queue)
-    async with parcelling(plain, queue):
-        await handle.signal(Parcels.do, "repeat")
-        assert await handle.execute_update(Parcels.swap, word) == word
-    async with parcelling(sealed, queue):
-        await sealed.get_workflow_handle(handle.id).signal(Parcels.do, "repeat")
-        await handle.signal(Parcels.do, "end")
-        assert await sealed.get_workflow_handle(handle.id).result() == word

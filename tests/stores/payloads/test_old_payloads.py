@@ -9,7 +9,6 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
-from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -17,7 +16,7 @@ from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
 from everloop.stores.artifacts.cleanup import AbandonedBlobs
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
-from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
+from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from tests.stores.artifacts.artifact_failures import kept_blobs, local_rig
@@ -101,21 +100,6 @@ async def test_nothing_is_removed_from_a_store_that_others_use(tmp_path: Path, c
 
     await LocalBlobs(tmp_path).delete(f"{FOLDER}/other/queue")
     assert (await payloads(tmp_path, client).clean("", dry_run=False)).removed == 1
-
-
-async def test_users_are_known_before_they_clean_up(tmp_path: Path, client: Client) -> None:
-    """A worker announces itself at start; that it could not is a warning."""
-    path = await keep(tmp_path, str(uuid4()))
-    config = client.config()
-    config["namespace"] = "no-such-namespace"
-    with capture_logs() as logs:
-        await announce_user(Client(**config), LocalBlobs(tmp_path), "other")
-    assert [log["event"] for log in logs] == ["use of the blob store not put down"]
-
-    await announce_user(client, LocalBlobs(tmp_path), "other")
-    with pytest.raises(BlobsSharedError, match="/other"):
-        await payloads(tmp_path, client).clean("", dry_run=False)
-    assert path.exists()
 
 
 async def test_redis_keeps_payloads_of_tasks_that_go_on(redis: Redis, client: Client) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,7 +10,6 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
-    WorkflowContinuedAsNewError,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
@@ -125,34 +123,6 @@ async def test_activities_and_children_take_and_return_large_payloads(
     assert {path.name for path in (tmp_path / "payloads").iterdir()} == {handle.id}  # the child's as well
 
 
-async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHarness) -> None:
-    """3 MB go in and out of updates and queries, and into a signal."""
-    harness = await make_harness(MemoryBlobs())
-    handle = await harness.start("a")
-    async with harness.worker():
-        assert await handle.execute_update(Parcels.swap, "b" * LARGE) == "a" * LARGE
-        assert await handle.query(Parcels.text) == "b" * LARGE
-        await handle.signal(Parcels.replace, "c" * LARGE)
-        assert await handle.query(Parcels.common_head, "c" * LARGE) == LARGE
-        await handle.signal(Parcels.do, "end")
-        assert await handle.result() == "c" * LARGE
-    assert size(await handle.fetch_history()) < SMALL_HISTORY
-
-
-async def test_next_run_is_given_a_large_payload(make_harness: MakeHarness) -> None:
-    """3 MB go through continue-as-new, from the first run's history to the second's as references."""
-    harness = await make_harness(MemoryBlobs())
-    handle = await harness.start("a", runs=1)
-    async with harness.worker():
-        with pytest.raises(WorkflowContinuedAsNewError):
-            await handle.result(follow_runs=False)
-        await handle.signal(Parcels.do, "end")
-        assert await handle.result() == "a" * LARGE
-    first = harness.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
-    for run in (first, handle):
-        assert size(await run.fetch_history()) < SMALL_HISTORY
-
-
 async def test_replay_reads_the_store(make_harness: MakeHarness) -> None:
     """A Replayer needs the converter with the store; without it it fails, and does not replay nonsense."""
     blobs = MemoryBlobs()
@@ -259,27 +229,6 @@ async def test_workflow_whose_old_payload_is_lost_is_terminated(make_harness: Ma
     assert payload_folder(handle.id) in str(raised.value.cause)
 
 
-@pytest.mark.parametrize(("errand", "word"), [("make", b"x" * 100), ("child", b"A" * 100)])
-async def test_workflow_whose_old_result_is_lost_is_terminated(
-    make_harness: MakeHarness, errand: str, word: bytes
-) -> None:
-    """What an activity or a child returned is read in each replay too: its loss ends the workflow."""
-    blobs = FaultyBlobs()
-    harness = await make_harness(blobs)
-    handle = await harness.start("a")
-    async with harness.worker():
-        await handle.signal(Parcels.do, errand)
-        await handle.signal(Parcels.do, "shout")
-        while await handle.query(Parcels.done) < 2:
-            pass
-    blobs.lose(word)
-    await handle.signal(Parcels.do, "end")
-    async with harness.worker():
-        with pytest.raises(WorkflowFailureError) as raised:
-            await handle.result()
-    assert isinstance(raised.value.cause, TerminatedError)
-
-
 async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
     temporal_address: str, make_harness: MakeHarness
 ) -> None:
@@ -304,20 +253,6 @@ async def test_only_a_workflow_that_reads_the_lost_payload_is_terminated(
         assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
     await lost.report(handle.id, read, "lost")
     assert (await handle.describe()).status is WorkflowExecutionStatus.TERMINATED
-
-
-async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_harness: MakeHarness) -> None:
-    """Such a query gets no answer, and the workflow goes on."""
-    blobs = FaultyBlobs()
-    blobs.loses = b"x" * 100
-    harness = await make_harness(blobs)
-    handle = await harness.start()
-    async with harness.worker():
-        await handle.query(Parcels.text)
-        with pytest.raises(RPCError):
-            await handle.query(Parcels.common_head, "x" * LARGE, rpc_timeout=timedelta(seconds=1))
-        await handle.signal(Parcels.do, "end")
-        assert await handle.result() == "a" * LARGE
 
 
 async def test_store_that_comes_back_is_waited_for(make_harness: MakeHarness) -> None:

@@ -7,7 +7,6 @@ import pytest
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import NotificationError, NotifyingTaskViews
 from everloop.stores.views.interface import START, TaskQuery
-from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import answered, chunk, status, submitted
 from tests.support.memory.push_configs import MemoryPushConfigs
@@ -121,22 +120,6 @@ async def test_who_cannot_tell_of_an_end_does_not_show_it(harness: Harness, way:
     assert before is TaskState.SUBMITTED
     assert await harness.views.state(task_id) is TaskState.FAILED
     assert harness.notified == [(task_id, ["a"])] * 2
-
-
-async def test_an_end_that_is_shown_stands_although_its_second_word_fails(harness: Harness) -> None:
-    """The first one was enough: a delivery runs, and looks again by itself."""
-    await harness.begin("a")
-    task_id = harness.task.task_id
-
-    class Away(MemoryTaskViews):
-        async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-            harness.away = True
-            return await harness.inner.end(task_id, run_id, status)
-
-    views = NotifyingTaskViews(Away(), harness.configs, harness.notify)
-
-    assert await views.end(task_id, "run", status(1, TaskState.FAILED))
-    assert harness.notified == [(task_id, ["a"])]
 
 
 async def test_everything_else_is_as_it_was(harness: Harness) -> None:

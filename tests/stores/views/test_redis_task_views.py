@@ -1,6 +1,5 @@
 """What only Redis can show: keys that expire, a script that is lost, events of a newer version."""
 
-import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -143,17 +142,6 @@ async def test_lists_live_as_long_as_an_open_task_in_them(redis: Redis, views: R
     assert await redis.ttl(expiry_list_key(waiting.owner, AGENT_ID)) > 0
 
 
-async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: RedisTaskViews) -> None:
-    """The wake stream of a reader expires by itself and never grows."""
-    before = set(await redis.keys("everloop:reader:*"))
-    for _ in range(3):
-        await views.wake()
-
-    (key,) = set(await redis.keys("everloop:reader:*")) - before
-    assert await redis.xlen(key) == 1
-    assert 0 < await redis.ttl(key) <= 600
-
-
 async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: RedisTaskViews) -> None:
     """Whatever is listed next, pages fill up and totals are exact, and no list holds the task any more."""
     owner, context_id = new_id(), new_id()
@@ -169,25 +157,6 @@ async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: RedisTa
     assert page.total == 3
     assert [await redis.zcard(key) for key in lists_of(tasks[0])] == [3] * 4
     assert await redis.zcard(expiry_list_key(owner, AGENT_ID)) == 3
-
-
-async def test_a_great_many_expired_tasks_go_at_once(redis: Redis, views: RedisTaskViews) -> None:
-    """The total is exact although one step of the clean-up takes 500 at most."""
-    view = ended()
-    await views.create(view)
-    await views.create(ended(owner=view.owner, context_id=view.context_id))
-    await views.create(ended(owner=view.owner, context_id=view.context_id))
-    gone = [new_id() for _ in range(1_200)]
-    context_list = task_list_key(view.owner, AGENT_ID, view.context_id)
-    for key in lists_of(view):
-        await redis.zadd(key, dict.fromkeys(gone, 1))
-    await redis.zadd(
-        expiry_list_key(view.owner, AGENT_ID), {f"{context_list} {task_id}": 1 for task_id in gone}
-    )
-
-    page = await views.list_tasks(TaskQuery(view.owner, AGENT_ID, state=TaskState.COMPLETED, page_size=1))
-
-    assert (page.total, len(page.views)) == (3, 1)
 
 
 async def test_a_task_that_comes_back_is_in_the_lists_of_one_state(
@@ -292,17 +261,3 @@ async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(
     assert max(map(len, blocks)) <= 5_100
     assert sum(map(len, blocks)) == 100_000 + len(blocks)
     assert await blocks_of(redis, view) == ["ty"]
-
-
-async def test_more_callers_than_connections_wait_for_one_another(
-    redis: Redis, views: RedisTaskViews
-) -> None:
-    """A burst of calls is served, not refused, when the connections are used up."""
-    view = submitted()
-    await views.create(view)
-
-    async with asyncio.TaskGroup() as group:
-        for n in range(300):
-            group.create_task(views.publish(view.task_id, "run", [chunk("x", artifact_id=str(n))]))
-
-    assert len((await view_of(views, view.task_id)).artifacts) == 300
