@@ -13,17 +13,17 @@ from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.artifact_harness import Desk
+from tests.support.rigs.artifact_harness import ArtifactHarness
 
 
 async def test_an_update_creates_appends_and_completes() -> None:
     """As in A2A; each call says what the artifact is now."""
-    desk = Desk()
+    harness = ArtifactHarness()
 
     results = [
-        await desk.update({"media_type": "text/markdown", "text": "# One"}, name="Doc", description="D"),
-        await desk.update({"text": "\nTwo"}, {"data": {"a": 1}}, append=True),
-        await desk.update({"text": "Three"}, append=True, last_chunk=True),
+        await harness.update({"media_type": "text/markdown", "text": "# One"}, name="Doc", description="D"),
+        await harness.update({"text": "\nTwo"}, {"data": {"a": 1}}, append=True),
+        await harness.update({"text": "Three"}, append=True, last_chunk=True),
     ]
 
     assert [result.content for result in results] == [
@@ -32,7 +32,7 @@ async def test_an_update_creates_appends_and_completes() -> None:
         "doc: version 3, complete, 3 parts, 21 bytes, text/markdown, named 'Doc'",
     ]
     assert {result.artifacts for result in results} == {("doc",)}
-    assert await desk.parts() == (
+    assert await harness.parts() == (
         TextPart(text="# One\nTwo", media_type="text/markdown"),
         DataPart(data={"a": 1}),
         TextPart(text="Three"),
@@ -42,46 +42,46 @@ async def test_an_update_creates_appends_and_completes() -> None:
 @pytest.mark.parametrize("parts", [[], [{"text": ""}]], ids=["no part", "empty text"])
 async def test_an_append_of_nothing_may_be_the_end(parts: list[JsonValue]) -> None:
     """A model that has nothing to add says so."""
-    desk = Desk()
-    await desk.update({"text": "a"})
-    await desk.update(*parts, append=True)
-    assert (await desk.stored()).status is ArtifactStatus.BUILDING
-    await desk.update(*parts, append=True, last_chunk=True)
-    assert (await desk.stored()).status is ArtifactStatus.COMPLETE
+    harness = ArtifactHarness()
+    await harness.update({"text": "a"})
+    await harness.update(*parts, append=True)
+    assert (await harness.stored()).status is ArtifactStatus.BUILDING
+    await harness.update(*parts, append=True, last_chunk=True)
+    assert (await harness.stored()).status is ArtifactStatus.COMPLETE
 
 
 async def test_texts_that_follow_each_other_are_one() -> None:
     """As subscribers see them."""
-    desk = Desk()
-    await desk.update({"text": "a"}, {"text": "b"}, {"text": "c", "filename": "c.txt"})
-    assert [part.size for part in (await desk.stored()).parts] == [2, 1]
+    harness = ArtifactHarness()
+    await harness.update({"text": "a"}, {"text": "b"}, {"text": "c", "filename": "c.txt"})
+    assert [part.size for part in (await harness.stored()).parts] == [2, 1]
 
 
 async def test_an_update_may_be_written_as_json_of_a2a() -> None:
     """Names in camel case, other contents empty, fields that are not ours."""
-    desk = Desk()
+    harness = ArtifactHarness()
     part: JsonValue = {"mediaType": "text/html", "text": "a", "raw": "", "url": None, "metadata": {}}
     artifact: JsonValue = {"artifactId": "doc", "parts": [part], "extensions": []}
-    result = await desk.call("artifact_update", append=False, lastChunk=True, artifact=artifact)
+    result = await harness.call("artifact_update", append=False, lastChunk=True, artifact=artifact)
     assert result.outcome == "ok"
-    assert await desk.parts() == (TextPart(text="a", media_type="text/html"),)
+    assert await harness.parts() == (TextPart(text="a", media_type="text/html"),)
 
 
 async def test_a_binary_part_is_stored_as_bytes() -> None:
     """It comes in base64."""
-    desk = Desk()
+    harness = ArtifactHarness()
     raw = b64encode(b"\x00\xff").decode()
-    await desk.update({"media_type": "image/png", "filename": "a.png", "raw": raw}, last_chunk=True)
-    (part,) = (await desk.stored()).parts
+    await harness.update({"media_type": "image/png", "filename": "a.png", "raw": raw}, last_chunk=True)
+    (part,) = (await harness.stored()).parts
     assert (part.kind, part.media_type, part.filename, part.size) == ("file", "image/png", "a.png", 2)
 
 
 async def test_an_update_again_replaces_the_artifact() -> None:
     """A model that begins anew does not have to know that there was one."""
-    desk = Desk()
-    await desk.update({"text": "old"}, last_chunk=True)
-    await desk.update({"text": "new"})
-    assert await desk.parts() == (TextPart(text="new"),)
+    harness = ArtifactHarness()
+    await harness.update({"text": "old"}, last_chunk=True)
+    await harness.update({"text": "new"})
+    assert await harness.parts() == (TextPart(text="new"),)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_an_update_again_replaces_the_artifact() -> None:
 )
 async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> None:
     """The model reads which one, and what is wrong with it."""
-    result = await Desk().update({"text": "fine"}, part)
+    result = await ArtifactHarness().update({"text": "fine"}, part)
     assert result.outcome == "invalid"
     assert "artifact.parts.1" in result.content
     assert problem in result.content
@@ -105,17 +105,17 @@ async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> 
 
 async def test_the_answer_is_no_artifact_of_the_model() -> None:
     """Its id is taken."""
-    result = await Desk().update({"text": "a"}, artifact_id="response")
+    result = await ArtifactHarness().update({"text": "a"}, artifact_id="response")
     assert result.outcome == "invalid"
     assert "choose another" in result.content
 
 
 async def test_a_refusal_of_the_store_reaches_the_model() -> None:
     """By name, as a failure of the tool."""
-    desk = Desk()
-    await desk.update({"text": "a"}, last_chunk=True)
-    closed = await desk.update({"text": "b"}, append=True)
-    missing = await desk.call("get_artifact", artifact_id="other")
+    harness = ArtifactHarness()
+    await harness.update({"text": "a"}, last_chunk=True)
+    closed = await harness.update({"text": "b"}, append=True)
+    missing = await harness.call("get_artifact", artifact_id="other")
     assert (closed.outcome, missing.outcome) == ("error", "error")
     assert "ArtifactClosedError" in closed.content
     assert "ArtifactMissingError" in missing.content
@@ -129,27 +129,29 @@ async def test_a_call_that_runs_twice_appends_once() -> None:
             await self.renew(lease, 0)
             return outcome
 
-    desk = Desk(records=Forgetful())
-    await desk.update({"text": "a"})
+    harness = ArtifactHarness(records=Forgetful())
+    await harness.update({"text": "a"})
     artifact: JsonValue = {"artifact_id": "doc", "parts": [{"text": "b"}, {"data": 1}]}
     arguments = json.dumps({"append": True, "last_chunk": False, "artifact": artifact})
-    call = desk.rig.call("artifact_update", arguments, call_id="again")
-    await desk.rig.run(call)
-    await desk.rig.run(call)
-    assert await desk.parts() == (TextPart(text="ab"), DataPart(data=1))
+    call = harness.rig.call("artifact_update", arguments, call_id="again")
+    await harness.rig.run(call)
+    await harness.rig.run(call)
+    assert await harness.parts() == (TextPart(text="ab"), DataPart(data=1))
 
 
 async def test_small_tools_write_step_by_step() -> None:
     """Each does one thing."""
-    desk = Desk(granular=True)
-    await desk.call("create_artifact", artifact_id="doc", name="Doc", media_type="text/html", content="<p>")
-    await desk.call("append_artifact", artifact_id="doc", content="Hi")
-    await desk.call("append_artifact_data", artifact_id="doc", data=[1])
-    await desk.call("replace_artifact_part", artifact_id="doc", index=1, data={"b": 2})
-    await desk.call("append_artifact", artifact_id="doc", content="End")
-    result = await desk.call("complete_artifact", artifact_id="doc")
+    harness = ArtifactHarness(granular=True)
+    await harness.call(
+        "create_artifact", artifact_id="doc", name="Doc", media_type="text/html", content="<p>"
+    )
+    await harness.call("append_artifact", artifact_id="doc", content="Hi")
+    await harness.call("append_artifact_data", artifact_id="doc", data=[1])
+    await harness.call("replace_artifact_part", artifact_id="doc", index=1, data={"b": 2})
+    await harness.call("append_artifact", artifact_id="doc", content="End")
+    result = await harness.call("complete_artifact", artifact_id="doc")
     assert result.content == "doc: version 6, complete, 3 parts, 15 bytes, text/html, named 'Doc'"
-    assert await desk.parts() == (
+    assert await harness.parts() == (
         TextPart(text="<p>Hi", media_type="text/html"),
         DataPart(data={"b": 2}),
         TextPart(text="End"),
@@ -158,24 +160,24 @@ async def test_small_tools_write_step_by_step() -> None:
 
 async def test_an_artifact_may_begin_empty_and_end_with_text() -> None:
     """What is said of its type holds for what follows."""
-    desk = Desk(granular=True)
-    await desk.call("create_artifact", artifact_id="doc", name="Doc", media_type="text/csv")
-    await desk.call("append_artifact", artifact_id="doc", content="a,b", last_chunk=True)
-    await desk.call("create_artifact", artifact_id="data", name="Data")
-    await desk.call("append_artifact_data", artifact_id="data", data=1)
-    assert await desk.parts() == (TextPart(text="a,b", media_type="text/csv"),)
-    assert (await desk.stored()).status is ArtifactStatus.COMPLETE
-    assert await desk.parts("data") == (DataPart(data=1),)
+    harness = ArtifactHarness(granular=True)
+    await harness.call("create_artifact", artifact_id="doc", name="Doc", media_type="text/csv")
+    await harness.call("append_artifact", artifact_id="doc", content="a,b", last_chunk=True)
+    await harness.call("create_artifact", artifact_id="data", name="Data")
+    await harness.call("append_artifact_data", artifact_id="data", data=1)
+    assert await harness.parts() == (TextPart(text="a,b", media_type="text/csv"),)
+    assert (await harness.stored()).status is ArtifactStatus.COMPLETE
+    assert await harness.parts("data") == (DataPart(data=1),)
 
 
 async def test_a_part_is_replaced_by_one_thing() -> None:
     """Text or data, not both."""
-    desk = Desk(granular=True)
-    await desk.call("create_artifact", artifact_id="doc", name="Doc", content="a")
-    both = await desk.call("replace_artifact_part", artifact_id="doc", index=0, content="b", data=1)
-    await desk.call("replace_artifact_part", artifact_id="doc", index=0, content="c")
+    harness = ArtifactHarness(granular=True)
+    await harness.call("create_artifact", artifact_id="doc", name="Doc", content="a")
+    both = await harness.call("replace_artifact_part", artifact_id="doc", index=0, content="b", data=1)
+    await harness.call("replace_artifact_part", artifact_id="doc", index=0, content="c")
     assert both.outcome == "error"
-    assert await desk.parts() == (TextPart(text="c"),)
+    assert await harness.parts() == (TextPart(text="c"),)
 
 
 @pytest.mark.parametrize(
@@ -225,36 +227,36 @@ def test_there_are_two_styles() -> None:
 
 async def test_a_text_is_read_page_by_page() -> None:
     """Each page says where the next one starts."""
-    desk = Desk()
+    harness = ArtifactHarness()
     text = "".join(f"{n:09} " for n in range(PAGE // 5)) + "é"
-    await desk.update({"text": text})
+    await harness.update({"text": text})
     pages: list[str] = []
     for start in (0, PAGE, 2 * PAGE):
-        page = await desk.call("get_artifact", artifact_id="doc", start=start)
+        page = await harness.call("get_artifact", artifact_id="doc", start=start)
         head, content = page.content.split("\n", 1)
         assert head.startswith("doc: version 1, building")
         pages.append(content)
     assert pages[0].endswith(f"\n[more from start={PAGE} on]")
     assert "".join(page.split("\n[more")[0] for page in pages) == text
-    beyond = await desk.call("get_artifact", artifact_id="doc", start=len(text) + 1)
+    beyond = await harness.call("get_artifact", artifact_id="doc", start=len(text) + 1)
     assert beyond.content.endswith(f"[the content has {len(text)} characters]")
 
 
 async def test_a_text_of_one_page_has_no_second() -> None:
     """Nobody asks for a page that is empty."""
-    desk = Desk()
-    await desk.update({"text": "a" * PAGE})
-    page = await desk.call("get_artifact", artifact_id="doc")
+    harness = ArtifactHarness()
+    await harness.update({"text": "a" * PAGE})
+    page = await harness.call("get_artifact", artifact_id="doc")
     assert page.content.endswith("a" * PAGE)
 
 
 async def test_several_parts_are_told_apart() -> None:
     """What is no text is described."""
-    desk = Desk()
-    await desk.update(
+    harness = ArtifactHarness()
+    await harness.update(
         {"text": "One"}, {"data": {"a": 1}}, {"media_type": "image/png", "filename": "a.png", "raw": "aGk="}
     )
-    read = await desk.call("get_artifact", artifact_id="doc")
+    read = await harness.call("get_artifact", artifact_id="doc")
     assert read.content.split("\n", 1)[1] == (
         '[part 0]\nOne\n\n[part 1]\n{"a":1}\n\n[part 2]\n[a.png, image/png, 2 bytes: no text]'
     )
@@ -262,12 +264,12 @@ async def test_several_parts_are_told_apart() -> None:
 
 async def test_what_the_user_sent_is_listed_and_read() -> None:
     """A text file is text, whoever made it; an empty one says so."""
-    desk = Desk()
-    await desk.put("input-1", b"a,b", "text/csv")
-    await desk.put("input-2", b"", "text/plain")
-    listed = await desk.call("list_artifacts")
-    first = await desk.call("get_artifact", artifact_id="input-1")
-    second = await desk.call("get_artifact", artifact_id="input-2")
+    harness = ArtifactHarness()
+    await harness.put("input-1", b"a,b", "text/csv")
+    await harness.put("input-2", b"", "text/plain")
+    listed = await harness.call("list_artifacts")
+    first = await harness.call("get_artifact", artifact_id="input-1")
+    second = await harness.call("get_artifact", artifact_id="input-2")
     line = "input-1: version 1, building, 1 part, 3 bytes, text/csv, sent by the user"
     assert line in listed.content.splitlines()
     assert first.content == f"{line}\na,b"
@@ -276,11 +278,11 @@ async def test_what_the_user_sent_is_listed_and_read() -> None:
 
 async def test_a_list_has_an_end() -> None:
     """The newest ones are named."""
-    desk = Desk()
-    assert (await desk.call("list_artifacts")).content == "There is no artifact yet."
+    harness = ArtifactHarness()
+    assert (await harness.call("list_artifacts")).content == "There is no artifact yet."
     for number in range(LISTED + 2):
-        await desk.put(f"a{number}", b"")
-    lines = (await desk.call("list_artifacts")).content.splitlines()
+        await harness.put(f"a{number}", b"")
+    lines = (await harness.call("list_artifacts")).content.splitlines()
     assert lines[0] == "[2 older ones are left out]"
     assert len(lines) == LISTED + 1
     assert lines[-1].startswith(f"a{LISTED + 1}:")

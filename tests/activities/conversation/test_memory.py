@@ -14,9 +14,8 @@ from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.conversation.messages import MAX_CHARACTERS
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model.provider import ModelProvider
-from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import Conversations, ConversationSummary
-from everloop.stores.transcripts import Transcripts
+from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
+from everloop.stores.transcripts import RedisTranscripts, Transcripts
 from everloop.workflows.contract.calls import (
     ConversationMessage,
     LoadContextInput,
@@ -51,7 +50,7 @@ def said(text: str) -> UserMessage:
     return UserMessage(message_id=text[:20], parts=(TextPart(text=text),))
 
 
-class Desk:
+class ConversationRig:
     """A conversation and transcripts in stores, and a model that nobody asks."""
 
     def __init__(self, client: AsyncOpenAI, conversations: Conversations, transcripts: Transcripts) -> None:
@@ -92,54 +91,54 @@ async def client() -> AsyncGenerator[AsyncOpenAI]:
 
 
 @pytest.fixture
-def desk(client: AsyncOpenAI) -> Desk:
-    return Desk(client, MemoryConversations(), MemoryTranscripts())
+def rig(client: AsyncOpenAI) -> ConversationRig:
+    return ConversationRig(client, MemoryConversations(), MemoryTranscripts())
 
 
-async def test_what_was_said_is_recalled_by_its_owner_only(desk: Desk) -> None:
+async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig) -> None:
     """The transcript begins with it; another owner's context of the same name is another one."""
-    await desk.save("t1", said("2 + 2"), AssistantMessage(text="Four.", reasoning="hm"))
-    recalled = await desk.load()
+    await rig.save("t1", said("2 + 2"), AssistantMessage(text="Four.", reasoning="hm"))
+    recalled = await rig.load()
     assert recalled == (said("2 + 2"), AssistantMessage(text="Four."))
-    opened = await desk.transcripts.open("now", "run", 2)
+    opened = await rig.transcripts.open("now", "run", 2)
     assert opened.messages == recalled
-    assert await desk.load("bob") == ()
+    assert await rig.load("bob") == ()
 
 
-async def test_long_messages_hide_nothing(desk: Desk) -> None:
+async def test_long_messages_hide_nothing(rig: ConversationRig) -> None:
     """Of each message the beginning is remembered, so that one cannot push out all the others."""
-    await desk.save("t1", said("short"), AssistantMessage(text="ok"))
-    await desk.save("t2", said("x" * 500_000), AssistantMessage(text="y" * 500_000))
-    recalled = await desk.load()
+    await rig.save("t1", said("short"), AssistantMessage(text="ok"))
+    await rig.save("t2", said("x" * 500_000), AssistantMessage(text="y" * 500_000))
+    recalled = await rig.load()
     assert len(recalled) == 4
     longest = recalled[2]
     assert isinstance(longest, UserMessage)
     assert text_of(longest.parts).endswith(f"[{500_000 - MAX_CHARACTERS} more characters were cut off]")
 
 
-async def test_what_is_recalled_begins_with_the_user(desk: Desk) -> None:
+async def test_what_is_recalled_begins_with_the_user(rig: ConversationRig) -> None:
     """Providers want it so, and an answer without its question says little."""
     for n in range(15):
-        await desk.save(f"t{n}", said(f"one {n}"), said(f"two {n}"), AssistantMessage(text="ok"))
-    assert (await desk.load(max_messages=5))[:2] == (said("two 13"), AssistantMessage(text="ok"))
-    assert (await desk.load(max_messages=6))[0] == said("one 13")
+        await rig.save(f"t{n}", said(f"one {n}"), said(f"two {n}"), AssistantMessage(text="ok"))
+    assert (await rig.load(max_messages=5))[:2] == (said("two 13"), AssistantMessage(text="ok"))
+    assert (await rig.load(max_messages=6))[0] == said("one 13")
 
 
-async def test_no_more_tokens_are_recalled_than_the_agent_wants(desk: Desk) -> None:
+async def test_no_more_tokens_are_recalled_than_the_agent_wants(rig: ConversationRig) -> None:
     """Whole turns, the newest ones; four characters are a token, and each message has four more."""
     for n in range(5):
-        await desk.save(f"t{n}", said(f"{n}" * 40), AssistantMessage(text="y" * 40))
-    assert len(await desk.load(max_tokens=56)) == 4
-    assert len(await desk.load(max_tokens=55)) == 2
+        await rig.save(f"t{n}", said(f"{n}" * 40), AssistantMessage(text="y" * 40))
+    assert len(await rig.load(max_tokens=56)) == 4
+    assert len(await rig.load(max_tokens=55)) == 2
 
 
-async def test_what_is_recalled_has_a_bound(desk: Desk) -> None:
+async def test_what_is_recalled_has_a_bound(rig: ConversationRig) -> None:
     """It stands in the history of the task: neither limits of an agent nor summaries get it beyond that."""
     for n in range(100):
-        await desk.save(f"t{n}", said("é" * 3_000), AssistantMessage(text="é" * 3_000))
+        await rig.save(f"t{n}", said("é" * 3_000), AssistantMessage(text="é" * 3_000))
     for n in range(20):
-        await desk.sum_up(n * 2, n * 2 + 2, f"{n:02}" + "é" * 3_000)
-    recalled = await desk.load(max_messages=1000, max_tokens=1_000_000, strategy="summary")
+        await rig.sum_up(n * 2, n * 2 + 2, f"{n:02}" + "é" * 3_000)
+    recalled = await rig.load(max_messages=1000, max_tokens=1_000_000, strategy="summary")
     texts = [text_of(message.parts) for message in recalled if isinstance(message, UserMessage)]
     summaries = [text[34:36] for text in texts if text.startswith("[Summary")]
     assert MAX_BYTES * 0.8 < sum(len(m.model_dump_json().encode()) for m in recalled) <= MAX_BYTES
@@ -147,38 +146,38 @@ async def test_what_is_recalled_has_a_bound(desk: Desk) -> None:
     assert recalled[len(summaries)] == said("é" * 3_000)
 
 
-async def test_data_are_words_and_files_stay_where_they_are(desk: Desk) -> None:
+async def test_data_are_words_and_files_stay_where_they_are(rig: ConversationRig) -> None:
     """An empty answer is nothing to remember."""
     file = FilePart(url="https://x.example/a")
     parts = (DataPart(data={"a": 1}), file)
-    await desk.save("t1", UserMessage(message_id="m", parts=parts), AssistantMessage(text=""))
-    assert await desk.load() == (UserMessage(message_id="m", parts=(TextPart(text='{"a": 1}'), file)),)
+    await rig.save("t1", UserMessage(message_id="m", parts=parts), AssistantMessage(text=""))
+    assert await rig.load() == (UserMessage(message_id="m", parts=(TextPart(text='{"a": 1}'), file)),)
 
 
-async def test_summaries_stand_before_the_messages(desk: Desk) -> None:
+async def test_summaries_stand_before_the_messages(rig: ConversationRig) -> None:
     """As messages of the user, each with the same id whenever it is recalled; a window does without them."""
     for n in range(4):
-        await desk.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
-    await desk.sum_up(0, 2, "They said 0.")
-    await desk.sum_up(2, 6, "They said 1 and 2.")
-    recalled = await desk.load(strategy="summary", max_messages=4)
+        await rig.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
+    await rig.sum_up(0, 2, "They said 0.")
+    await rig.sum_up(2, 6, "They said 1 and 2.")
+    recalled = await rig.load(strategy="summary", max_messages=4)
     heading = "[Summary of earlier conversation]\n"
     assert recalled == (
         UserMessage(message_id="summary-0-0-2", parts=(TextPart(text=f"{heading}They said 0."),)),
         UserMessage(message_id="summary-0-2-6", parts=(TextPart(text=f"{heading}They said 1 and 2."),)),
         *(said("2"), AssistantMessage(text="ok"), said("3"), AssistantMessage(text="ok")),
     )
-    assert (await desk.transcripts.open("now", "run", 6)).messages == recalled
-    assert await desk.load(strategy="window", max_messages=4) == recalled[2:]
+    assert (await rig.transcripts.open("now", "run", 6)).messages == recalled
+    assert await rig.load(strategy="window", max_messages=4) == recalled[2:]
 
 
-async def test_recalled_calls_have_the_ids_of_their_new_places(desk: Desk) -> None:
+async def test_recalled_calls_have_the_ids_of_their_new_places(rig: ConversationRig) -> None:
     """Calls of two tasks at once have the same ids, which providers refuse in one request."""
     asked = AssistantMessage(tool_calls=name_calls([ToolCall(id="", name="find", arguments="{}")], 1))
     found = ToolMessage(call_id=asked.tool_calls[0].id, name="find", content="found")
     for task in ("one", "other"):
-        await desk.save(task, said("Find."), asked, found, ANSWER)
-    recalled = await desk.load()
+        await rig.save(task, said("Find."), asked, found, ANSWER)
+    recalled = await rig.load()
     assert [call.id for m in recalled if isinstance(m, AssistantMessage) for call in m.tool_calls] == [
         "r00001c01",
         "r00005c01",
@@ -186,13 +185,13 @@ async def test_recalled_calls_have_the_ids_of_their_new_places(desk: Desk) -> No
     assert [m.call_id for m in recalled if isinstance(m, ToolMessage)] == ["r00001c01", "r00005c01"]
 
 
-async def test_a_summary_of_what_is_recalled_anyway_is_left_out(desk: Desk) -> None:
+async def test_a_summary_of_what_is_recalled_anyway_is_left_out(rig: ConversationRig) -> None:
     """An agent may recall more than the one whose model wrote it."""
     for n in range(4):
-        await desk.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
-    await desk.sum_up(0, 2, "They said 0.")
-    assert len(await desk.load(strategy="summary", max_messages=8)) == 8
-    assert len(await desk.load(strategy="summary", max_messages=7)) == 7
+        await rig.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
+    await rig.sum_up(0, 2, "They said 0.")
+    assert len(await rig.load(strategy="summary", max_messages=8)) == 8
+    assert len(await rig.load(strategy="summary", max_messages=7)) == 7
 
 
 CALL = ToolCall(id="c1", name="find", arguments="{}")
@@ -206,41 +205,30 @@ WORK = (
 )
 
 
-@pytest.mark.parametrize("stores", ["memory", "redis"])
-async def test_what_a_task_added_to_its_transcript_is_remembered(
-    client: AsyncOpenAI, stores: str, redis_url: str
-) -> None:
+@pytest.fixture
+def kept_rig(client: AsyncOpenAI, redis: Redis) -> ConversationRig:
+    """The stores of a deployment."""
+    return ConversationRig(client, RedisConversations(redis), RedisTranscripts(redis))
+
+
+async def test_what_a_task_added_to_its_transcript_is_remembered(kept_rig: ConversationRig) -> None:
     """Not what it recalled itself; a retry adds nothing."""
-    async with connect_redis(redis_url) as redis:
-        desk = open_desk(client, stores, redis)
-        for _ in range(2):
-            await desk.save_cached([*RECALLED, *WORK], first=2)
-        kept = await kept_messages(desk.conversations, desk.context)
+    for _ in range(2):
+        await kept_rig.save_cached([*RECALLED, *WORK], first=2)
+    kept = await kept_messages(kept_rig.conversations, kept_rig.context)
     assert kept == [WORK[0], AssistantMessage(tool_calls=(CALL,)), RESULT, WORK[3]]
 
 
-def open_desk(client: AsyncOpenAI, stores: str, redis: Redis) -> Desk:
-    if stores == "memory":
-        return Desk(client, MemoryConversations(), MemoryTranscripts())
-    return Desk(client, Conversations(redis), Transcripts(redis))
-
-
-@pytest.mark.parametrize("stores", ["memory", "redis"])
-async def test_a_retry_that_recalls_nothing_leaves_nothing(
-    client: AsyncOpenAI, stores: str, redis_url: str
-) -> None:
+async def test_a_retry_that_recalls_nothing_leaves_nothing(kept_rig: ConversationRig) -> None:
     """What an attempt before it put into the transcript would be taken for a reply to the new question."""
-    async with connect_redis(redis_url) as redis:
-        desk = open_desk(client, stores, redis)
-        task = desk.task(uuid4().hex)
-        await desk.save("t1", *RECALLED)
-        call = LoadContextInput(task=task, memory=MemorySpec())
-        assert (await ActivityEnvironment().run(desk.port.load_context, call)).messages == RECALLED
-        await desk.conversations.clear(desk.context)
-        assert (await ActivityEnvironment().run(desk.port.load_context, call)).messages == ()
-        opened = await desk.transcripts.open(task.task_id, task.run_id, 1, [WORK[0]])
-    assert opened.messages == (WORK[0],)
-    assert opened.reply is None
+    task = kept_rig.task(uuid4().hex)
+    await kept_rig.save("t1", *RECALLED)
+    call = LoadContextInput(task=task, memory=MemorySpec())
+    assert (await ActivityEnvironment().run(kept_rig.port.load_context, call)).messages == RECALLED
+    await kept_rig.conversations.clear(kept_rig.context)
+    assert (await ActivityEnvironment().run(kept_rig.port.load_context, call)).messages == ()
+    opened = await kept_rig.transcripts.open(task.task_id, task.run_id, 1, [WORK[0]])
+    assert (opened.messages, opened.reply) == ((WORK[0],), None)
 
 
 IMAGES = tuple(
@@ -250,76 +238,78 @@ IMAGES = tuple(
 ANSWER = AssistantMessage(text="Eight cats.")
 
 
-async def test_too_many_files_are_recalled_as_lines(desk: Desk) -> None:
+async def test_too_many_files_are_recalled_as_lines(rig: ConversationRig) -> None:
     """Their contents would take more tokens than there are; the words, and the answer, are recalled."""
-    await desk.save("t1", said("before"), AssistantMessage(text="yes"))
-    await desk.save("t2", UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *IMAGES)), ANSWER)
-    recalled = await desk.load()
+    await rig.save("t1", said("before"), AssistantMessage(text="yes"))
+    await rig.save("t2", UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *IMAGES)), ANSWER)
+    recalled = await rig.load()
     lines = [TextPart(text=f"[file f{n}, image/png, 9 bytes; artifact a{n}]") for n in range(8)]
     question = UserMessage(message_id="m", parts=(TextPart(text="What is it?"), *lines))
     assert recalled == (said("before"), AssistantMessage(text="yes"), question, ANSWER)
 
 
-async def test_files_that_no_model_gets_take_little_room(desk: Desk) -> None:
+async def test_files_that_no_model_gets_take_little_room(rig: ConversationRig) -> None:
     """They are recalled as what they are."""
     files = tuple(file.model_copy(update={"media_type": "application/zip"}) for file in IMAGES)
     said_then = (UserMessage(message_id="m", parts=files), ANSWER)
-    await desk.save("t1", *said_then)
-    assert await desk.load() == said_then
+    await rig.save("t1", *said_then)
+    assert await rig.load() == said_then
 
 
-async def test_files_do_not_make_a_message_too_large(desk: Desk) -> None:
+async def test_files_do_not_make_a_message_too_large(rig: ConversationRig) -> None:
     """Of many with long addresses and much metadata the next task recalls something."""
     file = FilePart(url="https://x.example/".ljust(2_000, "a"), metadata={"note": "x" * 1_000})
-    await desk.save("t1", UserMessage(message_id="m", parts=(file,) * 50), ANSWER)
-    recalled = await desk.load()
+    await rig.save("t1", UserMessage(message_id="m", parts=(file,) * 50), ANSWER)
+    recalled = await rig.load()
     assert len(recalled) == 2
     assert sum(len(m.model_dump_json().encode()) for m in recalled) < MAX_BYTES / 4
 
 
-async def test_a_message_with_too_many_bytes_is_recalled_with_lines_for_its_files(desk: Desk) -> None:
+async def test_a_message_with_too_many_bytes_is_recalled_with_lines_for_its_files(
+    rig: ConversationRig,
+) -> None:
     """Whatever made it so large."""
     files = (IMAGES[0].model_copy(update={"metadata": {"note": "x" * MAX_BYTES}}), TextPart(text="b"))
-    await desk.conversations.append(desk.context, "t1", [UserMessage(message_id="m", parts=files), ANSWER])
-    question, answer = await desk.load()
+    await rig.conversations.append(rig.context, "t1", [UserMessage(message_id="m", parts=files), ANSWER])
+    question, answer = await rig.load()
     assert isinstance(question, UserMessage)
     assert text_of(question.parts).startswith("[file f0,")
     assert answer == ANSWER
 
 
-async def test_a_summary_stands_for_messages_that_have_too_many_bytes(desk: Desk) -> None:
+async def test_a_summary_stands_for_messages_that_have_too_many_bytes(rig: ConversationRig) -> None:
     """Their number and tokens would let all of them be recalled."""
     for n in range(5):
-        await desk.save(f"t{n}", said(f"{n}" + "語" * 5_000), AssistantMessage(text="語" * 5_000))
-    await desk.sum_up(0, 2, "They said 0.")
-    await desk.sum_up(2, 4, "They said 1.")
-    recalled = await desk.load(max_tokens=25_000, strategy="summary")
+        await rig.save(f"t{n}", said(f"{n}" + "語" * 5_000), AssistantMessage(text="語" * 5_000))
+    await rig.sum_up(0, 2, "They said 0.")
+    await rig.sum_up(2, 4, "They said 1.")
+    recalled = await rig.load(max_tokens=25_000, strategy="summary")
     texts = [text_of(message.parts) for message in recalled if isinstance(message, UserMessage)]
     assert [text[:1] for text in texts[2:]] == ["2", "3", "4"]
     assert [text[-2:] for text in texts[:2]] == ["0.", "1."]
 
 
-async def test_a_transcript_that_the_cache_lost_is_asked_for(desk: Desk) -> None:
+async def test_a_transcript_that_the_cache_lost_is_asked_for(rig: ConversationRig) -> None:
     """The workflow sends it again; nothing is remembered before that, and all of it then."""
-    await desk.transcripts.put("now", "run", 0, WORK[:3])
-    call = SaveContextInput(task=desk.task("now"), length=4, memory=SUMMARY)
+    await rig.transcripts.put("now", "run", 0, WORK[:3])
+    call = SaveContextInput(task=rig.task("now"), length=4, memory=SUMMARY)
     with pytest.raises(ApplicationError) as caught:
-        await desk.port.save_context(call)
+        await rig.port.save_context(call)
     assert (caught.value.type, caught.value.non_retryable) == (TRANSCRIPT_MISSING, True)
-    assert await count_kept(desk.conversations, desk.context) == 0
-    await desk.save_cached(WORK)
-    assert await count_kept(desk.conversations, desk.context) == 4
+    assert await count_kept(rig.conversations, rig.context) == 0
+    await rig.save_cached(WORK)
+    assert await count_kept(rig.conversations, rig.context) == 4
 
 
-async def test_a_cached_transcript_that_differs_is_not_remembered(desk: Desk) -> None:
+async def test_a_cached_transcript_that_differs_is_not_remembered(rig: ConversationRig) -> None:
     """The conversation is what the history holds."""
-    await desk.transcripts.put("now", "run", 0, WORK[:4])
-    call = SaveContextInput(task=desk.task("now"), length=4, digest=extend_digest("", WORK[:3]))
+    await rig.transcripts.put("now", "run", 0, WORK[:4])
+    call = SaveContextInput(task=rig.task("now"), length=4, digest=extend_digest("", WORK[:3]))
     with pytest.raises(ApplicationError) as caught:
-        await desk.port.save_context(call)
+        await rig.port.save_context(call)
     assert caught.value.type == TRANSCRIPT_MISSING
-    await desk.port.save_context(call.model_copy(update={"digest": extend_digest("", WORK[:4])}))
-    assert await count_kept(desk.conversations, desk.context) == 4
+    await rig.port.save_context(call.model_copy(update={"digest": extend_digest("", WORK[:4])}))
+    assert await count_kept(rig.conversations, rig.context) == 4
 
 
 LONG: Sequence[tuple[MemorySpec, bool]] = [
@@ -334,25 +324,25 @@ LONG: Sequence[tuple[MemorySpec, bool]] = [
 
 @pytest.mark.parametrize(("memory", "is_long"), LONG)
 async def test_a_conversation_is_long_if_it_is_more_than_a_task_recalls(
-    desk: Desk, memory: MemorySpec, *, is_long: bool
+    rig: ConversationRig, memory: MemorySpec, *, is_long: bool
 ) -> None:
     """Then it is to be summed up, if the agent wants that. A retry says the same."""
-    await desk.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
+    await rig.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
     for _ in range(2):
-        assert await desk.save_cached((said("d"), AssistantMessage(text="e")), memory=memory) == (
+        assert await rig.save_cached((said("d"), AssistantMessage(text="e")), memory=memory) == (
             SaveContextResult(is_long=is_long)
         )
 
 
-async def test_what_is_summed_up_already_does_not_count(desk: Desk) -> None:
+async def test_what_is_summed_up_already_does_not_count(rig: ConversationRig) -> None:
     """Only the messages after it do."""
-    await desk.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
-    await desk.sum_up(0, 1, "They said a.")
-    assert await desk.save_cached((said("d"), AssistantMessage(text="e"))) == SaveContextResult(is_long=False)
+    await rig.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
+    await rig.sum_up(0, 1, "They said a.")
+    assert await rig.save_cached((said("d"), AssistantMessage(text="e"))) == SaveContextResult(is_long=False)
 
 
-async def test_a_workflow_of_before_names_no_memory(desk: Desk) -> None:
+async def test_a_workflow_of_before_names_no_memory(rig: ConversationRig) -> None:
     """It gives the messages themselves, and nothing is to be summed up."""
-    call = SaveContextInput(task=desk.task("t"), messages=(said("a"), AssistantMessage(text="b")))
-    assert await desk.port.save_context(call) == SaveContextResult()
-    assert await count_kept(desk.conversations, desk.context) == 2
+    call = SaveContextInput(task=rig.task("t"), messages=(said("a"), AssistantMessage(text="b")))
+    assert await rig.port.save_context(call) == SaveContextResult()
+    assert await count_kept(rig.conversations, rig.context) == 2

@@ -10,19 +10,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
-from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.conversations import ConversationSummary, RedisConversations
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import MemorySpec
 from tests.support.conversations import count_kept
 from tests.support.memory.conversations import MemoryConversations
-from tests.support.rigs.summary_harness import HIERARCHICAL, SUMMARY, open_desk, said
+from tests.support.rigs.conversation_rig import HIERARCHICAL, SUMMARY, conversation_rig, said
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
-
-
-def open_store(name: str, redis: Redis) -> Conversations:
-    return Conversations(redis) if name == "redis" else MemoryConversations()
 
 
 def prompt(request: ReceivedRequest) -> str:
@@ -30,25 +25,23 @@ def prompt(request: ReceivedRequest) -> str:
     return str(request.conversation[-1]["content"])
 
 
-@pytest.mark.parametrize("store", ["memory", "redis"])
-async def test_one_summary_stands_for_what_is_too_old(store: str, redis_url: str) -> None:
+async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
     """All but the newest half of what a task recalls; the next one is made of it and of what came after."""
     script = [Reply([" They said ", "0 and 1.\n"]), Reply(["They said 0 to 3."])]
     async with (
-        connect_redis(redis_url) as redis,
         ScriptedOpenAI(script) as provider,
-        open_desk(provider, open_store(store, redis)) as desk,
+        conversation_rig(provider, RedisConversations(redis)) as rig,
     ):
-        assert await desk.talk(0, 3) == [False, False, True]
-        await desk.compact()
-        first = await desk.summaries()
-        assert await desk.talk(3, 2) == [False, True]
-        await desk.compact(model="their-model")
+        assert await rig.talk(0, 3) == [False, False, True]
+        await rig.compact()
+        first = await rig.summaries()
+        assert await rig.talk(3, 2) == [False, True]
+        await rig.compact(model="their-model")
 
         assert first == [(0, 0, 4, "They said 0 and 1.")]
-        assert await desk.summaries() == [(0, 0, 8, "They said 0 to 3.")]
-        assert await count_kept(desk.conversations, desk.context) == 10
-        assert (await desk.recalled())[0] == "[Summary of earlier conversation]\nThey said 0 to 3."
+        assert await rig.summaries() == [(0, 0, 8, "They said 0 to 3.")]
+        assert await count_kept(rig.conversations, rig.context) == 10
+        assert (await rig.recalled())[0] == "[Summary of earlier conversation]\nThey said 0 to 3."
 
     one, two = provider.requests
     assert [one.body["model"], two.body["model"]] == ["test-model", "their-model"]
@@ -62,8 +55,7 @@ async def test_one_summary_stands_for_what_is_too_old(store: str, redis_url: str
     assert "question 4." not in prompt(two)
 
 
-@pytest.mark.parametrize("store", ["memory", "redis"])
-async def test_summaries_of_blocks_become_summaries_of_summaries(store: str, redis_url: str) -> None:
+async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -> None:
     """Four of one level are one of the next; all messages are covered, but for those that are recalled."""
     asked = list[str]()
 
@@ -72,15 +64,14 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(store: str, red
         return Reply([f"S{len(asked)}."])
 
     async with (
-        connect_redis(redis_url) as redis,
         ScriptedOpenAI(answer) as provider,
-        open_desk(provider, open_store(store, redis)) as desk,
+        conversation_rig(provider, RedisConversations(redis)) as rig,
     ):
         levels = list[list[tuple[int, int, int, str]]]()
         for first in (0, 3, 5, 7):
-            await desk.talk(first, 3 if first == 0 else 2, HIERARCHICAL)
-            await desk.compact(HIERARCHICAL)
-            levels.append(await desk.summaries())
+            await rig.talk(first, 3 if first == 0 else 2, HIERARCHICAL)
+            await rig.compact(HIERARCHICAL)
+            levels.append(await rig.summaries())
 
         assert [[s[:3] for s in found] for found in levels] == [
             [(0, 0, 4)],
@@ -88,7 +79,7 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(store: str, red
             [(0, 0, 4), (0, 4, 8), (0, 8, 12)],
             [(1, 0, 16)],
         ]
-        assert await desk.recalled(HIERARCHICAL) == [
+        assert await rig.recalled(HIERARCHICAL) == [
             "[Summary of earlier conversation]\nS5.",
             "question 7.",
             "answer 7.",
@@ -103,60 +94,60 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(store: str, red
 @pytest.mark.parametrize("memory", [SUMMARY, HIERARCHICAL])
 async def test_what_is_summed_up_is_not_summed_up_again(memory: MemorySpec) -> None:
     """The worker died after it was stored: the next attempt asks nobody."""
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3, memory)
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 3, memory)
         for _ in range(2):
-            await desk.compact(memory)
-        assert await desk.summaries() == [(0, 0, 4, "Sum")]
+            await rig.compact(memory)
+        assert await rig.summaries() == [(0, 0, 4, "Sum")]
         assert len(provider.requests) == 1
 
 
 async def test_an_attempt_goes_on_where_the_last_one_died() -> None:
     """Blocks that have a summary keep it."""
     script = [Reply(["one"]), Refusal(503), Reply(["two"])]
-    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 6, HIERARCHICAL)
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 6, HIERARCHICAL)
         with pytest.raises(ApplicationError) as caught:
-            await desk.compact(HIERARCHICAL)
-        before = await desk.summaries()
-        await desk.compact(HIERARCHICAL)
+            await rig.compact(HIERARCHICAL)
+        before = await rig.summaries()
+        await rig.compact(HIERARCHICAL)
         assert (caught.value.type, caught.value.non_retryable) == (MODEL_UNAVAILABLE, False)
         assert before == [(0, 0, 4, "one")]
-        assert await desk.summaries() == [(0, 0, 4, "one"), (0, 4, 8, "two")]
+        assert await rig.summaries() == [(0, 0, 4, "one"), (0, 4, 8, "two")]
 
 
 @pytest.mark.parametrize("answer", [Refusal(400), Refusal(401), Reply([" \n"])], ids=repr)
 async def test_a_model_that_writes_no_summary_loses_nothing(answer: Answer) -> None:
     """Messages and the earlier summary stay as they are, and the next time it is asked again."""
     script = [Reply(["early"]), answer, Reply(["late"])]
-    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        await desk.compact()
-        await desk.talk(3, 2)
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 3)
+        await rig.compact()
+        await rig.talk(3, 2)
         with pytest.raises(ApplicationError) as caught:
-            await desk.compact()
+            await rig.compact()
         assert (caught.value.type, caught.value.non_retryable) == (MODEL_REFUSED, True)
-        assert await desk.summaries() == [(0, 0, 4, "early")]
-        assert await count_kept(desk.conversations, desk.context) == 10
-        assert (await desk.recalled())[0].endswith("early")
-        await desk.compact()
-        assert await desk.summaries() == [(0, 0, 8, "late")]
+        assert await rig.summaries() == [(0, 0, 4, "early")]
+        assert await count_kept(rig.conversations, rig.context) == 10
+        assert (await rig.recalled())[0].endswith("early")
+        await rig.compact()
+        assert await rig.summaries() == [(0, 0, 8, "late")]
 
 
 async def test_a_model_that_nobody_names_is_a_wrong_setting() -> None:
     """The failure says where to name one."""
-    async with ScriptedOpenAI() as provider, open_desk(provider, model=None) as desk:
-        await desk.talk(0, 3)
+    async with ScriptedOpenAI() as provider, conversation_rig(provider, model=None) as rig:
+        await rig.talk(0, 3)
         with pytest.raises(ApplicationError, match="EVERLOOP_MODEL"):
-            await desk.compact()
+            await rig.compact()
 
 
 async def test_a_summary_without_end_is_cut() -> None:
     """A model that does not count its words cannot fill the prompt with them."""
-    async with ScriptedOpenAI([Reply(["x" * 100_000])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        await desk.compact()
-        assert len((await desk.summaries())[0][3]) == MAX_SUMMARY_CHARACTERS
+    async with ScriptedOpenAI([Reply(["x" * 100_000])]) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 3)
+        await rig.compact()
+        assert len((await rig.summaries())[0][3]) == MAX_SUMMARY_CHARACTERS
 
 
 QUIET: Sequence[tuple[MemorySpec, int]] = [
@@ -169,19 +160,19 @@ QUIET: Sequence[tuple[MemorySpec, int]] = [
 @pytest.mark.parametrize(("memory", "tasks"), QUIET)
 async def test_nothing_is_summed_up_while_all_is_recalled(memory: MemorySpec, tasks: int) -> None:
     """Nor ever for a window."""
-    async with ScriptedOpenAI() as provider, open_desk(provider) as desk:
-        assert not any(await desk.talk(0, tasks, memory))
-        await desk.compact(memory)
+    async with ScriptedOpenAI() as provider, conversation_rig(provider) as rig:
+        assert not any(await rig.talk(0, tasks, memory))
+        await rig.compact(memory)
         assert provider.requests == []
 
 
 async def test_auto_compact_is_for_what_goes_on_by_itself() -> None:
     """Whoever asks for a summary gets one."""
     memory = SUMMARY.model_copy(update={"auto_compact": False})
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        assert not any(await desk.talk(0, 3, memory))
-        await desk.compact(memory)
-        assert await desk.summaries() == [(0, 0, 4, "Sum")]
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
+        assert not any(await rig.talk(0, 3, memory))
+        await rig.compact(memory)
+        assert await rig.summaries() == [(0, 0, 4, "Sum")]
 
 
 LARGE = MemorySpec(strategy="summary", max_messages=20, max_tokens=25_000)
@@ -190,72 +181,72 @@ LARGE = MemorySpec(strategy="summary", max_messages=20, max_tokens=25_000)
 async def test_what_has_too_many_bytes_is_summed_up() -> None:
     """Chinese has few characters and many bytes: what a task does not recall, the summary covers."""
     words = "語" * 5_000
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
         longs = [
-            await desk.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
+            await rig.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
             for n in range(4)
         ]
-        await desk.compact(LARGE)
+        await rig.compact(LARGE)
         assert longs == [False, False, False, True]
-        assert await desk.summaries() == [(0, 0, 6, "Sum")]
-        assert [text[:1] for text in await desk.recalled(LARGE)] == list("[1語2語3語")
-        assert not await desk.save("t4", said("more"), memory=LARGE)
+        assert await rig.summaries() == [(0, 0, 6, "Sum")]
+        assert [text[:1] for text in await rig.recalled(LARGE)] == list("[1語2語3語")
+        assert not await rig.save("t4", said("more"), memory=LARGE)
 
 
 async def test_a_long_summary_leaves_less_room() -> None:
     """Messages that would have room without it are summed up too."""
     words, earlier = "語" * 5_000, "語" * MAX_SUMMARY_CHARACTERS
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 1)
-        await desk.conversations.compact(desk.context, ConversationSummary(start=0, end=2, text=earlier))
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 1)
+        await rig.conversations.compact(rig.context, ConversationSummary(start=0, end=2, text=earlier))
         longs = [
-            await desk.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
+            await rig.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
             for n in range(1, 4)
         ]
         assert longs == [False, False, True]
-        await desk.compact(LARGE)
-        assert await desk.summaries() == [(0, 0, 6, "Sum")]
+        await rig.compact(LARGE)
+        assert await rig.summaries() == [(0, 0, 6, "Sum")]
 
 
 async def test_a_turn_that_is_too_long_is_summed_up_too() -> None:
     """Of the newest turn a task recalls the beginning and the end: the summary has what stands between."""
     asks = AssistantMessage(tool_calls=(ToolCall(id="c", name="find", arguments="{}"),))
     result = ToolMessage(call_id="c", name="find", content="found")
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider) as desk:
-        assert await desk.save("t", said("work"), asks, result, asks, result, AssistantMessage(text="done"))
-        await desk.compact()
-        assert await desk.summaries() == [(0, 0, 6, "Sum")]
-        assert len(await desk.recalled()) == 5
-        assert not await desk.save("next", said("more"))
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
+        assert await rig.save("t", said("work"), asks, result, asks, result, AssistantMessage(text="done"))
+        await rig.compact()
+        assert await rig.summaries() == [(0, 0, 6, "Sum")]
+        assert len(await rig.recalled()) == 5
+        assert not await rig.save("next", said("more"))
 
 
 async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> None:
     """The summary that was being written is thrown away."""
     gate = asyncio.Event()
-    async with ScriptedOpenAI([Reply(["Su", gate, "m"])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        running = asyncio.create_task(desk.compact())
+    async with ScriptedOpenAI([Reply(["Su", gate, "m"])]) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 3)
+        running = asyncio.create_task(rig.compact())
         await provider.request(1)
-        await desk.conversations.clear(desk.context)
+        await rig.conversations.clear(rig.context)
         gate.set()
         await running
-        assert await desk.summaries() == []
-        assert await desk.recalled() == []
+        assert await rig.summaries() == []
+        assert await rig.recalled() == []
 
 
 async def test_a_summary_that_comes_too_late_is_thrown_away() -> None:
     """Two tasks ended at once: the first summary of a range stays, and nobody goes on asking for another."""
     gate = asyncio.Event()
     script = [Reply(["ours", gate])]
-    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        running = asyncio.create_task(desk.compact())
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 3)
+        running = asyncio.create_task(rig.compact())
         await provider.request(1)
         theirs = ConversationSummary(start=0, end=4, text="theirs")
-        await desk.conversations.compact(desk.context, theirs)
+        await rig.conversations.compact(rig.context, theirs)
         gate.set()
         await running
-        assert await desk.summaries() == [(0, 0, 4, "theirs")]
+        assert await rig.summaries() == [(0, 0, 4, "theirs")]
 
 
 class Overtaken(MemoryConversations):
@@ -267,9 +258,9 @@ class Overtaken(MemoryConversations):
 
 async def test_a_summary_that_is_not_kept_is_not_asked_for_again() -> None:
     """An attempt that gets no further ends."""
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, open_desk(provider, Overtaken()) as desk:
-        await desk.talk(0, 3)
-        await desk.compact()
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider, Overtaken()) as rig:
+        await rig.talk(0, 3)
+        await rig.compact()
         assert len(provider.requests) == 1
 
 
@@ -284,10 +275,10 @@ async def test_a_summary_in_the_making_sends_heartbeats() -> None:
         gate.set()
 
     environment.on_heartbeat = note
-    async with ScriptedOpenAI([Reply([gate, "Sum"])]) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        await desk.compact(environment=environment)
-        assert await desk.summaries() == [(0, 0, 4, "Sum")]
+    async with ScriptedOpenAI([Reply([gate, "Sum"])]) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 3)
+        await rig.compact(environment=environment)
+        assert await rig.summaries() == [(0, 0, 4, "Sum")]
     assert beats
     assert all(beat == {"failed": 7} for beat in beats)
 
@@ -296,12 +287,12 @@ async def test_a_cancelled_summary_hangs_up() -> None:
     """The provider sees the connection closed while it still writes; nothing is kept."""
     environment = ActivityEnvironment()
     script = [Reply(["Su", asyncio.Event()])]
-    async with ScriptedOpenAI(script) as provider, open_desk(provider) as desk:
-        await desk.talk(0, 3)
-        running = asyncio.create_task(desk.compact(environment=environment))
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider) as rig:
+        await rig.talk(0, 3)
+        running = asyncio.create_task(rig.compact(environment=environment))
         request = await provider.request(1)
         environment.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         await request.disconnected.wait()
-        assert await desk.summaries() == []
+        assert await rig.summaries() == []

@@ -8,9 +8,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from pydantic import JsonValue
 
 from everloop.activities.model.request import (
-    Prompts,
     build_request,
-    made_to_call,
     readable_arguments,
     sent_messages,
 )
@@ -129,33 +127,6 @@ def _brief(message: ChatCompletionMessageParam) -> str | None:
     if left_out:
         return f"[{left_out[1]}]"
     return re.sub(r"\[Summary of the conversation so far\]\n(.+)", r"[\1]", text)
-
-
-def test_a_large_transcript_becomes_a_request() -> None:
-    """Several megabytes are no special case."""
-    many = [ToolMessage(call_id="a", name="f", content="x" * 20_000) for _ in range(300)]
-    messages = build_request("m", BARE, [ASKED, *many])["messages"]
-    assert sum(len(str(message.get("content"))) for message in messages) > 6_000_000
-
-
-def test_prompts_stand_around_the_history() -> None:
-    """Those before it are one system message, each one after it is a message of its own."""
-    prompts = Prompts(before=("One.", "Two."), after=("Three.", "Four."))
-    request = build_request("m", BARE, [AssistantMessage(text="Hi")], prompts=prompts)
-    assert [(message["role"], message.get("content")) for message in request["messages"]] == [
-        ("system", "One.\n\nTwo."),
-        ("assistant", "Hi"),
-        ("system", "Three."),
-        ("system", "Four."),
-    ]
-
-
-def test_a_model_that_has_to_call_a_tool_is_told_last() -> None:
-    """Behind every prompt: providers want to hear a user at the end."""
-    request = build_request("m", BARE, [ASKED], prompts=Prompts(after=("Three.",)))
-    forced = made_to_call(request, "f")
-    assert [message["role"] for message in forced["messages"]] == ["user", "system", "user"]
-    assert [message["role"] for message in request["messages"]] == ["user", "system"]
 
 
 @tool

@@ -119,15 +119,6 @@ async def test_artifacts_go_out_like_the_answer() -> None:
         recorder.end()
 
 
-async def test_without_a_draft_the_answer_is_not_published() -> None:
-    """The client has one already; thoughts are told all the same."""
-    recorder = Recorder()
-    async with DeltaPublisher(recorder.publish, None, streams(), iteration=1) as publisher:
-        publisher.add([TextDelta("a"), ThoughtDelta("b")])
-        assert await recorder.next() == [("", "b")]
-        recorder.end()
-
-
 @pytest.mark.parametrize("ends", ["fails", "stops"])
 async def test_a_call_can_end_at_any_moment(redis_url: str, ends: str) -> None:
     """However far a publish has come, the call can end: Redis' client may lose a cancellation."""

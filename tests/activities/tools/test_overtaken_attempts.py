@@ -48,7 +48,7 @@ class Broken(Plugin):
 
 
 @dataclass(frozen=True)
-class Desk:
+class Rig:
     """A task on Redis, and what works for it."""
 
     redis: Redis
@@ -64,14 +64,14 @@ class Desk:
 
 
 @pytest_asyncio.fixture
-async def desk(redis_url: str) -> AsyncGenerator[Desk]:
+async def rig(redis_url: str) -> AsyncGenerator[Rig]:
     writer = Agent(id="writer", name="Writer", description="")
     agent = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), Broken()])
     registry, task_id = AgentRegistry([agent, writer]), new_id()
     async with connect_redis(redis_url) as redis, AsyncOpenAI(api_key="none") as client:
         views, transcripts, records = RedisTaskViews(redis), Transcripts(redis), ToolRecords(redis)
         await views.create(submitted(task_id))
-        yield Desk(
+        yield Rig(
             redis,
             TaskRef(task_id=task_id, run_id="run", context_id=new_id(), owner="o", agent_id="agent"),
             AgentCatalogue(registry, views, transcripts, records),
@@ -87,24 +87,24 @@ async def desk(redis_url: str) -> AsyncGenerator[Desk]:
 CALL = ToolCall(id="call", name="writer", arguments="{}")
 RESULT = ToolMessage(call_id="call", name="writer", content="a poem")
 
-CALLS: dict[str, Callable[[Desk], Awaitable[object]]] = {
-    "load agent": lambda desk: desk.agents.load_agent(
-        LoadAgentInput(task=desk.task, call=CALL, agent_id="writer", child="child")
+CALLS: dict[str, Callable[[Rig], Awaitable[object]]] = {
+    "load agent": lambda rig: rig.agents.load_agent(
+        LoadAgentInput(task=rig.task, call=CALL, agent_id="writer", child="child")
     ),
-    "prepare task": lambda desk: desk.agents.prepare_task(PrepareTaskInput(task=desk.task)),
-    "store result": lambda desk: desk.tools.store_result(
-        StoreResultInput(task=desk.task, position=1, result=RESULT)
+    "prepare task": lambda rig: rig.agents.prepare_task(PrepareTaskInput(task=rig.task)),
+    "store result": lambda rig: rig.tools.store_result(
+        StoreResultInput(task=rig.task, position=1, result=RESULT)
     ),
-    "store transcript": lambda desk: desk.transcript.store_transcript(
-        StoreTranscriptInput(task=desk.task, start=0, messages=(said("m"),))
+    "store transcript": lambda rig: rig.transcript.store_transcript(
+        StoreTranscriptInput(task=rig.task, start=0, messages=(said("m"),))
     ),
-    "load context": lambda desk: desk.context.load_context(LoadContextInput(task=desk.task)),
+    "load context": lambda rig: rig.context.load_context(LoadContextInput(task=rig.task)),
 }
 
 
-async def _run(desk: Desk, name: str, number: int) -> None:
+async def _run(rig: Rig, name: str, number: int) -> None:
     async def call() -> None:
-        await CALLS[name](desk)
+        await CALLS[name](rig)
 
     environment = ActivityEnvironment()
     begun = environment.info.scheduled_time + timedelta(seconds=number - 1)
@@ -113,11 +113,11 @@ async def _run(desk: Desk, name: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_first_attempt_writes_nothing_after_the_second(desk: Desk, name: str) -> None:
+async def test_a_first_attempt_writes_nothing_after_the_second(rig: Rig, name: str) -> None:
     """It was frozen; what the second one has written stays, and nothing is told again."""
-    await _run(desk, name, 2)
-    before = await desk.kept()
+    await _run(rig, name, 2)
+    before = await rig.kept()
     with pytest.raises(ApplicationError) as overtaken:
-        await _run(desk, name, 1)
+        await _run(rig, name, 1)
     assert overtaken.value.type == failures.OVERTAKEN
-    assert await desk.kept() == before
+    assert await rig.kept() == before

@@ -14,7 +14,7 @@ from everloop.workflows.contract.names import context_key
 from tests.support.rigs.tool_rig import ToolRig
 
 
-class Desk:
+class ArtifactHarness:
     """Calls tools one after the other."""
 
     def __init__(self, *, granular: bool = False, records: ToolRecords | None = None) -> None:

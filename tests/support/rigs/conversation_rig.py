@@ -39,7 +39,7 @@ def spoken(message: ConversationMessage) -> str:
     return message.text if isinstance(message, AssistantMessage) else message.content
 
 
-class Desk:
+class ConversationRig:
     """A conversation whose tasks have one question and one answer each, and a model that sums it up."""
 
     def __init__(self, client: AsyncOpenAI, conversations: Conversations, model: str | None) -> None:
@@ -85,8 +85,8 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(
+async def conversation_rig(
     provider: ScriptedOpenAI, conversations: Conversations | None = None, model: str | None = "test-model"
-) -> AsyncGenerator[Desk]:
+) -> AsyncGenerator[ConversationRig]:
     async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
-        yield Desk(client, conversations or MemoryConversations(), model)
+        yield ConversationRig(client, conversations or MemoryConversations(), model)
