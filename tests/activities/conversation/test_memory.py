@@ -14,8 +14,8 @@ from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.conversation.messages import MAX_CHARACTERS
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model.provider import ModelProvider
-from everloop.stores.conversations import Conversations, ConversationSummary, RedisConversations
-from everloop.stores.transcripts import RedisTranscripts, Transcripts
+from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
     ConversationMessage,
     LoadContextInput,
@@ -208,7 +208,7 @@ WORK = (
 @pytest.fixture
 def kept_rig(client: AsyncOpenAI, redis: Redis) -> ConversationRig:
     """The stores of a deployment."""
-    return ConversationRig(client, RedisConversations(redis), RedisTranscripts(redis))
+    return ConversationRig(client, Conversations(redis), Transcripts(redis))
 
 
 async def test_what_a_task_added_to_its_transcript_is_remembered(kept_rig: ConversationRig) -> None:

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
-from everloop.stores.conversations import ConversationSummary, RedisConversations
+from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import MemorySpec
@@ -30,7 +30,7 @@ async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
     script = [Reply([" They said ", "0 and 1.\n"]), Reply(["They said 0 to 3."])]
     async with (
         ScriptedOpenAI(script) as provider,
-        conversation_rig(provider, RedisConversations(redis)) as rig,
+        conversation_rig(provider, Conversations(redis)) as rig,
     ):
         assert await rig.talk(0, 3) == [False, False, True]
         await rig.compact()
@@ -65,7 +65,7 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -
 
     async with (
         ScriptedOpenAI(answer) as provider,
-        conversation_rig(provider, RedisConversations(redis)) as rig,
+        conversation_rig(provider, Conversations(redis)) as rig,
     ):
         levels = list[list[tuple[int, int, int, str]]]()
         for first in (0, 3, 5, 7):
