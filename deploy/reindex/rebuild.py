@@ -83,7 +83,7 @@ class Rebuild:
         if not await restore_view(view, self._stores.views, self._stores.artifacts):
             return False
         if not task.is_running and not view.status.state.is_terminal:
-            await self._reconciler.reconcile(task.task_id)  # it ended without a word
+            await self._reconciler.reconcile(task.task_id)  # it ended without publishing it
         return True
 
 

@@ -39,31 +39,22 @@ from everloop.workflows.contract.tasks import TaskState, TaskView
 _log = structlog.get_logger()
 
 
-class UnfinishedArtifacts:
-    """Lets artifacts fail that nobody will complete."""
+async def fail_unfinished(view: TaskView, artifacts: Artifacts) -> None:
+    """Fail what a task, or a sub-agent of it, is still building; repeating it changes nothing.
 
-    def __init__(self, artifacts: Artifacts) -> None:
-        self._artifacts = artifacts
-
-    async def fail(self, view: TaskView) -> None:
-        """Fail what a task, or a sub-agent of it, is still building; repeating it changes nothing.
-
-        Its subscribers learn it from the status that ends the task. Where the store does not answer, the
-        artifacts stay as they are until their time to live is over: the end of the task does not wait for it.
-        """
-        context_id = context_key(view.owner, view.context_id)
-        try:
-            for artifact in await self._artifacts.list_artifacts(context_id):
-                if artifact.status is ArtifactStatus.BUILDING and _is_of(artifact, view.task_id):
-                    await self._fail(artifact)
-        except (BlobError, *STORE_FAILURES) as error:
-            _log.warning("artifacts stay unfinished", **task_fields(view), error=type(error).__name__)
-
-    async def _fail(self, artifact: StoredArtifact) -> None:
-        try:
-            await self._artifacts.apply(artifact.context_id, artifact.artifact_id, Fail())
-        except ArtifactError as error:  # it was completed, or removed, meanwhile
-            _log.debug("artifact not failed", artifact_id=artifact.artifact_id, error=str(error))
+    Its subscribers learn it from the status that ends the task. Where the store does not answer, the
+    artifacts stay as they are until their time to live is over: the end of the task does not wait for it.
+    """
+    try:
+        for artifact in await artifacts.list_artifacts(context_key(view.owner, view.context_id)):
+            if artifact.status is not ArtifactStatus.BUILDING or not _is_of(artifact, view.task_id):
+                continue
+            try:
+                await artifacts.apply(artifact.context_id, artifact.artifact_id, Fail())
+            except ArtifactError as error:  # it was completed, or removed, meanwhile
+                _log.debug("artifact not failed", artifact_id=artifact.artifact_id, error=str(error))
+    except (BlobError, *STORE_FAILURES) as error:
+        _log.warning("artifacts stay unfinished", **task_fields(view), error=type(error).__name__)
 
 
 def _is_of(artifact: StoredArtifact, task_id: str) -> bool:
@@ -123,7 +114,6 @@ class Reconciler:
         self._views = stores.views
         self._secrets = stores.secrets
         self._artifacts = stores.artifacts
-        self._unfinished = UnfinishedArtifacts(stores.artifacts)
         self._tasks = tasks
         self._runs = runs
         self._problems = problems
@@ -229,7 +219,7 @@ class Reconciler:
             # waits with; and what it says may be older than what it takes back.
             view = view.model_copy(update={"status": view.status.model_copy(update={"at": looked_at})})
         if await restore_view(view, self._views, self._artifacts):
-            _log.info("task view put right", **task_fields(view), state=view.status.state)
+            _log.info("task view reconciled", **task_fields(view), state=view.status.state)
 
     async def _cancel_untaken(self, task_id: str) -> bool:
         """Make the view say that the task was canceled before any worker took it; return whether it was.
@@ -265,10 +255,12 @@ class Reconciler:
         snapshot = await self._views.load(task_id, most=0)
         if snapshot:
             if fails_drafts(ending.state):
-                await self._unfinished.fail(snapshot.view)
+                await fail_unfinished(snapshot.view, self._artifacts)
             status = _last_status(snapshot.view, ending)
             if await self._end(snapshot.view, ending.run_id, status):
-                _log.warning("task ended without a word", **task_fields(snapshot.view), state=ending.state)
+                _log.warning(
+                    "task ended without publishing it", **task_fields(snapshot.view), state=ending.state
+                )
 
     async def _end(self, view: TaskView, run_id: str, status: StatusChanged) -> bool:
         is_final = await self._views.end(view.task_id, run_id, status)

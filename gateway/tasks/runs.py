@@ -136,7 +136,7 @@ class Runs:
             return Stuck(task_id, run.run_id, _reported(run.search_attributes))
         return Alive(run.run_id, run.state, run.version, run.is_cancel_requested)
 
-    async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
+    async def ended_unpublished(self, since: datetime) -> AsyncGenerator[list[str]]:
         """Yield pages of clients' tasks with a run that was closed after `since` and did not say so itself.
 
         A newer run of the same task may be going on. Visibility lags behind, so ask again for what is recent.
@@ -297,10 +297,10 @@ class Problems:
     async def _warn(self, task_id: str, run_id: str, text: str) -> None:
         # With the run that Temporal names: the view may not have heard of it, and whatever it publishes
         # is newer than what the view shows.
-        if not await self._is_told(task_id, text):
+        if not await self._is_published(task_id, text):
             await self._views.publish(task_id, run_id, [Warned(text=text)])
 
-    async def _is_told(self, task_id: str, text: str) -> bool:
+    async def _is_published(self, task_id: str, text: str) -> bool:
         """Whether the stream holds this warning, from another process or from before our restart."""
         position = START
         while page := await self._views.read({task_id: position}, wait=0):

@@ -55,18 +55,18 @@ class Sweep:
 
     async def sweep(self) -> None:
         """Look through all tasks once."""
-        await self._try("settle ended tasks", self.finalize_ended)
+        await self._try("finalize ended tasks", self.finalize_ended)
         await self._try("look at open tasks", self.reconcile_open)
         await self._try("report stuck tasks", self.report_stuck)
 
     async def finalize_ended(self) -> None:
-        """Settle every task whose workflow was closed since the last sweep and did not say so.
+        """Finalize every task whose workflow was closed since the last sweep and did not say so.
 
-        Settling is idempotent, and a task that was reset or continued goes on: its newest run tells. After a
-        failure the next sweep begins where this one did; what is settled by then costs it one cheap look.
+        It is idempotent, and a task that was reset or continued goes on: its newest run tells. After a
+        failure the next sweep begins where this one did; what is final by then costs it one cheap look.
         """
         started = datetime.now(UTC)
-        await self._each(self._runs.ended_unsaid(self._since), self._settle)
+        await self._each(self._runs.ended_unpublished(self._since), self._reconcile)
         self._since = started - OVERLAP
 
     async def reconcile_open(self) -> None:
@@ -88,7 +88,7 @@ class Sweep:
         """Report every task that the server calls stuck."""
         await self._each(self._runs.stuck(), self._problems.report)
 
-    async def _settle(self, task_id: str) -> None:
+    async def _reconcile(self, task_id: str) -> None:
         state = await self._views.state(task_id)
         if state and not state.is_terminal:
             await self._reconciler.reconcile(task_id)

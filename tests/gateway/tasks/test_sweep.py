@@ -80,7 +80,7 @@ async def test_a_task_that_was_reset_goes_on(client: Client, views: TaskViews) -
         await reset(client, task_id)
         await until_closed(client, task_id)
         gateway = services(client, views, queue=queue)
-        found = await ended_unsaid(gateway.runs)
+        found = await ended_unpublished(gateway.runs)
         await gateway.sweep.sweep()
 
     assert task_id in found
@@ -94,8 +94,8 @@ async def _first_step_is_done(client: Client, task_id: str) -> None:
             return
 
 
-async def ended_unsaid(runs: Runs) -> set[str]:
-    pages = runs.ended_unsaid(datetime.now(UTC) - timedelta(hours=1))
+async def ended_unpublished(runs: Runs) -> set[str]:
+    pages = runs.ended_unpublished(datetime.now(UTC) - timedelta(hours=1))
     return {task_id async for page in pages for task_id in page}
 
 
@@ -108,7 +108,7 @@ async def test_tasks_of_sub_agents_are_left_to_their_parents(client: Client, vie
         await client.get_workflow_handle(each).terminate()
         await until_closed(client, each)
 
-    found = await ended_unsaid(Runs(client))
+    found = await ended_unpublished(Runs(client))
 
     assert task_id in found
     assert child_id not in found
@@ -131,7 +131,7 @@ class FoundRuns(Runs):
             return Alive("run")
         return RunEnd(TaskState.FAILED, "an operator terminated the task", datetime.now(UTC), "run")
 
-    async def ended_unsaid(self, since: datetime) -> AsyncGenerator[list[str]]:
+    async def ended_unpublished(self, since: datetime) -> AsyncGenerator[list[str]]:
         self.since.append(since)
         yield list(self._ended[:-1])
         if self.failure:
@@ -211,7 +211,7 @@ async def test_an_outage_is_logged_once(client: Client, failure: Exception) -> N
 
     lines = [line for line in logs if line["event"].startswith("cannot ")]
     assert [line["event"] for line in lines] == [
-        "cannot settle ended tasks now",
+        "cannot finalize ended tasks now",
         "cannot report stuck tasks now",
     ] * 2
     assert not any(line.get("exc_info") for line in lines)
