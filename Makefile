@@ -36,9 +36,10 @@ lint: $(INSTALLED) ## rules, format and direction of imports
 types: $(INSTALLED) ## types, strictly
 	$(BIN)/pyright
 
-# Three processes keep two cores busy; each has servers of its own. In the order of their folders, the longest come first.
+# Four processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
+# folders, the longest come first.
 test: $(INSTALLED) ## all tests; servers are started as needed
-	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/containers
+	$(BIN)/pytest -m "not slow" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/containers
 
 # Two of them had found what thawed workers wrote: 77130451 and 4418802.
 CHAOS_SEEDS ?= 77130451 4418802 90210377 2026 629844 31337

@@ -80,7 +80,7 @@ def _poem_chunks(seen: RawStream) -> list[str]:
     return [part.get("text", "") for a in updates if a["artifactId"] == "poem" for part in a["parts"]]
 
 
-@pytest.mark.parametrize("blobs", ["local", "redis"])
+@pytest.mark.parametrize("blobs", ["local", pytest.param("redis", marks=pytest.mark.slow)])
 async def test_200_megabytes_in_flat_memory(model: ScriptedOpenAI, tmp_path: Path, blobs: str) -> None:
     """Neither the worker that writes a file nor the gateway that sends it grows with its size."""
     arguments = json.dumps({"artifact_id": "big", "megabytes": MEGABYTES, "gate": ""})

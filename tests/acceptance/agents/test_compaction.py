@@ -19,7 +19,11 @@ HEADING = "[Summary of earlier conversation]\n"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "written"), [("summary", ["All of it."]), ("hierarchical", ["The first.", "The others."])]
+    ("strategy", "written"),
+    [
+        ("summary", ["All of it."]),
+        pytest.param("hierarchical", ["The first.", "The others."], marks=pytest.mark.slow),
+    ],
 )
 async def test_a_conversation_is_summed_up_in_spite_of_a_kill(
     model: ScriptedOpenAI, tmp_path: Path, strategy: str, written: list[str]

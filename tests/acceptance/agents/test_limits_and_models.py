@@ -106,6 +106,7 @@ async def test_another_model_stands_in_for_a_busy_one(limited: tuple[Steady, str
     ]
 
 
+@pytest.mark.slow
 async def test_a_task_fails_when_every_provider_stays_busy(limited: tuple[Steady, str]) -> None:
     """The status says how often it was tried, and what is wrong."""
     steady, _ = limited

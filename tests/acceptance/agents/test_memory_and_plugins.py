@@ -132,6 +132,7 @@ async def test_a_guard_keeps_a_tool_from_running(model: ScriptedOpenAI, everloop
     assert "repeat" in result
 
 
+@pytest.mark.slow
 async def test_what_a_guard_lets_people_approve_survives_a_worker(
     model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
 ) -> None:
@@ -203,7 +204,7 @@ AGAIN, UNKNOWN = ("ensure", 2, "mark written"), ("append", 1, "It may or may not
 
 @pytest.mark.parametrize(
     ("with_mcp", "ending"),
-    [("stdio", AGAIN), ("http", AGAIN), ("stdio", UNKNOWN)],
+    [pytest.param("stdio", AGAIN, marks=pytest.mark.slow), ("http", AGAIN), ("stdio", UNKNOWN)],
     ids=["again-stdio", "again-http", "unknown-stdio"],
     indirect=["with_mcp"],
 )

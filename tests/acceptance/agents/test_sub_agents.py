@@ -57,7 +57,9 @@ async def read(client: Client, message: SendMessageRequest) -> list[dict[str, Js
     return events
 
 
-@pytest.mark.parametrize("killed", ["while it asks", "while the sub-agent's model writes"])
+@pytest.mark.parametrize(
+    "killed", ["while it asks", pytest.param("while the sub-agent's model writes", marks=pytest.mark.slow)]
+)
 async def test_a_question_of_a_sub_agent_survives_a_worker(
     model: ScriptedOpenAI, everloop: Deployment, killed: str
 ) -> None:
@@ -110,6 +112,7 @@ async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, everloop: Depl
     assert "hunter2" not in str(task)
 
 
+@pytest.mark.slow
 async def test_an_approval_of_a_sub_agents_call(
     model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
 ) -> None:

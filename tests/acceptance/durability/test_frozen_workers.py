@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
@@ -70,6 +71,7 @@ async def test_a_tool_that_thaws_writes_nothing(
     assert len((folder / "refused").read_text().splitlines()) == 7
 
 
+@pytest.mark.slow
 async def test_a_model_call_that_thaws_writes_nothing(model: ScriptedOpenAI, everloop: Deployment) -> None:
     """No text, no reply, no status; the client reads the other attempt's answer, once."""
     rest = asyncio.Event()

@@ -14,10 +14,12 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.rigs.deployment import Deployment
+from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
-ITERATIONS = 300
+SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=200",)
+"""Temporal asks for a new run after so many events, not after 4,096."""
+
 RESULT = 20_000
 LARGE = 3_000_000
 
@@ -27,25 +29,33 @@ def _call(number: int, size: int) -> Reply:
 
 
 @pytest.mark.timeout(600)
-async def test_a_task_of_300_iterations_completes(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """It goes on in a new run when its history gets long; neither model nor client notices."""
-    model.script = [*(_call(n, RESULT) for n in range(ITERATIONS)), Reply(["All ", "done."])]
-    await everloop.add_worker()
-    gateway = await everloop.add_gateway()
-
-    async with connected(gateway.url) as client:
-        answer = await Answer().read(client.send_message(request("Work long.")))
-        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+@pytest.mark.parametrize(
+    ("iterations", "settings"),
+    [(40, SHORT_HISTORIES), pytest.param(300, (), marks=pytest.mark.slow)],
+    ids=["shorter histories", "Temporal as it is"],
+)
+async def test_a_long_task_goes_on_in_a_new_run(
+    model: ScriptedOpenAI, tmp_path: Path, iterations: int, settings: tuple[str, ...]
+) -> None:
+    """When its history gets long; neither model nor client notices."""
+    model.script = [*(_call(n, RESULT) for n in range(iterations)), Reply(["All ", "done."])]
+    async with running_deployment(tmp_path, model.base_url, temporal_settings=settings) as everloop:
+        await everloop.add_worker()
+        gateway = await everloop.add_gateway()
+        async with connected(gateway.url) as client:
+            answer = await Answer().read(client.send_message(request("Work long.")))
+            task = await client.get_task(GetTaskRequest(id=answer.task_id))
+        runs = await _runs(everloop, task.id)
 
     assert response_of(task) == answer.text == "All done."
     assert answer.finals == 1
     last = model.requests[-1]
-    assert len(model.requests) == ITERATIONS + 1
-    assert len(last.tool_results) == ITERATIONS
+    assert len(model.requests) == iterations + 1
+    assert len(last.tool_results) == iterations
     assert {len(result) for result in last.tool_results} == {RESULT}
     usage = MessageToDict(task.metadata)["usage"]
-    assert usage["inputTokens"] == 10 * (ITERATIONS + 1)
-    assert len(await _runs(everloop, task.id)) > 1
+    assert usage["inputTokens"] == 10 * (iterations + 1)
+    assert len(runs) > 1
 
 
 async def _runs(everloop: Deployment, task_id: str) -> list[str]:

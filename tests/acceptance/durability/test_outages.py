@@ -62,14 +62,18 @@ async def _bring_back(everloop: Deployment, how: str) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("ends", ["during", "after"])
 @pytest.mark.parametrize(
-    ("how", "seconds"),
+    ("how", "seconds", "ends"),
     [
-        ("killed", OUTAGE),
-        ("frozen", OUTAGE),
-        pytest.param("killed", LONG_OUTAGE, marks=pytest.mark.slow),
-        pytest.param("frozen", LONG_OUTAGE, marks=pytest.mark.slow),
+        ("killed", OUTAGE, "after"),
+        ("frozen", OUTAGE, "during"),
+        pytest.param("killed", OUTAGE, "during", marks=pytest.mark.slow),
+        pytest.param("frozen", OUTAGE, "after", marks=pytest.mark.slow),
+        *(
+            pytest.param(how, LONG_OUTAGE, ends, marks=pytest.mark.slow)
+            for how in ("killed", "frozen")
+            for ends in ("during", "after")
+        ),
     ],
 )
 async def test_a_tool_that_runs_while_temporal_is_away(  # noqa: PLR0913, PLR0917 -- fixtures and cases
@@ -105,7 +109,7 @@ async def test_a_tool_that_runs_while_temporal_is_away(  # noqa: PLR0913, PLR091
     assert result == "written"
 
 
-@pytest.mark.parametrize("ends", ["during", "after"])
+@pytest.mark.parametrize("ends", ["during", pytest.param("after", marks=pytest.mark.slow)])
 async def test_a_model_that_writes_while_temporal_is_away(
     model: ScriptedOpenAI, everloop: Deployment, ends: str
 ) -> None:

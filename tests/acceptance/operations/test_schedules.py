@@ -257,6 +257,7 @@ async def test_a_schedule_starts_tasks_that_clients_see(
         assert due.context_id == "talk"
 
 
+@pytest.mark.slow
 async def test_a_scheduled_task_survives_its_worker(
     model: ScriptedOpenAI, everloop: Deployment, name: str
 ) -> None:

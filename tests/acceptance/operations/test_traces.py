@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.telemetry.logs import owner_hash
 from everloop.workflows.contract.names import view_key
+from tests.acceptance.operations.span_trees import tree_of
 from tests.support.agents.peers import PEER_URL
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.seeded_secrets import seed_secret, seed_text
@@ -29,7 +30,6 @@ from tests.support.servers.scripted_openai import (
     ScriptedOpenAI,
     tool_call,
 )
-from tests.support.servers.span_trees import tree_of
 from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -283,7 +283,11 @@ async def test_a_paused_tool_has_its_effect_once(harness: Harness, tmp_path: Pat
     assert requests[1].tool_results == ["found" if tool == "look_up" else "paid"]
 
 
-@pytest.mark.parametrize("touch", [("reset",), ("pause",), ("pause", "unpause")], ids="-".join)
+@pytest.mark.parametrize(
+    "touch",
+    [("reset",), pytest.param(("pause",), marks=pytest.mark.slow), ("pause", "unpause")],
+    ids="-".join,
+)
 async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
     harness: Harness, tmp_path: Path, touch: tuple[str, ...]
 ) -> None:
@@ -301,7 +305,9 @@ async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
     assert len(ledger.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("touch", [(), ("pause",)], ids=["untouched", "paused"])
+@pytest.mark.parametrize(
+    "touch", [(), pytest.param(("pause",), marks=pytest.mark.slow)], ids=["untouched", "paused"]
+)
 async def test_a_call_that_hangs_is_skipped(harness: Harness, tmp_path: Path, touch: tuple[str, ...]) -> None:
     """The details show how; the model reads why, and the task goes on."""
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"

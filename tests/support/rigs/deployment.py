@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,13 +98,18 @@ async def _is_ready(url: str) -> bool:
 
 @asynccontextmanager
 async def running_deployment(
-    directory: Path, model_url: str, *, agents: str = ACCEPTANCE_AGENT, **variables: str
+    directory: Path,
+    model_url: str,
+    *,
+    agents: str = ACCEPTANCE_AGENT,
+    temporal_settings: Sequence[str] = (),
+    **variables: str,
 ) -> AsyncGenerator[Deployment]:
-    """Start Temporal and Valkey; whatever is added is ended with them."""
+    """Start Temporal, with dynamic configuration, and Valkey; whatever is added is ended with them."""
     for name in ("temporal", "valkey"):
         (directory / name).mkdir()
     async with (
-        running_temporal(directory / "temporal") as (temporal, address),
+        running_temporal(directory / "temporal", temporal_settings) as (temporal, address),
         running_valkey(directory / "valkey") as (valkey, redis_url),
     ):
         environment = {
