@@ -124,23 +124,6 @@ def test_tables_are_plain_where_programs_read_them(capsys: pytest.CaptureFixture
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ("everloop sch", "schedules"),
-        ("everloop keys r", "remove"),
-        ("everloop schedules add --ov", "--overlap"),
-    ],
-)
-def test_tab_completes(words: str, expected: str) -> None:
-    """Commands and options, in the shell that `--install-completion` found."""
-    done = everloop_command(
-        _EVERLOOP_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1)
-    )
-
-    assert done.stdout.split() == [expected]
-
-
 def running_beside(directory: Path, temporal_address: str) -> None:
     """Leave what a stack leaves that runs in this directory."""
     (directory / ".everloop").mkdir()
@@ -162,16 +145,6 @@ def test_temporals_command_finds_the_stack_of_the_directory(tmp_path: Path, temp
     assert (told.returncode, "127.0.0.1:1" in told.stderr) == (1, True)
     assert (given.returncode, "127.0.0.1:2" in given.stderr) == (1, True)
     assert (other.returncode, "no-such" in other.stderr) == (1, True)
-
-
-def test_other_commands_find_the_stack_too(tmp_path: Path, temporal_address: str) -> None:
-    """By the same rule."""
-    running_beside(tmp_path, temporal_address)
-    queue = {"EVERLOOP_TASK_QUEUE": "nobodys"}
-
-    found = everloop_command("housekeeping", "status", directory=tmp_path, **queue)
-
-    assert "there is no schedule everloop-housekeeping-nobodys" in found.stderr
 
 
 def test_a_stack_that_does_not_run_is_not_found(tmp_path: Path) -> None:

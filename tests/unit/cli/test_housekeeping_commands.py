@@ -4,9 +4,8 @@ import io
 import json
 import socket
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, cast
-from uuid import uuid4
 
 import pytest
 
@@ -132,20 +131,6 @@ def test_a_server_that_is_away_is_one_line(
     assert [line.partition(":")[0] for line in said] == ["everloop", "everloop"]
     assert "TEMPORAL_ADDRESS" in said[0]
     assert "EVERLOOP_REDIS_URL" in said[1]
-
-
-def test_a_run_without_a_worker_says_what_it_waits_for(
-    temporal_address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And gives up in the end."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
-    monkeypatch.setenv("EVERLOOP_TASK_QUEUE", queue := f"nobody-{uuid4()}")
-    monkeypatch.setattr("everloop.cli.housekeeping.NOTICE", 0.1)
-    monkeypatch.setattr("everloop.deploy.housekeeping.runs.RUN_TIMEOUT", timedelta(seconds=1))
-    assert run(["housekeeping", "run", "--dry-run"]) == 1
-    waiting, ended = capsys.readouterr().err.splitlines()
-    assert waiting == f"everloop: a worker of the queue {queue} (EVERLOOP_TASK_QUEUE) has to do it; waiting"
-    assert "has not ended within 1 s; see whether a worker runs" in ended
 
 
 @pytest.mark.parametrize("days", ["0", "36501", "soon"])

@@ -8,11 +8,8 @@ from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
 
 from everloop.agents.agent import Agent
 from everloop.cli.app import run
-from everloop.cli.output import print_table
-from everloop.cli.schedules import HEAD, _data, _row
 from everloop.deploy.schedule.definition import CATCH_UP, ScheduleDefinition
-from everloop.deploy.schedule.recurrence import NextRun, Recurrence, read_interval
-from everloop.deploy.schedule.schedules import ListedSchedule
+from everloop.deploy.schedule.recurrence import Recurrence, read_interval
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput
@@ -93,26 +90,6 @@ def test_the_same_schedule_has_the_same_id() -> None:
     ]
     assert definition().id == definition(note="again").id
     assert len({each.id for each in [definition(), *differing]}) == 7
-
-
-def test_the_table_has_one_line_for_each_schedule(capsys: pytest.CaptureFixture[str]) -> None:
-    """In columns; what there is not is a dash, and null in JSON."""
-    listed = [
-        ListedSchedule(
-            "daily", "writer", "0 9 * * 1-5 (UTC)", NextRun(NOW), "daily-2026-07-01T09:00:00Z", False
-        ),
-        ListedSchedule("news", "w", "every 1h", None, "", True),
-    ]
-    print_table(HEAD, list(map(_row, listed)))
-    assert capsys.readouterr().out.splitlines() == [
-        "ID     AGENT   WHEN               NEXT RUN                 LAST TASK                   PAUSED",
-        "daily  writer  0 9 * * 1-5 (UTC)  2026-07-01 12:30:00 UTC  daily-2026-07-01T09:00:00Z  no",
-        "news   w       every 1h           -                        -                           yes",
-    ]
-    assert [(one["next_run"], one["last_task"]) for one in map(_data, listed)] == [
-        ("2026-07-01T12:30:00+00:00", "daily-2026-07-01T09:00:00Z"),
-        (None, None),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import cast
 
-import httpx
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
@@ -118,15 +117,6 @@ async def test_the_survey_reports_what_the_tools_really_found(client: AsyncOpenA
     assert answer.startswith(SCRIPTED)
 
 
-async def test_a_directory_that_does_not_exist_ends_in_an_answer(client: AsyncOpenAI, agent: Agent) -> None:
-    """A tool error is reported, not repeated for ever."""
-    messages = after("Look at the directory `nowhere`", "list_files", "ValueError: there is no 'nowhere'")
-
-    answer = await client.chat.completions.create(model=MODEL, messages=messages, tools=offered(agent))
-
-    assert "there is no 'nowhere'" in (answer.choices[0].message.content or "")
-
-
 @pytest.mark.parametrize(
     ("prompt", "part"),
     [
@@ -192,41 +182,3 @@ def calls_of(completion: ChatCompletion) -> tuple[list[tuple[str, str]], set[str
     calls = completion.choices[0].message.tool_calls or []
     functions = [c for c in calls if isinstance(c, ChatCompletionMessageFunctionToolCall)]
     return [(c.function.name, c.function.arguments) for c in functions], {c.id for c in functions}
-
-
-CALL = {"id": "c", "type": "function", "function": {"name": "note", "arguments": "{}"}}
-CALLING = {"role": "assistant", "tool_calls": [CALL]}
-ASKED: dict[str, object] = {"role": "user", "content": "hello"}
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ("{", None),
-        ("[]", None),
-        ({"messages": [ASKED]}, "model"),
-        ({"model": MODEL}, "messages"),
-        ({"model": MODEL, "messages": []}, "messages"),
-        ({"model": MODEL, "messages": [{"role": "nobody", "content": "x"}]}, "messages.0"),
-        ({"model": MODEL, "messages": [{"role": "user"}]}, "messages.0.user.content"),
-        ({"model": MODEL, "messages": [CALLING]}, None),
-        ({"model": MODEL, "messages": [CALLING, ASKED]}, None),
-        ({"model": MODEL, "messages": [CALLING, {"role": "assistant", "content": "done"}]}, None),
-        ({"model": MODEL, "messages": [{"role": "tool", "tool_call_id": "c", "content": ""}]}, None),
-        ({"model": MODEL, "messages": [ASKED], "tools": [{"type": "function"}]}, "tools.0.function"),
-    ],
-)
-async def test_a_malformed_request_is_refused(
-    server: tuple[ServerProcess, str], body: str | dict[str, object], param: str | None
-) -> None:
-    """400 in OpenAI's error shape, with the place of the mistake; also for calls without results."""
-    text = body if isinstance(body, str) else json.dumps(body)
-    async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.post(f"{server[1]}/chat/completions", content=text, headers=KEY)
-
-    error = answer.json()["error"]
-    assert answer.status_code == 400
-    assert error["type"] == "invalid_request_error"
-    assert error["message"]
-    if param:
-        assert error["param"].startswith(param)

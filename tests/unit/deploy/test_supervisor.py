@@ -132,20 +132,6 @@ async def test_a_killed_service_is_started_again_later_each_time(tmp_path: Path)
     assert is_gone(pids[-1])
 
 
-async def test_a_restart_stops_and_starts_without_being_taken_for_a_death(tmp_path: Path) -> None:
-    """The process ends by SIGTERM, a new one is ready at the end, and nothing more is started."""
-    file, said = tmp_path / "order", list[str]()
-    service = Service("a", ("sh", "-c", TELLING.format(name="a", file=file)), holds(file, "start a"))
-    async with supervising([service], tmp_path, said) as supervisor:
-        first = supervisor.pid("a")
-        await supervisor.restart("a")
-        assert supervisor.pid("a") != first
-        await until(lambda: file.read_text().splitlines() == ["start a", "stop a", "start a"])
-
-    assert file.read_text().splitlines()[3:] == ["stop a"]
-    assert not any("started again" in line for line in said)
-
-
 async def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     """After the time to stop there is SIGKILL, and a line that says so."""
     file, said = tmp_path / "up", list[str]()

@@ -116,17 +116,6 @@ def test_each_variable_of_an_overlay_is_a_setting() -> None:
     assert sorted(in_kubernetes() - process_settings().keys() - OF_LIBRARIES) == []
 
 
-def test_each_variable_in_the_guide_exists() -> None:
-    """docs/operation/deployment.md, also where it makes secrets, names what settings or compose have."""
-    known = (
-        process_settings().keys() | OF_LIBRARIES | OF_OTHERS.keys() | env_file(COMPOSE / "env.example").keys()
-    )
-    named = named_in((ROOT / "docs/operation/deployment.md").read_text(encoding="utf-8"))
-
-    assert {"OPENAI_API_KEY", "TEMPORAL_API_KEY"} <= named
-    assert sorted(named - known) == []
-
-
 def test_each_setting_has_its_place_in_the_manifests() -> None:
     """A setting is in compose.yaml or its example file, in the image, or in a short list with the reason."""
     assert in_the_dockerfile() >= OF_IMAGES

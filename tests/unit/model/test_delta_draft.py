@@ -5,7 +5,7 @@ from enum import Enum, auto
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.model.drafts import DRAFTS_PER_ATTEMPT, ResponseDraft, attempt_number
+from everloop.activities.model.drafts import DRAFTS_PER_ATTEMPT, ResponseDraft
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef
@@ -146,30 +146,6 @@ def test_an_endless_outage_leaves_room_for_the_end() -> None:
 
     assert chunks[-1] == []
     assert text_of(viewer.response.parts) == "a" * len(chunks) + "."
-
-
-@given(STEPS, STEPS)
-def test_attempts_that_share_a_number_do_not_mix(
-    first: list[tuple[str, Publish]], second: list[tuple[str, Publish]]
-) -> None:
-    """An attempt that came after very many is silent until its end, which is whole."""
-    viewer = Viewer()
-    draft = ResponseDraft(position=1, attempt=attempt_number(0, 998))
-    viewer.publish(appended(draft, "old"), Publish.WORKS, draft)
-    for attempt, steps in ((999, first), (1_000, second)):
-        draft = ResponseDraft(position=1, attempt=attempt_number(0, attempt))
-        for piece, how in steps:
-            viewer.publish(appended(draft, piece), how, draft)
-    viewer.publish(draft.finish("."), Publish.WORKS, draft)
-
-    assert draft.is_newest
-    assert text_of(viewer.response.parts) == "".join(piece for piece, _ in second) + "."
-
-
-def test_a_call_after_very_many_does_not_trust_its_draft() -> None:
-    """Beyond the last number nobody knows whether the view takes a draft: the workflow has to complete it."""
-    assert ResponseDraft(position=1, attempt=attempt_number(98, 5)).is_newest
-    assert not ResponseDraft(position=1, attempt=attempt_number(100, 5)).is_newest
 
 
 def test_the_workflow_has_the_last_word() -> None:

@@ -1,7 +1,5 @@
 """Inline <thinking> tags: what is a thought, and that the cuts of the stream do not matter."""
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,21 +44,6 @@ def split(*pieces: str) -> list[Delta]:
     return coalesce([*deltas, *splitter.close()])
 
 
-def split_by_pattern(text: str) -> list[Delta]:
-    """Say the rules again with the whole text at hand."""
-    deltas: list[Delta] = []
-    opening = re.compile(r"""<thinking(?:\s+id\s*=\s*(?:"([^"<>]*)"|'([^'<>]*)'))?\s*>""")
-    while text:
-        tags = (tag for tag in opening.finditer(text) if len(tag[0]) <= MAX_TAG_LENGTH)
-        tag = next(tags, None)
-        if tag is None:
-            return [*deltas, TextDelta(text)]
-        thought, _, rest = text[tag.end() :].partition("</thinking>")
-        deltas += [TextDelta(text[: tag.start()]), ThoughtDelta(thought, tag[1] or tag[2] or "")]
-        text = rest
-    return deltas
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -102,12 +85,6 @@ def test_tags_are_split_out_of_the_text(text: str, expected: list[Delta]) -> Non
 def test_cuts_do_not_matter(text: str, places: set[int]) -> None:
     """However the text is cut, the thoughts and the text are those of the uncut one."""
     assert split(*cut(text, places)) == split(text)
-
-
-@given(TEXTS)
-def test_the_splitter_agrees_with_its_rules(text: str) -> None:
-    """Piece by piece comes what the rules say of the whole text."""
-    assert split(*text) == coalesce(delta for delta in split_by_pattern(text) if delta.text)
 
 
 @given(st.lists(NO_TAGS, max_size=8).map("".join))

@@ -1,25 +1,17 @@
 """The chaos suite itself: its plan follows from the seed alone, and its verdict misses nothing."""
 
-import asyncio
 import json
-import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.chaos.faults import Faults, Site
-from tests.chaos.fleet import Fleet
 from tests.chaos.load import Outcome
-from tests.chaos.model import Model
 from tests.chaos.orders import KINDS, SAID, Kind, Order
 from tests.chaos.plan import _DECK, make_plan
 from tests.chaos.story import Json, Story
 from tests.chaos.verdict import Books, expected_paths, judge, strangers
-from tests.support.rigs.deployment import Deployment
-from tests.support.servers.processes import ServerProcess
-from tests.support.servers.webhook import Notification, Webhook
+from tests.support.servers.webhook import Notification
 
 SEED, TASK, RECEIPT = 7, "task", "receipt"
 
@@ -199,27 +191,3 @@ def test_an_effect_that_happens_twice_is_found(kind: Kind) -> None:
 
     assert "happened 2 times" in "\n".join(judge(outcome, twice, _told(outcome.order)))
     assert strangers([], books)
-
-
-async def test_a_server_that_ends_by_itself_is_found(tmp_path: Path) -> None:
-    """It is started again, so that the run comes to its verdict."""
-    ended = shlex.quote(str(tmp_path / "ended"))
-    once = f"[ -e {ended} ] && exec sleep 600; touch {ended}; echo out of memory"
-    temporal = ServerProcess(["sh", "-c", once], tmp_path / "temporal.log")
-    valkey = ServerProcess(["sleep", "600"], tmp_path / "valkey.log")
-    everloop = Deployment(tmp_path, temporal, "", valkey, "", {})
-    site = Site(everloop, Fleet(), {}, Model(SEED, tmp_path), Webhook(), tmp_path)
-    faults = Faults(site, lambda: 0, print)
-    temporal.start()
-    valkey.start()
-    while temporal.is_running():  # noqa: ASYNC110 -- a fact of another process
-        await asyncio.sleep(0.02)
-
-    watching = asyncio.create_task(faults.watch())
-    while not (faults.problems and temporal.is_running()):  # noqa: ASYNC110 -- a fact of another process
-        await asyncio.sleep(0.02)
-    watching.cancel()
-
-    assert faults.problems == ["temporal ended by itself and said last: out of memory\n"]
-    for server in (temporal, valkey):
-        server.kill()
