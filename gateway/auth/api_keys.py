@@ -39,7 +39,7 @@ class ApiKeyFileError(Exception):
 
 
 class ApiKey(BaseModel):
-    """One line of the file. `scopes` are those of `gateway.scopes`. Without `expires` it holds for ever."""
+    """One line of the file. `scopes` are those of `auth.scopes`. Without `expires` it holds for ever."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -34,7 +34,7 @@ class AuthSettingsError(Exception):
 
 
 class ApiKeySettings(Settings):
-    """EVERLOOP_API_KEYS_FILE: which API keys are good, one JSON object a line (`gateway.api_key_file`)."""
+    """EVERLOOP_API_KEYS_FILE: which API keys are good, one JSON object a line (`auth.api_keys`)."""
 
     api_keys_file: Path | None = None
 

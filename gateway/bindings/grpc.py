@@ -32,7 +32,7 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 20 * _SECOND),
     ("grpc.max_connection_idle_ms", 600 * _SECOND),
     ("grpc.max_concurrent_streams", 1_000),  # of one connection; further calls wait at the client
-    # As over HTTP, names, values and 32 bytes for each. The bound on their number is ours (`call_headers`).
+    # As over HTTP, names, values and 32 bytes for each. The bound on their number is ours (`CallHeaders`).
     ("grpc.max_metadata_size", MAX_HEAD_BYTES),
     ("grpc.absolute_max_metadata_size", MAX_HEAD_BYTES),
     # What is compressed is unpacked before anybody knows who sent it: it is refused, as UNIMPLEMENTED.

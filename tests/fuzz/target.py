@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
-from everloop.gateway.operations.push import StoredPush, notifier
+from everloop.gateway.operations.push import PushOperations, notifier
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
@@ -55,7 +55,7 @@ async def running_target(client: Client, redis: Redis) -> AsyncGenerator[Target]
     queue, configs = unique("fuzz"), PushConfigs(redis)
     notify = notifier(PushDeliveries(client, configs, unique("nobody")))
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
-    push = StoredPush(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")
+    push = PushOperations(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")
     server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=1), AccessControl())
     async with (
         stand_in_worker(client, queue),
