@@ -23,14 +23,14 @@ from everloop.activities.model.call import OpenAIModel
 from everloop.activities.model.prices import Prices
 from everloop.activities.model.provider import ModelKeyError, ModelProvider, ModelSettings, make_openai_client
 from everloop.activities.narrator.narrator import Narrator
-from everloop.activities.publish import CachedTranscripts, ViewPublisher
-from everloop.activities.push.delivery import PushDelivering
+from everloop.activities.publish import ViewPublisher
+from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.activities.push.webhook import Webhooks
 from everloop.activities.spans import ContentSettings
 from everloop.activities.telemetry import TaskLogging, begin_counters
 from everloop.activities.tools.call import AgentTools, ToolStores
 from everloop.activities.tools.catalogue import AgentCatalogue
+from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.runtime.blobs import Blobs, BlobsUnfitError
@@ -40,7 +40,7 @@ from everloop.runtime.telemetry.metrics import MetricsAddressError, MetricsSetti
 from everloop.runtime.telemetry.setup import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.schedule import ensure_housekeeping
-from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.conversations import Conversations

@@ -1,17 +1,17 @@
-"""Publishes what the workflow itself has to say."""
+"""Publishes what a task has to say: events of its activities, statuses of its workflow, its end."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import structlog
+from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.events import publish_events
-from everloop.activities.lease import begin_attempt
-from everloop.activities.transcripts import put_messages
+from everloop.activities.lease import overtaken
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
+from everloop.runtime.telemetry.instruments import record_statuses
 from everloop.stores.artifacts.interface import (
     ArtifactClosedError,
     ArtifactMissingError,
@@ -21,22 +21,55 @@ from everloop.stores.artifacts.interface import (
 )
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import Contents, read_contents
+from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.secrets import Secrets
-from everloop.stores.tool_records import ToolRecords
-from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.calls import (
     PublishInput,
     SaveContextInput,
     SaveContextResult,
-    StoreTranscriptInput,
 )
-from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged
+from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.ports import ContextPort, PublishPort, TranscriptPort
+from everloop.workflows.contract.ports import ContextPort, PublishPort
 from everloop.workflows.contract.tasks import TaskRef, TaskState
+
+_log = structlog.get_logger()
+
+
+async def publish_events(
+    views: TaskViews, task: TaskRef, events: Sequence[TaskEvent], lease: Lease | None = None
+) -> None:
+    """Publish events. A status counts in the metrics when it is new: a repeated call counts nothing.
+
+    Without a lease only what the fold takes once may be published: statuses, and chunks of artifacts.
+
+    Raises:
+        OvertakenError: a later attempt has claimed the call.
+    """
+    try:
+        states = await views.publish(task.task_id, task.run_id, events, lease)
+    except NotOursError:
+        raise overtaken() from None
+    record_statuses(task.agent_id, states)
+
+
+async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEvent], lease: Lease) -> bool:
+    """Publish events; return whether it worked.
+
+    Raises:
+        OvertakenError: a later attempt has claimed the call.
+    """
+    try:
+        if events:
+            await publish_events(views, task, events, lease)
+    except (RedisError, OSError) as error:
+        _log.warning("events not published", error_type=type(error).__name__)
+        return False
+    return True
+
 
 # The end of a task for its artifacts: nobody writes them any more, and subscribers hear nothing after it.
 
@@ -121,8 +154,6 @@ async def _close(published: ArtifactPublisher, artifact: StoredArtifact, change:
 TRIES_TO_REMEMBER = 10
 """After so many attempts, about a minute, the end of the task is told without its conversation being kept."""
 
-_log = structlog.get_logger()
-
 
 class ViewPublisher(PublishPort):
     """Writes to the views and streams that gateways read.
@@ -179,21 +210,3 @@ def _last_state(events: Sequence[StatusChanged | ArtifactChunk]) -> TaskState | 
     """Return the state in which these events leave the task for good, if they do."""
     states = [event.state for event in events if isinstance(event, StatusChanged)]
     return next((state for state in states if state.is_terminal), None)
-
-
-# Fills the transcript cache again.
-
-
-class CachedTranscripts(TranscriptPort):
-    """Writes to the store that model calls read."""
-
-    def __init__(self, transcripts: Transcripts, leases: ToolRecords) -> None:
-        self._transcripts = transcripts
-        self._leases = leases
-
-    @activity.defn
-    async def store_transcript(self, call: StoreTranscriptInput) -> None:
-        task = call.task
-        name = f"transcript {task.run_id} {activity.info().activity_id}"
-        lease = await begin_attempt(self._leases, task.task_id, name)
-        await put_messages(self._transcripts, task, call.start, call.messages, lease)

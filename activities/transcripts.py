@@ -4,13 +4,17 @@ from collections.abc import Sequence
 
 import structlog
 from redis.exceptions import RedisError
+from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.lease import overtaken
+from everloop.activities.lease import begin_attempt, overtaken
 from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import StoreTranscriptInput
 from everloop.workflows.contract.messages import TranscriptMessage, extend_digest
+from everloop.workflows.contract.ports import TranscriptPort
 from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
@@ -70,3 +74,18 @@ async def keep_reply(
     except (RedisError, OSError) as error:
         _log.warning("model reply not cached", position=position, error_type=type(error).__name__)
         return reply
+
+
+class CachedTranscripts(TranscriptPort):
+    """Writes to the store that model calls read."""
+
+    def __init__(self, transcripts: Transcripts, leases: ToolRecords) -> None:
+        self._transcripts = transcripts
+        self._leases = leases
+
+    @activity.defn
+    async def store_transcript(self, call: StoreTranscriptInput) -> None:
+        task = call.task
+        name = f"transcript {task.run_id} {activity.info().activity_id}"
+        lease = await begin_attempt(self._leases, task.task_id, name)
+        await put_messages(self._transcripts, task, call.start, call.messages, lease)

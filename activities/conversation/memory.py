@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from temporalio import activity
 
-from everloop.activities.conversation.messages import remembered, with_lines_for_files
-from everloop.activities.conversation.recall import recalled, token_budget
+from everloop.activities.conversation.recall import recalled, remembered, token_budget, with_lines_for_files
 from everloop.activities.conversation.summaries import ConversationCompactor
 from everloop.activities.lease import begin_attempt
 from everloop.activities.model.provider import ModelProvider

@@ -1,14 +1,27 @@
 """What a task recalls of a conversation: summaries of the older part, and the newest messages."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate, groupby
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from json import dumps
 
-from everloop.activities.conversation.messages import with_lines_for_files
+from everloop.activities.model.files import describe
 from everloop.stores.conversations import ConversationSummary
-from everloop.stores.recent_messages import Room, newest_messages, safe_ends
-from everloop.workflows.contract.calls import ConversationMessage
-from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolMessage, UserMessage
+from everloop.stores.recent_messages import Room, newest_messages
+from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    FilePart,
+    Part,
+    SpokenMessage,
+    SummaryMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    ToolsMessage,
+    TranscriptMessage,
+    UserMessage,
+    text_of,
+)
 from everloop.workflows.contract.names import name_calls
 from everloop.workflows.contract.tasks import MemorySpec
 
@@ -90,59 +103,111 @@ def _message(summary: ConversationSummary) -> UserMessage:
     )
 
 
-# What is summed up next of a conversation, by its strategy.
+# What is remembered of the transcript of a task.
 
-FAN_IN = 4
-"""So many summaries of one level become one of the next level ("hierarchical")."""
+MAX_CHARACTERS = 10_000
+"""Of one message that is remembered: the rest is cut off."""
 
-MAX_BLOCK_CHARACTERS = 60_000
-"""Of the messages, as JSON, that one call of the model sums up, unless one of them alone has more."""
+MAX_RESULT_CHARACTERS = 4_000
+"""Of the result of a tool that is remembered."""
 
+MAX_ARGUMENT_CHARACTERS = 2_000
+"""Of the arguments of a tool call that are remembered."""
 
-@dataclass(frozen=True)
-class SummaryStep:
-    """A summary to write: of earlier summaries, and of messages after them, up to position `end`."""
+MAX_FILES = 10
+"""Of one message: of further files only a line is remembered, among its words."""
 
-    level: int
-    start: int
-    end: int
-    earlier: tuple[ConversationSummary, ...] = ()
-    messages: tuple[ConversationMessage, ...] = ()
+MAX_URL_CHARACTERS = 1_000
+"""Of a file that is remembered as one: of a file with a longer URL only a line is."""
 
 
-def next_step(
-    memory: MemorySpec,
-    summaries: Sequence[ConversationSummary],
-    start: int,
-    messages: Sequence[ConversationMessage],
-) -> SummaryStep | None:
-    """Return what to sum up, None if nothing is left. `messages` are too old to be recalled, from `start` on.
+def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMessage]:
+    """Return what is worth remembering: words, tool calls with their results, and where files are.
 
-    No summary covers them. Their range is cut into blocks so that no call of the model has to read too much.
+    Left out are summaries and lists of tools, replies that were refused and what said so to the model, calls
+    without a result, what a model thought, and how it came to a task.
     """
-    if memory.strategy == "hierarchical" and (full := _full_level(summaries)):
-        return SummaryStep(full[0].level + 1, full[0].start, full[-1].end, earlier=tuple(full))
-    if not messages:
-        return None
-    if memory.strategy == "hierarchical":
-        block = messages[: _block_end(messages, memory.max_messages)]
-        return SummaryStep(0, start, start + len(block), messages=tuple(block))
-    block = messages[: _block_end(messages, len(messages))]
-    first = summaries[0].start if summaries else start
-    return SummaryStep(0, first, start + len(block), tuple(summaries), tuple(block))
+    spoken = list(_without_refusals(transcript))
+    messages = list[ConversationMessage]()
+    wanted = frozenset[str]()
+    for position, message in enumerate(spoken):
+        if isinstance(message, AssistantMessage):
+            wanted = _answered(message, spoken[position + 1 :])
+            messages += _reply(message, wanted)
+        elif isinstance(message, UserMessage):
+            messages.append(_user_message(message))
+        elif message.call_id in wanted:
+            wanted -= {message.call_id}  # a second result has no call
+            content = _cut(message.content, MAX_RESULT_CHARACTERS)
+            messages.append(message.model_copy(update={"content": content}))
+    return messages
 
 
-def _full_level(summaries: Sequence[ConversationSummary]) -> list[ConversationSummary]:
-    """Return the oldest summaries in a row that are to become one; none if there are not enough."""
-    for _, group in groupby(summaries, key=lambda summary: summary.level):
-        if len(row := list(group)) >= FAN_IN:
-            return row[:FAN_IN]
-    return []
+def _without_refusals(transcript: Iterable[TranscriptMessage]) -> Iterable[SpokenMessage]:
+    """Return the messages that stand. The message after a refused reply is the workflow's, if it says why."""
+    refusal = ""
+    for message in transcript:
+        if isinstance(message, SummaryMessage | ToolsMessage):
+            continue
+        is_reason = bool(refusal) and isinstance(message, UserMessage) and refusal in text_of(message.parts)
+        refusal = message.refused if isinstance(message, AssistantMessage) else ""
+        if not refusal and not is_reason:
+            yield message
 
 
-def _block_end(messages: Sequence[ConversationMessage], most: int) -> int:
-    """Return how many messages one summary takes: those that fit, or else the fewest that belong together."""
-    ends = [end for end in safe_ends(messages) if end]
-    sizes = list(accumulate(len(message.model_dump_json()) for message in messages))
-    fitting = [end for end in ends if end <= most and sizes[end - 1] <= MAX_BLOCK_CHARACTERS]
-    return max(fitting, default=ends[0])
+def _answered(reply: AssistantMessage, later: Iterable[SpokenMessage]) -> frozenset[str]:
+    """Return the ids of the calls that have a result, but for the one that asked for a task."""
+    rest = takewhile(lambda message: not isinstance(message, AssistantMessage), later)
+    results = {message.call_id for message in rest if isinstance(message, ToolMessage)}
+    return frozenset(call.id for call in reply.tool_calls if call.name != CREATE_TASK) & results
+
+
+def _reply(reply: AssistantMessage, answered: frozenset[str]) -> list[AssistantMessage]:
+    text = _cut(reply.text or reply.closing, MAX_CHARACTERS)
+    calls = tuple(_call(call) for call in reply.tool_calls if call.id in answered)
+    return [AssistantMessage(text=text, tool_calls=calls)] if text or calls else []
+
+
+def _call(call: ToolCall) -> ToolCall:
+    if len(call.arguments) <= MAX_ARGUMENT_CHARACTERS:
+        return call
+    # Providers refuse arguments that are no JSON.
+    return call.model_copy(
+        update={"arguments": dumps({"cut": _cut(call.arguments, MAX_ARGUMENT_CHARACTERS)})}
+    )
+
+
+def with_lines_for_files(messages: Sequence[ConversationMessage]) -> list[ConversationMessage]:
+    """Return the messages with a line in place of each file, which takes less room."""
+    return [_with_lines(message) if isinstance(message, UserMessage) else message for message in messages]
+
+
+def _with_lines(message: UserMessage) -> UserMessage:
+    parts = (TextPart(text=describe(part)) if isinstance(part, FilePart) else part for part in message.parts)
+    return message.model_copy(update={"parts": tuple(parts)})
+
+
+def _user_message(message: UserMessage) -> UserMessage:
+    elsewhere = [part for part in message.parts if isinstance(part, FilePart) and _is_elsewhere(part)]
+    kept = elsewhere[:MAX_FILES]
+    texts = [_text(part) for part in message.parts if not any(part is file for file in kept)]
+    files = [part.model_copy(update={"metadata": {}}) for part in kept]
+    words = [TextPart(text=_cut("\n\n".join(texts), MAX_CHARACTERS))] if texts else []
+    return UserMessage(message_id=message.message_id, parts=(*words, *files))
+
+
+def _is_elsewhere(part: FilePart) -> bool:
+    """Whether a file is kept somewhere, so that its address is enough."""
+    return not part.content and len(part.url) <= MAX_URL_CHARACTERS
+
+
+def _text(part: Part) -> str:
+    if isinstance(part, FilePart):
+        return describe(part.model_copy(update={"url": _cut(part.url, MAX_URL_CHARACTERS)}))
+    return part.text if isinstance(part, TextPart) else dumps(part.data, ensure_ascii=False)
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[{len(text) - most} more characters were cut off]"

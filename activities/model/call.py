@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.events import publish_events, try_publish
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError, overtaken
 from everloop.activities.model.artifacts import (
@@ -44,6 +43,7 @@ from everloop.activities.model.request import (
     sent_messages,
 )
 from everloop.activities.model.streaming import DeltaPublisher
+from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.telemetry import logging_task
 from everloop.activities.tools.catalogue import find_agent
 from everloop.activities.transcripts import keep_reply, whole_transcript

@@ -6,12 +6,12 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.events import try_publish
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
 from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.model.request import ChatRequest, last_summary, spoken, user_text
+from everloop.activities.publish import try_publish
 from everloop.activities.telemetry import logging_task
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.stores.tool_records import ToolRecords

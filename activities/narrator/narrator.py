@@ -14,12 +14,12 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.events import try_publish
 from everloop.activities.lease import MODEL_LEASE, CallLease
 from everloop.activities.model.failures import PROVIDER_ERRORS, provider_failure
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
+from everloop.activities.publish import try_publish
 from everloop.activities.telemetry import logging_task
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews, position_order

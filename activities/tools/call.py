@@ -18,7 +18,7 @@ from everloop.activities.telemetry import (
     timed_tool,
 )
 from everloop.activities.tools.artifacts import ArtifactCalls, TaskArtifacts, idempotency_key
-from everloop.activities.tools.catalogue import find_agent
+from everloop.activities.tools.catalogue import FoundTool, find_agent, find_tool
 from everloop.activities.tools.events import ToolEvents, record_outcome, started, tool_span
 from everloop.activities.tools.function import (
     ToolFailure,
@@ -27,10 +27,12 @@ from everloop.activities.tools.function import (
     retry_event,
     retry_failure,
 )
-from everloop.activities.tools.hooks import ToolHooks, VettedCall, report_error
-from everloop.activities.tools.lookup import FoundTool, find_tool
 from everloop.activities.tools.messages import message, unknown_outcome
-from everloop.activities.tools.questions import (
+from everloop.activities.tools.records import KeptValue, ToolClaim
+from everloop.activities.tools.secrets import SecretReader
+from everloop.activities.tools.vetting import (
+    ToolHooks,
+    VettedCall,
     approval_question,
     ending,
     inputs,
@@ -38,9 +40,8 @@ from everloop.activities.tools.questions import (
     needs_approval,
     outcome_question,
     phase_key,
+    report_error,
 )
-from everloop.activities.tools.records import KeptValue, ToolClaim
-from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import ANYBODY
 from everloop.agents.questions import QuestionRequired

@@ -9,8 +9,8 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.events import publish_events, try_publish
 from everloop.activities.lease import overtaken
+from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.spans import of_task, record_arguments, record_tool_result, span_without_content
 from everloop.agents.agent import Agent
 from everloop.stores.leases import Lease, NotOursError

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from everloop.activities.lease import TOOL_LEASE, CallLease, overtaken
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.messages import unknown_outcome
-from everloop.activities.tools.questions import phase_key
+from everloop.activities.tools.vetting import phase_key
 from everloop.stores.leases import Claim, Lease, NotOursError
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply

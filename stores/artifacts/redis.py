@@ -4,14 +4,22 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from typing import cast
 
+from pydantic import Field
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs, LinkTerms
+from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.cleanup import ArtifactBlobs, remove_artifact
 from everloop.stores.artifacts.interface import ARTIFACT_TTL, Announcement, Artifacts, Change, now
-from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES, Sizes
 from everloop.stores.artifacts.reader import ArtifactReader
-from everloop.stores.artifacts.record import ArtifactAddress, PartContent, context_artifacts_key
+from everloop.stores.artifacts.record import (
+    INLINE_BYTES,
+    SEGMENT_BYTES,
+    ArtifactAddress,
+    PartContent,
+    Sizes,
+    context_artifacts_key,
+)
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.artifacts.writer import ArtifactServers, ArtifactWriter, Request
 from everloop.stores.views.redis import RedisTaskViews
@@ -94,3 +102,32 @@ def _whole_blob(content: PartContent) -> str | None:
         return content.joined
     is_one = len(content.segments) == 1 and not content.tail
     return content.segments[0].name if is_one else None
+
+
+# How a process keeps artifacts.
+
+MAX_TTL_DAYS = 36_500
+
+
+class ArtifactSettings(Settings):
+    """How artifacts are kept: the same for all workers and gateways.
+
+    EVERLOOP_ARTIFACT_INLINE_BYTES: up to how many bytes a part stays in Redis, default 100,000, at most
+    5,242,880; larger ones move to the blob store. EVERLOOP_ARTIFACT_TTL_DAYS: how long an artifact is kept
+    after its last change, default 30, at most 36,500. An empty variable counts as not set.
+    """
+
+    artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
+    artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
+
+    @property
+    def ttl(self) -> timedelta:
+        return timedelta(days=self.artifact_ttl_days)
+
+
+def make_artifacts(
+    settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: RedisTaskViews
+) -> Artifacts:
+    """Return the store of these settings; what it is made of stays open."""
+    limit = settings.artifact_inline_bytes
+    return RedisArtifacts(redis, blobs, views, ttl=settings.ttl, inline_limit=limit)

@@ -15,12 +15,16 @@ from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.redis import cipher_of
 from everloop.stores.artifacts.changes import AddParts, Announcement, Append, Change, Create, Replace
 from everloop.stores.artifacts.cleanup import PENDING_TIME, ArtifactBlobs
-from everloop.stores.artifacts.layout import Layout, Sizes, Sources, lay_out, new_name
 from everloop.stores.artifacts.reader import ArtifactReader
 from everloop.stores.artifacts.record import (
     EXPIRING,
     ArtifactAddress,
     ArtifactRecord,
+    Layout,
+    Sizes,
+    Sources,
+    lay_out,
+    new_name,
     seal_record,
     seal_tail,
     unseal_record,

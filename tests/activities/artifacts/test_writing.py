@@ -15,7 +15,7 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import Content, Row, ToolContext
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Create
-from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.artifacts.record import SEGMENT_BYTES
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.blobs.local import LocalBlobs

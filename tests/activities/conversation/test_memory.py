@@ -11,8 +11,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.memory import RememberedConversation
-from everloop.activities.conversation.messages import MAX_CHARACTERS
-from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
+from everloop.activities.conversation.recall import MAX_BYTES, MAX_CHARACTERS, MAX_SUMMARY_BYTES
 from everloop.activities.model.provider import ModelProvider
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.transcripts import Transcripts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.conversation.messages import (
+from everloop.activities.conversation.recall import (
     MAX_ARGUMENT_CHARACTERS,
     MAX_CHARACTERS,
     MAX_FILES,
@@ -17,7 +17,7 @@ from everloop.activities.conversation.messages import (
     MAX_URL_CHARACTERS,
     remembered,
 )
-from everloop.activities.conversation.recall import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
+from everloop.activities.conversation.summaries import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
 from everloop.stores.conversations import ConversationSummary
 from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
-from everloop.activities.push.webhook import Answer, Webhooks
+from everloop.activities.push.delivery import Answer, Webhooks
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews

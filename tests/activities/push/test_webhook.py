@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from everloop.activities.push.webhook import RefusedError, UndeliveredError, Webhooks
+from everloop.activities.push.delivery import RefusedError, UndeliveredError, Webhooks
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED

@@ -15,9 +15,9 @@ from temporalio.testing import ActivityEnvironment
 from everloop import Agent, Plugin, sub_agent
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.provider import ModelProvider
-from everloop.activities.publish import CachedTranscripts
 from everloop.activities.tools.call import AgentTools, ToolStores
 from everloop.activities.tools.catalogue import AgentCatalogue
+from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
 from everloop.runtime.redis import connect_redis

@@ -13,7 +13,7 @@ from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Artifacts, Create, NewPart
-from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key

@@ -8,9 +8,8 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.activities.publish import ViewPublisher
-from everloop.activities.push.delivery import PushDelivering
+from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.activities.push.webhook import Webhooks
 from everloop.gateway.operations.push import PushOperations, notifier
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries

@@ -18,8 +18,7 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     PartIndexError,
 )
-from everloop.stores.artifacts.layout import SEGMENT_BYTES
-from everloop.stores.artifacts.record import PENDING, ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.record import PENDING, SEGMENT_BYTES, ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from everloop.runtime.settings import explain
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
-from everloop.stores.artifacts.settings import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
 from everloop.stores.views.redis import RedisTaskViews
 from tests.support.memory.blobs import MemoryBlobs
 

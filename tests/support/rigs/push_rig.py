@@ -8,9 +8,8 @@ from typing import Any
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.push.delivery import PushDelivering
+from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.activities.push.webhook import Webhooks
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
 from everloop.stores.views.interface import TaskViews

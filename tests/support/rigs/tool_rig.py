@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.call import AgentTools, ToolStores
-from everloop.activities.tools.questions import phase_key
+from everloop.activities.tools.vetting import phase_key
 from everloop.agents.agent import Agent, AgentApproval
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
