@@ -61,7 +61,7 @@ from everloop.workflows.housekeeping import Housekeeping
 from everloop.workflows.push_delivery import PushDelivery
 
 CANCELLATION_LATENCY = timedelta(seconds=1)
-"""How often heartbeats really reach Temporal, and so how soon a cancelled call hears of it."""
+"""How often heartbeats really reach Temporal, and so how soon a cancelled call is notified."""
 
 LOST_WORKER_TIMEOUT = timedelta(seconds=5)
 """How long a step of a task waits for the worker that keeps the task in memory; then any worker takes it. A
@@ -166,12 +166,12 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     content = ContentSettings().is_captured
     provider = ModelProvider(servers.openai, models.model, Prices(models.prices), captures_content=content)
     configs, task_bytes = PushConfigs(redis), retention.max_task_bytes
-    shown = RedisTaskViews(redis, ttl=retention.task_ttl, max_bytes=task_bytes)
+    task_views = RedisTaskViews(redis, ttl=retention.task_ttl, max_bytes=task_bytes)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
-    views = NotifyingTaskViews(shown, configs, deliveries.notify)
+    views = NotifyingTaskViews(task_views, configs, deliveries.notify)
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
     records = ToolRecords(redis, ttl=retention.tool_record_ttl)
-    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, shown)
+    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, task_views)
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
     conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)

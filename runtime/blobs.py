@@ -114,7 +114,7 @@ class Blobs(ABC):
             BlobKeyError: this is no key.
             BlobMissingError: there is none.
             BlobCorruptError: it is not what was put.
-            BlobsUnavailableError: the store does not tell now.
+            BlobsUnavailableError: the store cannot answer now.
         """
 
     @abstractmethod
@@ -193,7 +193,7 @@ class BlobListing(ABC):
         A blob that is there, and old, all the time until the last page is on one of the pages.
 
         Raises:
-            BlobsUnavailableError: the store does not tell now.
+            BlobsUnavailableError: the store cannot answer now.
         """
 
     @abstractmethod

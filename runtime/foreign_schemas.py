@@ -96,7 +96,7 @@ def find_schema_violations(
     The default dialect is that of 2020-12. Formats are not checked.
 
     Raises:
-        SchemaUnfitError: it cannot be told.
+        SchemaUnfitError: it cannot be checked.
     """
     if flaw := _flaw(schema):
         raise SchemaUnfitError(flaw)
@@ -117,7 +117,7 @@ async def find_schema_violations_soon(
     """Do the same without holding up this thread, nor those that others need.
 
     Raises:
-        SchemaUnfitError: it cannot be told.
+        SchemaUnfitError: it cannot be checked.
     """
     return await in_schema_thread(lambda: find_schema_violations(schema, values, most=most))
 
@@ -128,7 +128,7 @@ async def in_schema_thread(make: Callable[[], Made]) -> Made:
 
 
 def _flaw(schema: Mapping[str, JsonValue]) -> str:
-    """Return what is wrong with a schema that can be told without compiling it."""
+    """Return what is wrong with a schema that is found without compiling it."""
     plain = dict(schema)
     if _is_deeper(plain, MAX_SCHEMA_DEPTH):
         return f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} levels; write parts of it as $defs"

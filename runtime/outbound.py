@@ -5,7 +5,7 @@ Webhooks of clients, and interfaces that the cards of peers list.
 Source: the IANA special-purpose address registries (RFC 6890) and the forms in which IPv6 carries IPv4.
 
 UnfitWebhookError
-├── UnfitUrlError            the URL itself: clients are told
+├── UnfitUrlError            the URL itself: clients get the reason
 └── ForbiddenAddressError    where its host leads
 """
 

@@ -34,6 +34,15 @@ _HEALTH_CHECK_INTERVAL = 30
 _SCHEMES = ("redis", "rediss", "unix")
 
 
+NOW = """
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+"""
+"""A function for scripts: the time in milliseconds, by the clock of Redis: processes need not agree."""
+
+
 class RedisUnfitError(Exception):
     """This Redis cannot be worked with; the message says why and what to change."""
 
@@ -95,7 +104,7 @@ def cipher_of(redis: Redis) -> Cipher:
 def connect_redis(url: str, cipher: Cipher | None = None) -> Redis:
     """Return a client; it connects when it is first used. Close it with `aclose`.
 
-    It retries nothing: Temporal retries activities, and a caller of the gateway hears of the failure.
+    It retries nothing: Temporal retries activities, and the gateway reports the failure to its caller.
     More than 50 commands at once wait for one another instead of opening more connections. `cipher` encrypts
     what stores keep; default: the keys that EVERLOOP_ENCRYPTION_KEYS_FILE names, if it names any.
 

@@ -8,7 +8,7 @@ from typing import cast
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import NOW, cipher_of
 from everloop.stores.recent_messages import Room, newest_messages
 from everloop.stores.retention import CONVERSATION_TTL, Cleaned
 from everloop.stores.token_counts import CountTokens, estimate_tokens
@@ -52,7 +52,7 @@ class Span:
 
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
 
-_APPEND = """
+_APPEND = f"""{NOW}
 -- KEYS: messages, positions, summaries, tasks, all conversations.
 -- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, context, messages.
 local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
@@ -69,8 +69,7 @@ redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
 for n = 1, 4 do
   redis.call('EXPIRE', KEYS[n], ARGV[2])
 end
-local time = redis.call('TIME')
-redis.call('ZADD', KEYS[5], time[1] * 1000 + math.floor(time[2] / 1000), ARGV[5])
+redis.call('ZADD', KEYS[5], now(), ARGV[5])
 """
 
 _GET_RANGE = """
@@ -237,15 +236,12 @@ def _purpose(context: str) -> str:
 _BATCH = 500
 """Conversations that one step removes at most."""
 
-_NOW = """
-local time = redis.call('TIME')
-local due = time[1] * 1000 + math.floor(time[2] / 1000) - tonumber(ARGV[1])
-"""
-_COUNT = f"{_NOW} return redis.call('ZCOUNT', KEYS[1], '-inf', due)"
-_LIST = f"{_NOW} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
+_DUE = f"{NOW} local due = now() - tonumber(ARGV[1])"
+_COUNT = f"{_DUE} return redis.call('ZCOUNT', KEYS[1], '-inf', due)"
+_LIST = f"{_DUE} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
 _REMOVE = f"""
 -- KEYS: all conversations, then the keys of one. ARGV: time to live in milliseconds, the context.
-{_NOW}
+{_DUE}
 local at = redis.call('ZSCORE', KEYS[1], ARGV[2])
 if not at or tonumber(at) > due then
   return 0  -- somebody has added to it since, or removed it

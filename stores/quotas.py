@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
+from everloop.runtime.redis import NOW
 from everloop.workflows.contract.names import open_tasks_key, request_rate_key, view_key
 
 RESERVATION = timedelta(minutes=1)
@@ -41,12 +42,10 @@ redis.call('SET', KEYS[1], used_up_to, 'PX', math.ceil((used_up_to - now) / 1000
 return 0
 """
 
-_RESERVE_TASK = """
+_RESERVE_TASK = f"""{NOW}
 -- KEYS: open tasks, view. ARGV: task id, limit, milliseconds of a reservation. Answers whether it may start.
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local until_then = now + tonumber(ARGV[3])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+local until_then = now() + tonumber(ARGV[3])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now())
 if redis.call('HEXISTS', KEYS[2], 'task') == 1 then
   return 1
 end

@@ -7,7 +7,7 @@ from typing import cast
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import NOW, cipher_of
 from everloop.stores.leases import Claim, Lease, NotOursError
 from everloop.stores.retention import RECORD_TTL
 from everloop.stores.views.redis import HOLD, hold_keys
@@ -28,11 +28,7 @@ _RELEASED_TTL = 600
 """Seconds for which is known that a call was given back of which nothing else is known: longer than an
 attempt may be frozen, or its renewal under way, which would otherwise take it again."""
 
-_COMMON = f"""{HOLD}
-local function now()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
+_COMMON = f"""{HOLD}{NOW}
 local function is_ours(key, token)  -- or nobody's, where Redis was emptied
   local holder = redis.call('HGET', key, 'holder')
   return not holder or holder == token

@@ -32,7 +32,7 @@ MAX_CONCURRENT_DELIVERIES = 100
 """How many push notifications a worker posts at once; a webhook may take ten seconds for one."""
 
 MAX_CONCURRENT_NARRATORS = 1000
-"""How many tasks a worker narrates at once; further ones are told of later, or not at all."""
+"""How many tasks a worker narrates at once; further ones are narrated later, or not at all."""
 
 _MOST_CALLS = {
     names.PUSH_QUEUE: MAX_CONCURRENT_DELIVERIES,
@@ -147,7 +147,7 @@ class WorkerSettings(Settings):
         )
 
 
-# What a worker is told at start, and how `worker.py` reads it; `everloop worker` reads it by itself.
+# The arguments of a worker, and how `worker.py` reads it; `everloop worker` reads it by itself.
 
 MOST_PROCESSES = 256
 
@@ -156,7 +156,7 @@ MOST_PROCESSES = 256
 class WorkerArguments:
     """What a worker takes on (kinds of work, or names of queues), and in how many processes.
 
-    `is_child`: another worker process has started this one, and has told what all of them would tell.
+    `is_child`: another worker process has started this one, and has logged what all of them would log.
     """
 
     queues: tuple[str, ...]

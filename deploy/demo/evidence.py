@@ -1,4 +1,4 @@
-"""What the events of a task and the ledger tell of it, and when to kill its worker."""
+"""What the events of a task and the ledger prove, and when to kill its worker."""
 
 from collections import Counter
 from dataclasses import dataclass, field

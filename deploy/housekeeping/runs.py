@@ -1,4 +1,4 @@
-"""Runs of the housekeeping, as Temporal tells of them."""
+"""Runs of the housekeeping, as Temporal describes them."""
 
 import asyncio
 import uuid

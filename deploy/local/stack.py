@@ -1,4 +1,4 @@
-"""Which processes make up Everloop on one machine, and what each is told."""
+"""Which processes make up Everloop on one machine, and how each is configured."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Which tasks clients can list, as Temporal's visibility tells."""
+"""Which tasks clients can list, by Temporal's visibility."""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ async def listed_tasks(client: Client, chosen: Chosen) -> AsyncGenerator[list[Fo
     """Yield pages of these tasks, each task once. Those of sub-agents are left out: no client sees them.
 
     Raises:
-        RPCError: Temporal does not tell.
+        RPCError: Temporal does not answer.
     """
     found = client.list_workflows(chosen.query, page_size=PAGE_SIZE, rpc_timeout=_RPC_TIMEOUT)
     seen: set[str] = set()

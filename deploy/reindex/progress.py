@@ -38,7 +38,7 @@ class Progress:
         )
 
     def restored(self) -> None:
-        """Count a task that is shown again."""
+        """Count a task that clients see again."""
         self._restored += 1
         self._show()
 

@@ -88,7 +88,7 @@ class Rebuild:
 
 
 async def rebuild(agent_id: str, owner: str, at_once: int, progress: Progress) -> None:
-    """Restore what clients saw of all tasks, or of those of an agent and an owner; `progress` tells of it.
+    """Restore what clients saw of all tasks, or of those of an agent and an owner; `progress` reports it.
 
     Raises:
         BlobsUnfitError, RedisUnfitError, TemporalUnreachableError: a server, or what leads to it, is unfit.

@@ -1,4 +1,4 @@
-"""What a schedule starts, and how Temporal is told."""
+"""What a schedule starts, as Temporal and as its user write it."""
 
 import hashlib
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ class ScheduleDefinition:
         )
 
     def schedule(self, task_queue: str, now: datetime) -> Schedule:
-        """Return what Temporal is told; of the agent only its id, so that each task gets what is current."""
+        """Return the schedule for Temporal; of the agent only its id: each task gets what is current."""
         return Schedule(
             action=ScheduleActionStartWorkflow(
                 names.WORKFLOW_TYPE,

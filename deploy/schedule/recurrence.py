@@ -27,7 +27,7 @@ class Recurrence:
 
     @property
     def spec(self) -> ScheduleSpec:
-        """What Temporal is told; it checks the cron expression and the time zone."""
+        """The spec for Temporal, which checks the cron expression and the time zone."""
         if self.every:
             interval = ScheduleIntervalSpec(every=read_interval(self.every))
             return ScheduleSpec(intervals=[interval], time_zone_name=self.time_zone)

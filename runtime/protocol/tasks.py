@@ -39,7 +39,7 @@ FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
 """Metadata of an artifact that its task left unfinished."""
 
 LEFT_OUT = "leftOut"
-"""Key in the metadata of a task that is shown without history and artifacts, because they are too large."""
+"""Key in the metadata of a task that is sent without history and artifacts, because they are too large."""
 
 STATES_BY_NUMBER: dict[int, TaskState] = {
     pb.TaskState.Value(f"TASK_STATE_{state.name}"): state for state in TaskState
@@ -182,7 +182,7 @@ def to_struct(metadata: Mapping[str, JsonValue]) -> Struct | None:
 
 
 def is_visible(artifact: Artifact) -> bool:
-    """Whether clients hear of an artifact: an answer without any content is a draft that was withdrawn."""
+    """Whether clients see an artifact: an answer without any content is a draft that was withdrawn."""
     return artifact.artifact_id != RESPONSE_ARTIFACT or _has_content(artifact)
 
 

@@ -57,7 +57,7 @@ def bind_owner(owner: str) -> None:
 LogLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(str.lower)]
 
 CHATTY = ("httpx", "httpcore", "httpx2", "httpcore2", "openai", "a2a", "botocore", "boto3", "urllib3")
-"""Loggers of libraries that are heard from warnings on: at level info they log addresses, which hold ids."""
+"""Loggers of libraries that log from warnings on: at level info they log addresses, which hold ids."""
 
 MOST_FRAMES = 30
 """Calls of a stack that a line names, the innermost ones."""

@@ -21,7 +21,7 @@ KEEP_ALIVE = KeepAliveConfig(interval_millis=15_000, timeout_millis=10_000)
 Temporal drops clients that ask more often than every 10 s (`frontend.keepAliveMinTime`)."""
 
 NAMESPACE_TIMEOUT = timedelta(seconds=10)
-"""How long a process waits at start to hear of its namespace; one that is not told goes on."""
+"""How long a process waits at start for an answer about its namespace; without one it goes on."""
 
 _QUOTED = re.compile(r':?\s*".*')
 

@@ -1,4 +1,4 @@
-"""What Temporal tells of workflows and of its namespace, and what its errors are about.
+"""Descriptions of workflows and of the namespace, and what errors of Temporal mean.
 
 The SDK's own `describe` fails for a run that an operator has paused: it has no name for that status.
 """

@@ -86,7 +86,7 @@ class MissingPayloads:
     async def report(self, workflow_id: str, key: str, reason: str) -> None:
         """Terminate the workflow that cannot go on without the blob `key`: this one, or its parent.
 
-        The SDK does not tell which run reads. It may be an older one, for a query, or the parent, for the
+        The SDK does not say which run reads. It may be an older one, for a query, or the parent, for the
         result of a child. A failure to do so is logged only: the next workflow task comes here again.
         """
         if not self.client:

@@ -82,7 +82,7 @@ async def require_sole_user(blobs: Blobs, listing: BlobListing, namespace: str, 
 
     Raises:
         BlobsSharedError: somebody else does.
-        BlobsUnavailableError: the store does not tell now.
+        BlobsUnavailableError: the store cannot answer now.
     """
     ours = await register_user(blobs, namespace, task_queue)
     others: list[str] = []
@@ -106,7 +106,7 @@ _AT_ONCE = 10
 T = TypeVar("T")
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-"""Stands for an id that is too long for a word of a key. Whose it is cannot be told, so it stays."""
+"""Stands for an id that is too long for a word of a key. Whose it is cannot be known, so it stays."""
 
 
 class PayloadCleanup:
@@ -129,7 +129,7 @@ class PayloadCleanup:
 
         Raises:
             BlobsSharedError: another Everloop uses the store.
-            BlobsUnavailableError, RPCError: the store or Temporal does not tell now.
+            BlobsUnavailableError, RPCError: the store or Temporal cannot answer now.
         """
         if (listing := self._blobs.listing) is None:
             return Cleaned(0)
@@ -180,10 +180,10 @@ async def _is_unknown(client: Client, workflow_id: str) -> bool:
     """Whether Temporal has no workflow of this id, open or closed, nor one whose id goes on with a slash.
 
     The first is asked of the history service, which knows every workflow at once; of the others, which tasks
-    start, visibility tells. Whatever is not a clear answer is an error.
+    start, visibility is asked. Whatever is not a clear answer is an error.
 
     Raises:
-        RPCError: Temporal does not tell.
+        RPCError: Temporal does not answer.
     """
     if _UNQUOTABLE & set(workflow_id) or await find_run(client, workflow_id):
         return False

@@ -233,7 +233,7 @@ class S3Objects:
             yield upload
             upload.complete()
         except BaseException:
-            # What went wrong first is told; if the server is away, the rule of the bucket cleans up.
+            # What went wrong first is raised; if the server is away, the rule of the bucket cleans up.
             with contextlib.suppress(OSError, BotoCoreError, ClientError):
                 upload.abort()
             raise

@@ -31,7 +31,7 @@ from everloop.stores.retention import MAX_TTL_DAYS
 #
 # The probe in the store holds a random id of the store. Redis, which workers and gateways share, names the id
 # in use. So an empty directory where a volume should be mounted, or another bucket, is found out before any
-# task reads there and is told that its blobs are lost. If Redis was emptied, the id in the store counts
+# task reads there and finds its blobs lost. If Redis was emptied, the id in the store counts
 # again.
 
 STORE_ID_KEY = "everloop:blob-store"
@@ -41,10 +41,10 @@ DIRECTORY_KEY = "everloop:blob-store:directory"
 """Redis string: where a process last found the directory in use, for others of its machine."""
 
 LOCK_KEY = "everloop:blob-store:lock"
-"""Redis string: held by the process that settles the id."""
+"""Redis string: held by the process that chooses the id."""
 
 ELECTION_TIMEOUT = 15.0
-"""Seconds that one process may take to settle the id; the lock lasts longer."""
+"""Seconds that one process may take to choose the id; the lock lasts longer."""
 
 _LOCK_TIMEOUT = ELECTION_TIMEOUT + 5
 _NEW_EACH_TIME = "probe-written"
@@ -94,7 +94,8 @@ async def _settings_in_use(redis: Redis) -> str:
 async def find_directory(given: Path, redis: Redis) -> Path:
     """Return the local directory in use, wherever this process was started; the given one if none is found.
 
-    Only for who was told no directory: a worker beside `everloop up`, started in another working directory.
+    Only for a process without EVERLOOP_BLOB_DIRECTORY: a worker beside `everloop up`, started in another
+    working directory.
     """
     try:
         named = cast("str | None", await redis.get(DIRECTORY_KEY))
@@ -110,7 +111,7 @@ async def find_directory(given: Path, redis: Redis) -> Path:
 
 
 async def note_directory(blobs: LocalBlobs, redis: Redis) -> None:
-    """Tell others where the directory in use is, once it was found to be that.
+    """Publish where the directory in use is, once it was found to be that.
 
     Raises:
         BlobsUnfitError: Redis does not take it.

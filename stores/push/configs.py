@@ -1,4 +1,4 @@
-"""Who is notified of a task by webhook, and what they have heard of it."""
+"""Who is notified of a task by webhook, and what each has acknowledged."""
 
 from datetime import timedelta
 from typing import cast
@@ -21,7 +21,7 @@ class TooManyPushConfigsError(Exception):
 
 
 class PushConfig(Wire):
-    """What a client wants to be told, where, and how it knows that it is us.
+    """Where a client wants to be notified, and how it knows that it is us.
 
     `token` is sent back as it is; `scheme` and `credentials` are those of HTTP's Authorization header; empty:
     none is sent. `owner` is the task's: owners get equal parts of the deliveries that there can be.
@@ -51,7 +51,7 @@ def first_position(snapshot: Snapshot) -> str:
     """Return where the webhook of a config begins that is set for a task as it stands here.
 
     Of one that works, behind all that has happened, so that it misses nothing of what happens from now on;
-    of one that has ended, or waits for somebody, it hears the whole task first.
+    of one that has ended, or waits for somebody, it gets the whole task first.
     """
     state = snapshot.view.status.state
     return "" if state.is_terminal or state.is_interrupted else snapshot.position
@@ -59,8 +59,8 @@ def first_position(snapshot: Snapshot) -> str:
 
 # Push notification configs in Redis: a hash for each task.
 #
-# Its fields: `config:<id>` → JSON, `position:<id>` → up to where the client has heard the task, and `known`,
-# which stays when the last config is removed: a hash without it was lost.
+# Its fields: `config:<id>` → JSON, `position:<id>` → up to where the client has acknowledged the task, and
+# `known`, which stays when the last config is removed: a hash without it was lost.
 
 _CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
 _CHANGED = -1
@@ -103,7 +103,7 @@ end
 
 
 class PushConfigs:
-    """The configs of each task, and up to which position of its stream the client of each has heard it.
+    """The configs of each task, and up to which position of its stream each client has acknowledged it.
 
     Each call is one round trip or two, and may be repeated.
 
@@ -121,8 +121,8 @@ class PushConfigs:
     async def put(self, config: PushConfig, *, position: str = "") -> None:
         """Set a config, in the place of one of the same id.
 
-        `position` is up to where its webhook has heard the task; empty: it hears the whole task first. It
-        holds unless the config had the same URL before.
+        `position` is up to where its webhook has acknowledged the task; empty: it gets the whole task first.
+        It holds unless the config had the same URL before.
 
         Raises:
             TooManyPushConfigsError: the task has 10 others.
@@ -184,12 +184,12 @@ class PushConfigs:
         return bool(await self._redis.hexists(push_configs_key(task_id), _KNOWN))
 
     async def position(self, task_id: str, config_id: str) -> str:
-        """Return up to where the webhook has heard the task; empty: it has heard nothing."""
+        """Return up to where the webhook has acknowledged the task; empty: nothing."""
         key, field = push_configs_key(task_id), _POSITION + config_id
         return cast("str | None", await self._redis.hget(key, field)) or ""
 
     async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
-        """Note that the webhook, which had heard the task up to `start`, has heard it up to `end`.
+        """Note that the webhook has acknowledged the task from `start` up to `end`.
 
         It does nothing where that is no longer so: the config was removed, or set anew for another webhook.
         """

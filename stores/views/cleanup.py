@@ -4,6 +4,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
+from everloop.runtime.redis import NOW
 from everloop.stores.retention import Cleaned
 from everloop.stores.views.lists import INDEX_SCRIPT
 from everloop.workflows.contract.names import (
@@ -35,12 +36,8 @@ end
 return remove_expired(KEYS[2], KEYS[1], ARGV[3], view_key)
 """
 
-_NOW = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-"""
-_COUNT_DUE = f"{_NOW} return redis.call('ZCOUNT', KEYS[1], '-inf', now)"
-_REMOVE_DUE = f"{_NOW} return redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)"
+_COUNT_DUE = f"{NOW} return redis.call('ZCOUNT', KEYS[1], '-inf', now())"
+_REMOVE_DUE = f"{NOW} return redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now())"
 
 
 class ViewCleanup:

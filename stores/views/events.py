@@ -70,7 +70,7 @@ class RedisEventReader:
     def _first_unread(self, task_id: str, position: str) -> str:
         """Return the position to read on from: behind what was skipped right after the caller's position.
 
-        The caller never hears of skipped events; without this the read would find them again at once.
+        The caller never gets skipped events; without this the read would find them again at once.
         """
         asked, skipped_to = self._skipped.get(task_id, ("", ""))
         return skipped_to if asked == position else position

@@ -168,7 +168,7 @@ class TaskViews(ABC):
         """Fold events into the view and append them to the stream, in one atomic step.
 
         Returns the states that the task took by this: none for a status that is old news, or that says
-        something new of the same state. `lease` is that of the attempt at a call which tells them.
+        something new of the same state. `lease` is that of the attempt at a call which publishes them.
 
         Raises:
             NotOursError: a later attempt has claimed the call.
@@ -221,7 +221,7 @@ class TaskViews(ABC):
 
     @abstractmethod
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
-        """Return one artifact as it is shown, None if there is none; it reads nothing else."""
+        """Return one artifact of a view, None if there is none; it reads nothing else."""
 
     @abstractmethod
     async def restore(self, view: TaskView) -> None:

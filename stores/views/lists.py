@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import NOW, cipher_of
 from everloop.stores.views.codec import ViewCodec
 from everloop.stores.views.interface import (
     MAX_PAGE_BYTES,
@@ -33,7 +33,7 @@ from everloop.workflows.contract.names import (
 )
 from everloop.workflows.contract.tasks import TaskView
 
-INDEX_SCRIPT = Path(__file__).with_name("task_index.lua").read_text(encoding="utf-8")
+INDEX_SCRIPT = NOW + Path(__file__).with_name("task_index.lua").read_text(encoding="utf-8")
 """Functions that stand before the scripts that write and read the lists."""
 
 _SCRIPT = INDEX_SCRIPT + Path(__file__).with_name("task_list.lua").read_text(encoding="utf-8")

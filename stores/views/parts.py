@@ -49,25 +49,12 @@ def scopes_of(questions: Iterable[Question]) -> list[str]:
 
 def identity_of(view: TaskView) -> TaskIdentity:
     """Return the static part of a view."""
-    return TaskIdentity(
-        task_id=view.task_id,
-        context_id=view.context_id,
-        owner=view.owner,
-        agent_id=view.agent_id,
-        created_at=view.created_at,
-    )
+    return TaskIdentity.model_validate(view, from_attributes=True)
 
 
 def status_of(view: TaskView) -> StatusChanged:
     """Return the event that gives a task the status of this view."""
-    return StatusChanged(
-        version=view.version,
-        state=view.status.state,
-        at=view.status.at,
-        message=view.status.message,
-        questions=view.status.questions,
-        metadata=view.status.metadata,
-    )
+    return StatusChanged(version=view.version, **dict(view.status))
 
 
 def chunks_of(artifact: Artifact) -> list[ArtifactChunk]:
@@ -97,21 +84,12 @@ def view_of(
     artifacts: Iterable[Artifact],
 ) -> TaskView:
     """Put a view together; `status_run` is the run that published the status."""
+    fields = {name: value for name, value in status if name in TaskStatus.model_fields}
     return TaskView(
-        task_id=identity.task_id,
-        context_id=identity.context_id,
-        owner=identity.owner,
-        agent_id=identity.agent_id,
-        created_at=identity.created_at,
+        **dict(identity),
         run_id=status_run,
         version=status.version,
-        status=TaskStatus(
-            state=status.state,
-            at=status.at,
-            message=status.message,
-            questions=status.questions,
-            metadata=status.metadata,
-        ),
+        status=TaskStatus(**fields),
         history=tuple(history),
         artifacts=tuple(artifacts),
     )
@@ -175,7 +153,7 @@ MAX_CUT_CHARACTERS = 1_000
 """Of each text of an event that is cut."""
 
 _INTERNAL = {"received", "questions"}
-"""What the agents told each other, and what the client's task asks by itself."""
+"""What the agents wrote to each other, and what the client's task asks by itself."""
 
 
 def forwarded(task_id: str, event: TaskEvent) -> SubAgentEvent | None:

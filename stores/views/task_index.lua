@@ -1,4 +1,4 @@
--- Where the tasks of an owner with one agent are listed. Stands before the scripts that use it.
+-- Where the tasks of an owner with one agent are listed. Stands before the scripts that use it, and NOW before it.
 --
 -- Each list is a sorted set of task ids by the time of the last status: one of all tasks of the agent, one of
 -- those in each context, and beside each of them (key:state) one for each state. The expiry list holds
@@ -28,11 +28,6 @@ local function has_open(list)
   return false
 end
 
-local function now_in_milliseconds()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
-
 local function leave_states(list, task_id)
   for _, state in ipairs(STATES) do
     redis.call('ZREM', list .. ':' .. state, task_id)
@@ -56,7 +51,7 @@ end
 
 local function remove_expired(agent_list, expiry_list, limit, view_key)  -- returns how many it removed
   local removed = 0
-  local due = redis.call('ZRANGEBYSCORE', expiry_list, '-inf', now_in_milliseconds(), 'LIMIT', 0, limit)
+  local due = redis.call('ZRANGEBYSCORE', expiry_list, '-inf', now(), 'LIMIT', 0, limit)
   for _, entry in ipairs(due) do
     local context_list, task_id = entry:match('^(%S+) (.*)$')
     if redis.call('HEXISTS', view_key(task_id), 'task') == 0 then

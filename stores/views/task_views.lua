@@ -269,7 +269,7 @@ end
 local function refresh_lists(lists, state)
   local entry = lists.context .. ' ' .. task_id
   if TERMINAL[state] then
-    redis.call('ZADD', lists.expiry, now_in_milliseconds() + time_to_live * 1000, entry)
+    redis.call('ZADD', lists.expiry, now() + time_to_live * 1000, entry)
   else
     redis.call('ZREM', lists.expiry, entry)
   end
@@ -379,7 +379,7 @@ function fold.narration()
 end
 
 function fold.other()
-  emit(take_event())  -- a gateway may publish these for a run that is older than the one it has not heard of yet
+  emit(take_event())  -- a gateway may publish these for a run that is older than one that it does not know yet
 end
 
 local function publish()  -- returns the states that the task took, which a status need not change; nil: it is late
@@ -460,7 +460,7 @@ local function restore()
   for _ = 1, tonumber(take()) do
     restore_artifact(applies and not is_streaming)
   end
-  if applies then  -- last: followers hear nothing after a terminal status
+  if applies then  -- last: followers get nothing after a terminal status
     set_status(status)
     emit(status.event)
   end
