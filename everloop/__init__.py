@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from everloop.agents.artifact_tools import artifacts
     from everloop.agents.guard import budget, guard
     from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
-    from everloop.agents.limits import Compaction, Limits, Memory, Retries
+    from everloop.agents.limits import Limits, Retries
     from everloop.agents.mcp.plugin import mcp
     from everloop.agents.peer.plugin import peer
     from everloop.agents.plugins import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everloop.agents.tool import Tool, tool
     from everloop.agents.tool_context import ToolContext
     from everloop.workflows.contract.questions import Answer
-    from everloop.workflows.contract.tasks import Identity
+    from everloop.workflows.contract.tasks import Compaction, Identity, Memory
 
 __version__ = "0.1.0"
 
@@ -75,12 +75,12 @@ _HOMES = {
     "Agent": "everloop.agents.agent",
     "Answer": "everloop.workflows.contract.questions",
     "AuthRequired": "everloop.agents.questions",
-    "Compaction": "everloop.agents.limits",
+    "Compaction": "everloop.workflows.contract.tasks",
     "HookContext": "everloop.agents.hooks",
     "Identity": "everloop.workflows.contract.tasks",
     "InputRequired": "everloop.agents.questions",
     "Limits": "everloop.agents.limits",
-    "Memory": "everloop.agents.limits",
+    "Memory": "everloop.workflows.contract.tasks",
     "ModelRequest": "everloop.agents.hooks",
     "NeedsApproval": "everloop.agents.hooks",
     "Plugin": "everloop.agents.plugins",

@@ -24,7 +24,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.ports import ContextPort
-from everloop.workflows.contract.tasks import MemorySpec, TaskRef
+from everloop.workflows.contract.tasks import Memory, TaskRef
 
 
 class RememberedConversation(ContextPort):
@@ -65,7 +65,7 @@ class RememberedConversation(ContextPort):
     async def compact_conversation(self, call: CompactConversationInput) -> None:
         await self._compactor.compact(call)
 
-    async def _recent(self, context: str, memory: MemorySpec) -> Sequence[ConversationMessage]:
+    async def _recent(self, context: str, memory: Memory) -> Sequence[ConversationMessage]:
         """Return the newest messages that fit; if not even the last words do, without their files."""
         count, tokens = memory.max_messages, token_budget(memory)
         if recent := await self._conversations.get_recent(context, count, tokens):

@@ -23,7 +23,7 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.names import name_calls
-from everloop.workflows.contract.tasks import MemorySpec
+from everloop.workflows.contract.tasks import Memory
 
 MAX_BYTES = 100_000
 """Of what a task recalls, as JSON: it stands in the task's history."""
@@ -35,7 +35,7 @@ MAX_TOKENS = MAX_BYTES // 4
 """So many tokens are recalled at most, whatever the agent's memory says: there is no room for more."""
 
 
-def token_budget(memory: MemorySpec) -> int:
+def token_budget(memory: Memory) -> int:
     """Return of how many tokens messages are recalled, summaries not counted."""
     return min(memory.max_tokens, MAX_TOKENS)
 

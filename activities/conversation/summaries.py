@@ -26,7 +26,7 @@ from everloop.workflows.contract.messages import (
     SummaryMessage,
 )
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import MemorySpec
+from everloop.workflows.contract.tasks import Memory
 
 # What is summed up next of a conversation, by its strategy.
 
@@ -49,7 +49,7 @@ class SummaryStep:
 
 
 def next_step(
-    memory: MemorySpec,
+    memory: Memory,
     summaries: Sequence[ConversationSummary],
     start: int,
     messages: Sequence[ConversationMessage],
@@ -111,7 +111,7 @@ class ConversationCompactor:
         self._conversations = conversations
         self._provider = provider
 
-    async def is_long(self, context: str, memory: MemorySpec) -> bool:
+    async def is_long(self, context: str, memory: Memory) -> bool:
         """Whether the model is to sum up a part of the conversation."""
         if memory.strategy == "window" or not memory.auto_compact:
             return False
@@ -130,7 +130,7 @@ class ConversationCompactor:
                     await self._conversations.compact(context, summary)
                     last = step
 
-    async def _next_step(self, context: str, memory: MemorySpec) -> SummaryStep | None:
+    async def _next_step(self, context: str, memory: Memory) -> SummaryStep | None:
         found = await self._read(context)
         return next_step(memory, found.summaries, found.start, self._too_old(memory, found))
 
@@ -141,7 +141,7 @@ class ConversationCompactor:
         messages = await self._conversations.get_range(context, start, span.end)
         return _Conversation(summaries, span.end - len(messages), messages)
 
-    def _too_old(self, memory: MemorySpec, found: _Conversation) -> Sequence[ConversationMessage]:
+    def _too_old(self, memory: Memory, found: _Conversation) -> Sequence[ConversationMessage]:
         """Return what is to be summed up: nothing while all is recalled, then all but half of that.
 
         Summing up only what is recalled no more would take a model call after each task.

@@ -1,50 +1,50 @@
 """An agent: the definition a user writes."""
 
+import dataclasses
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, InstanceOf
+from pydantic.dataclasses import dataclass
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import Guard
 from everloop.agents.hooks import HOOKS
-from everloop.agents.limits import PRIORITIES, Compaction, Limits, Memory, problem_of_queue
+from everloop.agents.limits import Count, Limits, TaskQueue
 from everloop.agents.plugins import Plugin
-from everloop.agents.tool import Tool, is_policy, spec_of
+from everloop.agents.tool import Policy, Tool, spec_of
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
-from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec
+from everloop.workflows.contract.tasks import DEFINITION, AgentSpec, Compaction, Memory
 
 # What an agent says that it can do (A2A 1.0 §4.4.5, AgentSkill).
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=DEFINITION)
 class Skill:
-    """One thing that an agent can do, for people and programs that look for agents by their cards.
-
-    `examples` are prompts. Modes that are not given are those of the agent.
-    """
+    """One thing that an agent can do, for people and programs that look for agents by their cards."""
 
     id: str
     name: str
     description: str
     tags: Sequence[str] = ()
     examples: Sequence[str] = ()
+    """Prompts."""
     input_modes: Sequence[str] = ()
+    """Media types; none: those of the agent."""
     output_modes: Sequence[str] = ()
 
 
 # Agents without a language model: a function of what was said.
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Turn:
     """What the agent is to reply to.
 
@@ -66,85 +66,80 @@ AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=DEFINITION)
 class Agent:
     """What an agent is called, which model it asks, and what it can do.
 
-    `model` None means the worker's default (EVERLOOP_MODEL). `models` in its place: the first is asked, the
-    others stand in when it cannot answer; if none can, the task fails, or waits for an operator's `resume`
-    (`on_model_failure` "wait"). At most `parallel_tools` tools of a task run at once. `deduplicate` False
-    makes every SendMessage a new task, even one with a repeated messageId. `compaction` makes room when a
-    prompt gets too long. `needs_approval`: people are asked before a tool of this agent runs, whatever the
-    tool itself says. `ensure_artifact`: a task does not end without an artifact; the model is made to write
-    one. `model_takes` are the media types of files that the model is given as they are, `*` for any; of other
-    files it gets the text, or a line that tells of them.
-
-    `routing` "auto": the first model call decides, by calling `create_task` or not, whether a message becomes
-    a task, or is answered at once by a message; such an agent remembers what was said in a context before.
-    `respond` stands in for the language model (`everloop.agents.agent`).
-
-    For agent cards: `skills` (default: the agent as its own one), `input_modes` and `output_modes`, the media
-    types that clients may send and get (default: text, JSON, and any file); a message that brings others, or
-    accepts none of them, is refused. `version` is that of the definition (default on cards: Everloop's). A
-    task ends with the version that it began with, as long as the worker has that one too.
-
-    `memory` is what a task recalls of its context; None: nothing, and nothing is kept. `output`, a pydantic
-    model, makes the answer data that fits it.
-
-    `task_queue`: where calls of its models, tools and plugins wait, for workers that serve this queue
-    (`everloop worker --queues`); default: with those of all agents. `priority`: whose tasks go first where
-    work waits, 1 (first) to 5 (default 3, Temporal's).
-
     Raises:
-        AgentDefinitionError: an unusable id or limit, two tools of one name, or a wrong setting.
+        ValidationError: a wrong setting.
+        AgentDefinitionError: an unusable id, two tools of one name, or settings that do not go together.
     """
 
     id: str
     name: str
     description: str
     model: str | None = None
-    plugins: tuple[Plugin, ...] | list[Plugin] = ()
-    limits: Limits = field(default_factory=Limits)
-    parallel_tools: int = 5
+    """None: the worker's default (EVERLOOP_MODEL)."""
+    plugins: Sequence[InstanceOf[Plugin]] = ()
+    limits: Limits = Field(default_factory=Limits)
+    parallel_tools: Count = 5
+    """How many tools of a task run at once."""
     deduplicate: bool = True
-    models: Sequence[str] = ()
+    """False makes every SendMessage a new task, even one with a repeated messageId."""
+    models: Sequence[Annotated[str, Field(min_length=1)]] = ()
+    """In place of `model`: the first is asked, the others are fallbacks where it cannot answer."""
     on_model_failure: Literal["fail", "wait"] = "fail"
-    compaction: Compaction = field(default_factory=Compaction)
-    needs_approval: AgentApproval = False
+    """What becomes of the task if none of them can: it fails, or waits for an operator's `resume`."""
+    compaction: Compaction = Field(default_factory=Compaction)
+    """How room is made when a prompt gets too long."""
+    needs_approval: Annotated[AgentApproval, Policy] = False
+    """Whether people are asked before a tool of this agent runs, whatever the tool itself says."""
     ensure_artifact: bool = False
-    model_takes: Sequence[str] = ("image/*", "application/pdf")
+    """A task does not end without an artifact; the model is made to write one."""
+    model_takes: Sequence[Annotated[str, Field(pattern="/")]] = ("image/*", "application/pdf")
+    """Media types of files that the model is given as they are, `*` for any; of other files it gets the text,
+    or a line that describes them."""
     skills: Sequence[Skill] = ()
+    """For agent cards; default: the agent as its own one."""
     input_modes: Sequence[str] = ()
+    """Media types that clients may send (default: text, JSON, and any file); a message that brings others is
+    refused."""
     output_modes: Sequence[str] = ()
+    """Media types that clients may get; a message that accepts none of them is refused."""
     version: str = ""
+    """That of the definition (default on cards: Everloop's). A task ends with the version that it began with,
+    as long as the worker has that one too."""
     routing: Literal["task", "auto"] = "task"
+    """With "auto" the first model call decides, by calling `create_task` or not, whether a message becomes a
+    task, or is answered at once by a message; such an agent remembers the messages of its context."""
     respond: Responder | None = None
-    memory: Memory | None = field(default_factory=Memory)
+    """What replies in place of a language model."""
+    memory: Memory | None = Field(default_factory=Memory)
+    """What a task recalls of its context; None: nothing, and nothing is kept."""
     output: type[BaseModel] | None = None
-    task_queue: str | None = None
-    priority: int | None = None
+    """A pydantic model that makes the answer data which fits it."""
+    task_queue: TaskQueue | None = None
+    """Where calls of its models, tools and plugins wait, for workers that serve this queue
+    (`everloop worker --queues`); default: with those of all agents."""
+    priority: Annotated[int, Field(ge=1, le=5)] | None = None
+    """Whose tasks go first where work waits, 1 (first) to 5 (default 3, Temporal's)."""
 
     def __post_init__(self) -> None:
-        problem = self._problem() or _problem_of_routing(self) or _problem_of_output(self)
-        if (
-            problem := problem
-            or _problem_of_place(self)
-            or _problem_of_models(self)
-            or _problem_of_tools(self)
-        ):
+        problem = self._problem() or _problem_of_output(self) or _problem_of_tools(self)
+        if problem:
             raise AgentDefinitionError(f"agent {self.id!r}: {problem}")
 
     def _problem(self) -> str:
         if not is_agent_id(self.id):
             return f"its id has to be of {AGENT_ID_RULE}, because it stands in addresses and ids"
-        if self.parallel_tools < 1:
-            return f"parallel_tools start at 1, not at {self.parallel_tools}"
-        if not is_policy(self.needs_approval):
-            return "needs_approval is True, False, or a plain function of tool name and arguments"
-        if isinstance(self.model_takes, str) or not all("/" in pattern for pattern in self.model_takes):
-            return f"model_takes is {self.model_takes!r}; give a list of media types, such as 'image/*'"
         if self.ensure_artifact and self.artifact_tool is None:
             return "ensure_artifact needs a tool that writes one; add the plugin artifacts()"
+        if self.model and self.models:
+            return "model and models are both given; put all into models, in the order they are asked"
+        if twice := _repeated(self.models):
+            return f"models names {twice!r} twice; it would be asked again in vain"
+        if CREATE_TASK in self.tools:
+            return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
         return ""
 
     @cached_property
@@ -205,13 +200,13 @@ class Agent:
 
     @cached_property
     def _spec(self) -> AgentSpec:
-        limits, compaction = self.limits, self.compaction
+        limits = self.limits
         return AgentSpec(
             id=self.id,
             model=self.models[0] if self.models else self.model,
             fallback_models=tuple(self.models[1:]),
             on_model_failure=self.on_model_failure,
-            compaction=CompactionSpec(strategy=compaction.strategy, prompt_tokens=compaction.prompt_tokens),
+            compaction=self.compaction,
             max_iterations=limits.iterations,
             max_tokens=limits.tokens,
             max_cost=limits.cost,
@@ -222,7 +217,7 @@ class Agent:
             deduplicate=self.deduplicate,
             artifact_tool=self.artifact_tool if self.ensure_artifact else None,
             routing=self.routing,
-            memory=self.memory and self.memory.spec,
+            memory=self.memory,
             narrator=next((plugin.narrator for plugin in self.plugins if plugin.narrator), None),
             guards=tuple(plugin.rules for plugin in self.ordered_plugins if isinstance(plugin, Guard)),
             hooks=self.hooks,
@@ -234,50 +229,17 @@ class Agent:
         )
 
 
-def _problem_of_routing(agent: Agent) -> str:
-    """Return what is wrong with how an agent takes messages up; empty if nothing is."""
-    if agent.routing not in {"task", "auto"}:
-        return f"routing is {agent.routing!r}; choose 'task' or 'auto'"
-    if CREATE_TASK in agent.tools:
-        return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
-    return ""
-
-
-def _problem_of_place(agent: Agent) -> str:
-    """Return what is wrong with where, and when, the calls of an agent wait; empty if nothing is."""
-    if agent.priority is not None and agent.priority not in PRIORITIES:
-        return f"priority is {agent.priority}; Temporal has 1 (first) to 5"
-    return problem_of_queue(agent.task_queue) if agent.task_queue is not None else ""
-
-
 def _problem_of_output(agent: Agent) -> str:
     """Return what is wrong with the shape of an agent's answers; empty if nothing is."""
     if agent.output is None:
         return ""
-    if not _is_model(agent.output):
-        return f"output is {agent.output!r}; give the class of a pydantic model"
+    if agent.output is BaseModel:
+        return "output is BaseModel itself; give a model of your own"
     try:
         agent.output.model_json_schema()
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         problem = error.message.partition("\n")[0]
         return f"there is no JSON schema of output {agent.output.__name__}, for the model to read: {problem}"
-    return ""
-
-
-def _is_model(output: object) -> bool:
-    return isinstance(output, type) and issubclass(output, BaseModel) and output is not BaseModel
-
-
-def _problem_of_models(agent: Agent) -> str:
-    """Return what is wrong with the models that an agent names; empty if nothing is."""
-    if agent.model and agent.models:
-        return "model and models are both given; put all into models, in the order they are asked"
-    if isinstance(agent.models, str) or not all(agent.models):
-        return f"models is {agent.models!r}; give a list of names"
-    if twice := _repeated(agent.models):
-        return f"models names {twice!r} twice; it would be asked again in vain"
-    if agent.on_model_failure not in {"fail", "wait"}:
-        return f"on_model_failure is {agent.on_model_failure!r}; choose 'fail' or 'wait'"
     return ""
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from pydantic import JsonValue
+from pydantic import AfterValidator, JsonValue
+from pydantic.dataclasses import dataclass as validated
 
-from everloop.agents.errors import AgentDefinitionError
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.questions import OWNER, problem_of_approvers
-from everloop.workflows.contract.tasks import Identity, TaskState
+from everloop.workflows.contract.tasks import DEFINITION, Identity, TaskState
 
 ANYBODY = Identity()
 
@@ -48,22 +49,27 @@ class Veto:
     reason: str
 
 
-@dataclass(frozen=True)
-class NeedsApproval:
-    """A tool call may go on once people have approved it. `reason` is shown with the question.
+def _check_approvers(approvers: str) -> str:
+    if problem := problem_of_approvers(approvers):
+        raise ValueError(problem)
+    return approvers
 
-    `approvers`: who may approve, the owner of the task or, in the owner's place, callers with this scope.
+
+Approvers = Annotated[str, AfterValidator(_check_approvers)]
+"""Who approves: the owner of the task or, in the owner's place, callers with this scope."""
+
+
+@validated(frozen=True, config=DEFINITION)
+class NeedsApproval:
+    """A tool call may go on once people have approved it.
 
     Raises:
-        AgentDefinitionError: nobody can have this scope.
+        ValidationError: nobody can have the scope of the approvers.
     """
 
     reason: str = ""
-    approvers: str = OWNER
-
-    def __post_init__(self) -> None:
-        if problem := problem_of_approvers(self.approvers):
-            raise AgentDefinitionError(f"NeedsApproval: {problem}")
+    """For the question."""
+    approvers: Approvers = OWNER
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, JsonValue
 
 from everloop.agents.errors import QuestionDefinitionError
-from everloop.agents.limits import LONGEST, TOO_LONG
+from everloop.agents.limits import LONGEST
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations, problem_of_schema
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import InvalidAnswerError, Question, QuestionKind, answer_with
@@ -146,7 +146,7 @@ def _check_text(text: str, timeout: timedelta | None) -> None:
         raise QuestionDefinitionError(f"the timeout of the question is {timeout}; give people some time")
     if timeout is not None and timeout > LONGEST:
         raise QuestionDefinitionError(
-            f"the timeout of the question is {timeout}; {TOO_LONG}, or None for no end"
+            f"the timeout of the question is {timeout}; give at most {LONGEST.days} days, or None for no end"
         )
 
 

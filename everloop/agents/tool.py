@@ -5,21 +5,22 @@ import inspect
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
 
-from pydantic import BaseModel, ConfigDict, JsonValue, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, SkipValidation, create_model
+from pydantic.dataclasses import dataclass
 
 from everloop.agents.artifact_drafts import DraftReader
 from everloop.agents.errors import ToolDefinitionError
-from everloop.agents.limits import LONGEST, TOO_LONG, Retries, problem_of_queue
+from everloop.agents.hooks import Approvers
+from everloop.agents.limits import Retries, TaskQueue, Time
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import problem_of_schema
 from everloop.workflows.contract.messages import ListedTool
-from everloop.workflows.contract.questions import OWNER, problem_of_approvers
-from everloop.workflows.contract.tasks import ToolSpec
+from everloop.workflows.contract.questions import OWNER
+from everloop.workflows.contract.tasks import DEFINITION, ToolSpec
 
 DEFAULT_TIMEOUT = timedelta(seconds=30)
 
@@ -33,66 +34,63 @@ class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True)
+def _check_policy(policy: object) -> object:
+    if inspect.iscoroutinefunction(policy):
+        raise ValueError("it is asked on the way: give True, False, or a plain function")
+    return policy
+
+
+Policy = AfterValidator(_check_policy)
+"""Whether an approval is needed: a bool, or a function that answers at once."""
+
+
+@dataclass(frozen=True, config=DEFINITION)
 class Tool:
     """A function with what the model and the loop have to know of it.
 
-    `timeout` bounds one attempt (default 30 s). `idempotent` says that running it again with the same
-    idempotency key has no second effect, so it may be repeated after a crash. `needs_approval`: people are
-    asked before it runs. `fallback` names the tool that gets the same arguments when this one failed.
-    `retries`: it is tried again when it failed (default: the model hears of it at once). `task_queue` is
-    where it waits, for workers that serve this queue (default: its agent's, or that of all tools).
-    `unknown_outcome`: who hears of a call whose end was lost, the model ("tell") or people, who may run it
-    again ("ask"). `serial`: of one reply of the model, the calls of serial tools run one after another, in
-    their order (default: side by side with all others). `approvers`: who approves a call that needs it, and
-    decides whether one whose end was lost runs again: the owner of the task (default), or in the owner's
-    place callers with this scope, such as "tasks:approve". `draft_of` reads what a call is about to write
-    into an artifact; subscribers see it while the model writes the call. `agent` names the agent that takes
-    the call as a task of its own, `handoff` the one that takes the task over; the function is then only there
-    for its signature.
-
-    `schema` is the JSON schema of the arguments where no signature tells it: the function is then async, and
-    called with `arguments`, a dict that fits it, and `context`, a `ToolContext`.
-
     Raises:
-        ToolDefinitionError: no time, a wrong setting, a parameter without annotation, or a schema that is
-            none, is not that of an object, or refers to another place.
+        ValidationError: a wrong setting.
+        ToolDefinitionError: a parameter without annotation, or a schema that is none, is not that of an
+            object, or refers to another place.
     """
 
     function: Callable[..., Any]
     name: str
     description: str
-    timeout: timedelta = DEFAULT_TIMEOUT
+    timeout: Time = DEFAULT_TIMEOUT
+    """For one attempt."""
     idempotent: bool = False
-    needs_approval: ToolApproval = False
+    """Running it again with the same idempotency key has no second effect, so it may be repeated after a
+    crash."""
+    needs_approval: Annotated[ToolApproval, Policy] = False
+    """Whether people are asked before it runs."""
     fallback: str | None = None
+    """The name of the tool that gets the same arguments when this one failed."""
     retries: Retries | None = None
-    task_queue: str | None = None
+    """It is tried again when it failed (default: the model reads it at once)."""
+    task_queue: TaskQueue | None = None
+    """Where it waits, for workers that serve this queue (default: its agent's, or that of all tools)."""
     unknown_outcome: Literal["tell", "ask"] = "tell"
+    """Who decides about a call whose end was lost: the model ("tell"), or people, who may run it again
+    ("ask")."""
     serial: bool = False
-    approvers: str = OWNER
+    """Of one reply of the model, the calls of serial tools run one after another, in their order (default:
+    side by side with all others)."""
+    approvers: Approvers = OWNER
+    """Who approves a call that needs it, and decides whether one whose end was lost runs again: the owner of
+    the task, or in the owner's place callers with this scope, such as "tasks:approve"."""
     draft_of: DraftReader | None = None
+    """Reads what a call is about to write into an artifact; subscribers see it while the model writes the
+    call."""
     agent: str | None = None
+    """The agent that takes the call as a task of its own; the function then only has the signature."""
     handoff: str | None = None
-    schema: Mapping[str, JsonValue] | None = None
+    """The agent that takes the task over; likewise."""
+    schema: SkipValidation[Mapping[str, JsonValue] | None] = None
+    """The JSON schema of the arguments, in place of a signature: the function is then async, and called with
+    `arguments`, a dict that fits it, and `context`, a `ToolContext`."""
 
     def __post_init__(self) -> None:
-        if self.timeout <= timedelta(0):
-            raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; give it some time")
-        if self.timeout > LONGEST:
-            raise ToolDefinitionError(f"tool {self.name!r}: its timeout is {self.timeout}; {TOO_LONG}")
-        if self.task_queue is not None and (problem := problem_of_queue(self.task_queue)):
-            raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
-        if self.unknown_outcome not in {"tell", "ask"}:
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: unknown_outcome is {self.unknown_outcome!r}; choose 'tell' or 'ask'"
-            )
-        if problem := problem_of_approvers(self.approvers):
-            raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
-        if not is_policy(self.needs_approval):
-            raise ToolDefinitionError(
-                f"tool {self.name!r}: needs_approval is True, False, or a plain function of the arguments"
-            )
         _ = self.parameters  # a bad signature, or schema, fails here, where it is written
 
     @cached_property
@@ -148,11 +146,6 @@ class ToolSettings(TypedDict, total=False):
     approvers: str
 
 
-def is_policy(policy: object) -> bool:
-    """Whether it says who is asked: a bool, or a function that answers at once."""
-    return isinstance(policy, bool) or (callable(policy) and not inspect.iscoroutinefunction(policy))
-
-
 def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the schema of a tool's arguments: always that of an object."""
     if (kind := schema.get("type", "object")) != "object":
@@ -201,7 +194,8 @@ def tool(
     `fallback` is another tool of the agent, or its name. For the rest see `Tool`.
 
     Raises:
-        ToolDefinitionError: no docstring, no time, a wrong setting, or a parameter without annotation.
+        ValidationError: a wrong setting.
+        ToolDefinitionError: no docstring, or a parameter without annotation.
     """
 
     def decorate(decorated: Callable[..., Any]) -> Tool:
@@ -211,8 +205,8 @@ def tool(
             raise ToolDefinitionError(
                 f"tool {tool_name!r} has no docstring; write one, it tells the model what the tool is for"
             )
-        stand_in = fallback.name if isinstance(fallback, Tool) else fallback
-        return Tool(decorated, tool_name, description, fallback=stand_in, **settings)
+        fallback_name = fallback.name if isinstance(fallback, Tool) else fallback
+        return Tool(decorated, tool_name, description, fallback=fallback_name, **settings)
 
     return decorate(function) if function else decorate
 

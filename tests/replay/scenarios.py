@@ -32,8 +32,8 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.questions import Approval, Question, QuestionKind
 from everloop.workflows.contract.tasks import (
     AgentSpec,
-    CompactionSpec,
-    MemorySpec,
+    Compaction,
+    Memory,
     NarratorSpec,
     TaskResult,
     ToolSpec,
@@ -56,7 +56,7 @@ FULL_AGENT = AgentSpec(
     id="agent",
     fallback_models=("second",),
     on_model_failure="wait",
-    compaction=CompactionSpec(),
+    compaction=Compaction(),
     wall_clock=3600,
     max_tool_failures=3,
     tools={"a": ToolSpec(fallback="b"), "writer": ToolSpec(agent="writer")},
@@ -249,7 +249,7 @@ def _remembers() -> Scenario:
     earlier = UserMessage(message_id="m0", parts=(TextPart(text="2 + 1?"),))
     ports.context = RecordingContext(earlier, AssistantMessage(text="Three."))
     ports.publish.on_remember = remember
-    return Scenario(ports, agent=AgentSpec(id="agent", memory=MemorySpec(strategy="summary")))
+    return Scenario(ports, agent=AgentSpec(id="agent", memory=Memory(strategy="summary")))
 
 
 def _plugins() -> Scenario:
@@ -300,7 +300,7 @@ def _sub_agent_asks() -> Scenario:
 def _scheduled() -> Scenario:
     """A schedule began the task."""
     ports = FakePorts(ScriptedModel(answer("done")))
-    ports.agents.spec = AgentSpec(id="any", version="1", memory=MemorySpec())
+    ports.agents.spec = AgentSpec(id="any", version="1", memory=Memory())
     return Scenario(ports, changes={"scheduled": True, "context_id": ""})
 
 

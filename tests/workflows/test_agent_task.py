@@ -19,7 +19,7 @@ from everloop.workflows.contract.messages import (
     extend_digest,
     text_of,
 )
-from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState
+from everloop.workflows.contract.tasks import AgentSpec, Memory, TaskState
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, user
 
@@ -105,7 +105,7 @@ async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTas
     """But for what was sent again just now: there a worker of another version reads with other eyes."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
     ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, asks(("b", "x")), answer("done")))
-    async with start_task(ports, AgentSpec(id="agent", memory=MemorySpec())) as handle:
+    async with start_task(ports, AgentSpec(id="agent", memory=Memory())) as handle:
         await handle.result()
         page = await handle.query(AgentTask.transcript, 0)
     named = [(call.length, call.digest) for call in ports.model.calls]

@@ -11,11 +11,11 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
-from everloop.workflows.contract.tasks import AgentSpec, MemorySpec, TaskState, ToolSpec
+from everloop.workflows.contract.tasks import AgentSpec, Memory, TaskState, ToolSpec
 from tests.support.fakes.ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, start_workflow, unique_queue, user
 
-MEMORY = MemorySpec(max_messages=4, strategy="summary")
+MEMORY = Memory(max_messages=4, strategy="summary")
 AGENT = AgentSpec(id="agent", memory=MEMORY)
 DECIDING = AgentSpec(id="agent", memory=MEMORY, routing="auto")
 

@@ -7,13 +7,13 @@ from temporalio.exceptions import ApplicationError
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage, text_of
-from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, TaskState
+from everloop.workflows.contract.tasks import AgentSpec, Compaction, TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, failure_of, run
 
 MODELS = AgentSpec(id="agent", model="first", fallback_models=("second", "third"))
 WAITS = AgentSpec(id="agent", on_model_failure="wait")
-COMPACTS = AgentSpec(id="agent", compaction=CompactionSpec())
+COMPACTS = AgentSpec(id="agent", compaction=Compaction())
 
 
 def fails(failure: str) -> ApplicationError:
@@ -110,7 +110,7 @@ async def test_a_prompt_that_stays_too_long_ends_the_task(start_task: StartTask)
 
 async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask) -> None:
     """The provider's own count decides; a new reply counts anew."""
-    agent = AgentSpec(id="agent", compaction=CompactionSpec(strategy="summary", prompt_tokens=1000))
+    agent = AgentSpec(id="agent", compaction=Compaction(strategy="summary", prompt_tokens=1000))
     small, large = Usage(input_tokens=500), Usage(input_tokens=999, output_tokens=1)
     replies = [
         asks((f"c{n}", "x")).model_copy(update={"usage": usage})

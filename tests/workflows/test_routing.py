@@ -10,11 +10,11 @@ from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.names import unique_message_id
-from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec, MemorySpec, TaskState
+from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory, TaskState
 from tests.support.fakes.ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, user
 
-AUTO = AgentSpec(id="agent", routing="auto", memory=MemorySpec())
+AUTO = AgentSpec(id="agent", routing="auto", memory=Memory())
 
 
 async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
@@ -157,7 +157,7 @@ async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) ->
     script = (asks(("t", CREATE_TASK)), *calls, too_long, answer("done"))
     ports = FakePorts(ScriptedModel(*script))
     ports.context = RecordingContext(user("old"), AssistantMessage(text="older"))
-    agent = AgentSpec(id="agent", routing="auto", memory=MemorySpec(), compaction=CompactionSpec())
+    agent = AgentSpec(id="agent", routing="auto", memory=Memory(), compaction=Compaction())
     await run(start_task(ports, agent))
     (compacted,) = ports.model.compactions
     assert compacted.first == 2
@@ -192,7 +192,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: StartTask) -> None:
     """It begins when it runs, in a context of its own, as the agent is defined now."""
     ports = FakePorts(ScriptedModel(answer("done")))
-    ports.agents.spec = AgentSpec(id="any", model="newest", version="2", memory=MemorySpec())
+    ports.agents.spec = AgentSpec(id="any", model="newest", version="2", memory=Memory())
     begun = AgentSpec(id="reporter")
     changes = {"scheduled": True, "context_id": "", "created_at": LONG_AGO}
 
@@ -214,7 +214,7 @@ async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: Star
 async def test_a_scheduled_task_may_belong_to_a_context(start_task: StartTask) -> None:
     """It then recalls what was said there."""
     ports = FakePorts(ScriptedModel(answer("done")))
-    ports.agents.spec = AgentSpec(id="any", memory=MemorySpec())
+    ports.agents.spec = AgentSpec(id="any", memory=Memory())
     changes = {"scheduled": True, "context_id": "daily"}
     await run(start_task(ports, AgentSpec(id="reporter"), changes))
     assert [loaded.task.context_id for loaded in ports.context.loaded] == ["daily"]

@@ -18,9 +18,9 @@ from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Answer, Question
 from everloop.workflows.contract.tasks import (
     AgentSpec,
-    CompactionSpec,
+    Compaction,
     Identity,
-    MemorySpec,
+    Memory,
     NarratorSpec,
     TaskRef,
     TaskState,
@@ -83,7 +83,7 @@ class CompactContextInput(Wire):
     previous_run: str = ""
     first: int = 0
     end: int
-    compaction: CompactionSpec
+    compaction: Compaction
 
 
 class RunToolInput(Wire):
@@ -169,7 +169,7 @@ class LoadContextInput(Wire):
     """Read what there is to recall of the conversation into an empty transcript."""
 
     task: TaskRef
-    memory: MemorySpec = MemorySpec()
+    memory: Memory = Memory()
 
 
 class LoadContextResult(Wire):
@@ -190,7 +190,7 @@ class SaveContextInput(Wire):
     first: int = 0
     length: int = 0
     digest: str = ""
-    memory: MemorySpec | None = None
+    memory: Memory | None = None
 
 
 class SaveContextResult(Wire):
@@ -203,7 +203,7 @@ class CompactConversationInput(Wire):
     """Sum up what is too old to be recalled. `model` None: the worker's default."""
 
     task: TaskRef
-    memory: MemorySpec
+    memory: Memory
     model: str | None = None
 
 

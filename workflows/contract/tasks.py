@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, Field, JsonValue
+from pydantic.dataclasses import dataclass
 
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -129,28 +130,33 @@ class ToolSpec(Wire):
     needs_approval: bool = False
 
 
-class CompactionSpec(Wire):
-    """How old messages make room when the prompt gets too long.
+DEFINITION = ConfigDict(strict=True, extra="forbid")
+"""For what people write down: nothing is converted, and a misspelt name is no other setting left out."""
 
-    "window" leaves them out, "summary" lets the model sum them up. `prompt_tokens`: do so as soon as a
-    prompt is about this long; None: when the provider refuses it.
-    """
+
+@dataclass(frozen=True, config=DEFINITION)
+class Compaction:
+    """How old messages make room when the prompt gets too long; the first message always stays."""
 
     strategy: Literal["window", "summary"] = "window"
-    prompt_tokens: int | None = None
+    """Whether they are left out ("window"), or the model sums them up ("summary")."""
+    prompt_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Do so as soon as a prompt is about this long; None: when the provider refuses it."""
 
 
-class MemorySpec(Wire):
-    """What a task recalls of its context: at most so many messages, of about so many tokens.
+@dataclass(frozen=True, config=DEFINITION)
+class Memory:
+    """What a task recalls of the earlier tasks of its context: the newest messages that fit."""
 
-    What does not fit is left out ("window"), or summed up by the model: in one summary ("summary"), or in
-    summaries of summaries ("hierarchical"). `auto_compact` False: nothing is summed up by itself.
-    """
-
-    max_messages: int = 20
-    max_tokens: int = 8000
+    max_messages: Annotated[int, Field(ge=1)] = 20
+    max_tokens: Annotated[int, Field(ge=1)] = 8000
+    """About so many, all in all."""
     strategy: Literal["window", "summary", "hierarchical"] = "window"
+    """What does not fit is left out ("window"), or the model sums it up once the answer is given: in one
+    summary ("summary"), or in summaries of summaries ("hierarchical"), which keep more of a long
+    conversation."""
     auto_compact: bool = True
+    """False: nothing is summed up by itself."""
 
 
 class NarratorSpec(Wire):
@@ -182,7 +188,7 @@ class AgentSpec(Wire):
     model: str | None = None
     fallback_models: tuple[str, ...] = ()
     on_model_failure: Literal["fail", "wait"] = "fail"
-    compaction: CompactionSpec | None = None
+    compaction: Compaction | None = None
     max_iterations: int = 30
     max_tokens: int | None = None
     max_cost: float | None = None
@@ -194,7 +200,7 @@ class AgentSpec(Wire):
     artifact_tool: str | None = None
     routing: Literal["task", "auto"] = "task"
     version: str = ""
-    memory: MemorySpec | None = None
+    memory: Memory | None = None
     narrator: NarratorSpec | None = None
     guards: tuple[GuardRules, ...] = ()
     hooks: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from everloop.workflows.contract.calls import (
 )
 from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.ports import ContextPort
-from everloop.workflows.contract.tasks import MemorySpec
+from everloop.workflows.contract.tasks import Memory
 from everloop.workflows.scope import TaskScope, post_completion, short_call
 from everloop.workflows.turns.model_turn import ModelTurn
 
@@ -53,7 +53,7 @@ class ContextMemory:
         )
         self.note(saved)
 
-    def _said(self, spec: MemorySpec) -> SaveContextInput:
+    def _said(self, spec: Memory) -> SaveContextInput:
         state = self._state
         return SaveContextInput(
             task=self._scope.ref,
@@ -78,7 +78,7 @@ class ContextMemory:
             )
 
     @property
-    def _spec(self) -> MemorySpec | None:
+    def _spec(self) -> Memory | None:
         return None if self._scope.task.depth else self._scope.agent.memory
 
     @property

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.limits import LONGEST, TOO_LONG
+from everloop.agents.limits import LONGEST
 from everloop.agents.tool import DEFAULT_TIMEOUT
 from everloop.workflows.contract.tasks import Identity
 
@@ -90,7 +90,7 @@ class McpDefinition:
                 f"prefix is {self.prefix!r}; models know letters, digits, '-' and '_' in the name of a tool"
             )
         if not timedelta(0) < self.timeout <= LONGEST:
-            return f"timeout is {self.timeout}; give some time, and {TOO_LONG.removeprefix('give ')}"
+            return f"timeout is {self.timeout}; give some time, and at most {LONGEST.days} days"
         return ""
 
 

@@ -1,6 +1,7 @@
 """What a task recalls of its context, and what it leaves to remember."""
 
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -36,13 +37,13 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.names import context_key, name_calls
-from everloop.workflows.contract.tasks import MemorySpec, TaskRef
+from everloop.workflows.contract.tasks import Memory, TaskRef
 from tests.support.conversations import count_kept, kept_messages
 from tests.support.memory.conversations import MemoryConversations
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
 
-SUMMARY = MemorySpec(strategy="summary", max_messages=4)
+SUMMARY = Memory(strategy="summary", max_messages=4)
 
 
 def said(text: str) -> UserMessage:
@@ -68,14 +69,14 @@ class ConversationRig:
         await self.port.save_context(SaveContextInput(task=self.task(task_id), messages=messages))
 
     async def save_cached(
-        self, transcript: Sequence[TranscriptMessage], *, first: int = 0, memory: MemorySpec = SUMMARY
+        self, transcript: Sequence[TranscriptMessage], *, first: int = 0, memory: Memory = SUMMARY
     ) -> SaveContextResult | None:
         await self.transcripts.put("now", "run", 0, transcript)
         call = SaveContextInput(task=self.task("now"), first=first, length=len(transcript), memory=memory)
         return await self.port.save_context(call)
 
     async def load(self, owner: str = "ann", **memory: object) -> tuple[ConversationMessage, ...]:
-        spec = MemorySpec.model_validate(memory)
+        spec = Memory(**memory)  # pyright: ignore[reportArgumentType] -- settings of any kind
         call = LoadContextInput(task=self.task("now", owner), memory=spec)
         return (await ActivityEnvironment().run(self.port.load_context, call)).messages
 
@@ -222,7 +223,7 @@ async def test_a_retry_that_recalls_nothing_leaves_nothing(kept_rig: Conversatio
     """What an attempt before it put into the transcript would be taken for a reply to the new question."""
     task = kept_rig.task(uuid4().hex)
     await kept_rig.save("t1", *RECALLED)
-    call = LoadContextInput(task=task, memory=MemorySpec())
+    call = LoadContextInput(task=task, memory=Memory())
     assert (await ActivityEnvironment().run(kept_rig.port.load_context, call)).messages == RECALLED
     await kept_rig.conversations.clear(kept_rig.context)
     assert (await ActivityEnvironment().run(kept_rig.port.load_context, call)).messages == ()
@@ -311,19 +312,19 @@ async def test_a_cached_transcript_that_differs_is_not_remembered(rig: Conversat
     assert await count_kept(rig.conversations, rig.context) == 4
 
 
-LONG: Sequence[tuple[MemorySpec, bool]] = [
+LONG: Sequence[tuple[Memory, bool]] = [
     (SUMMARY, True),
-    (SUMMARY.model_copy(update={"strategy": "hierarchical"}), True),
-    (SUMMARY.model_copy(update={"strategy": "window"}), False),
-    (SUMMARY.model_copy(update={"auto_compact": False}), False),
-    (SUMMARY.model_copy(update={"max_messages": 5}), False),
-    (SUMMARY.model_copy(update={"max_messages": 5, "max_tokens": 20}), True),
+    (replace(SUMMARY, strategy="hierarchical"), True),
+    (replace(SUMMARY, strategy="window"), False),
+    (replace(SUMMARY, auto_compact=False), False),
+    (replace(SUMMARY, max_messages=5), False),
+    (replace(SUMMARY, max_messages=5, max_tokens=20), True),
 ]
 
 
 @pytest.mark.parametrize(("memory", "is_long"), LONG)
 async def test_a_conversation_is_long_if_it_is_more_than_a_task_recalls(
-    rig: ConversationRig, memory: MemorySpec, *, is_long: bool
+    rig: ConversationRig, memory: Memory, *, is_long: bool
 ) -> None:
     """Then it is to be summed up, if the agent wants that. A retry says the same."""
     await rig.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))

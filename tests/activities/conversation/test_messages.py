@@ -34,7 +34,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.tasks import MemorySpec
+from everloop.workflows.contract.tasks import Memory
 
 
 def said(text: str = "a") -> UserMessage:
@@ -201,8 +201,8 @@ def test_what_has_just_the_length_is_whole() -> None:
     assert remembered(transcript) == transcript
 
 
-HIERARCHICAL = MemorySpec(strategy="hierarchical", max_messages=3)
-SUMMARY = MemorySpec(strategy="summary", max_messages=3)
+HIERARCHICAL = Memory(strategy="hierarchical", max_messages=3)
+SUMMARY = Memory(strategy="summary", max_messages=3)
 
 
 def summary(start: int, end: int, level: int = 0) -> ConversationSummary:
@@ -284,7 +284,7 @@ def test_a_block_is_not_too_long_to_be_read(
     strategy: Literal["summary", "hierarchical"], messages: Sequence[ConversationMessage], count: int
 ) -> None:
     """Unless what belongs together is: no call is parted from its results."""
-    memory = MemorySpec(strategy=strategy, max_messages=3)
+    memory = Memory(strategy=strategy, max_messages=3)
     step = next_step(memory, [], 10, messages)
     assert step == SummaryStep(0, 10, 10 + count, messages=tuple(messages[:count]))
 
@@ -299,7 +299,7 @@ def test_all_messages_get_summed_up(
 ) -> None:
     """Step by step, without a gap; few summaries are left, and no range parts a call from a result."""
     messages = [message for calls in turns for message in [said(), *work(calls)]]
-    memory = MemorySpec(strategy=strategy, max_messages=most)
+    memory = Memory(strategy=strategy, max_messages=most)
     kept, ends = list[ConversationSummary](), list[int]()
     while step := next_step(memory, kept, ends[-1] if ends else 0, messages[ends[-1] if ends else 0 :]):
         assert step.end > step.start

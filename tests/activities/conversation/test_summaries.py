@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -13,7 +14,7 @@ from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
-from everloop.workflows.contract.tasks import MemorySpec
+from everloop.workflows.contract.tasks import Memory
 from tests.support.conversations import count_kept
 from tests.support.memory.conversations import MemoryConversations
 from tests.support.rigs.conversation_rig import HIERARCHICAL, SUMMARY, conversation_rig, said
@@ -92,7 +93,7 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -
 
 
 @pytest.mark.parametrize("memory", [SUMMARY, HIERARCHICAL])
-async def test_what_is_summed_up_is_not_summed_up_again(memory: MemorySpec) -> None:
+async def test_what_is_summed_up_is_not_summed_up_again(memory: Memory) -> None:
     """The worker died after it was stored: the next attempt asks nobody."""
     async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
         await rig.talk(0, 3, memory)
@@ -150,15 +151,15 @@ async def test_a_summary_without_end_is_cut() -> None:
         assert len((await rig.summaries())[0][3]) == MAX_SUMMARY_CHARACTERS
 
 
-QUIET: Sequence[tuple[MemorySpec, int]] = [
+QUIET: Sequence[tuple[Memory, int]] = [
     (SUMMARY, 2),
     (HIERARCHICAL, 2),
-    (MemorySpec(strategy="window", max_messages=1), 3),
+    (Memory(strategy="window", max_messages=1), 3),
 ]
 
 
 @pytest.mark.parametrize(("memory", "tasks"), QUIET)
-async def test_nothing_is_summed_up_while_all_is_recalled(memory: MemorySpec, tasks: int) -> None:
+async def test_nothing_is_summed_up_while_all_is_recalled(memory: Memory, tasks: int) -> None:
     """Nor ever for a window."""
     async with ScriptedOpenAI() as provider, conversation_rig(provider) as rig:
         assert not any(await rig.talk(0, tasks, memory))
@@ -168,14 +169,14 @@ async def test_nothing_is_summed_up_while_all_is_recalled(memory: MemorySpec, ta
 
 async def test_auto_compact_is_for_what_goes_on_by_itself() -> None:
     """Whoever asks for a summary gets one."""
-    memory = SUMMARY.model_copy(update={"auto_compact": False})
+    memory = replace(SUMMARY, auto_compact=False)
     async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
         assert not any(await rig.talk(0, 3, memory))
         await rig.compact(memory)
         assert await rig.summaries() == [(0, 0, 4, "Sum")]
 
 
-LARGE = MemorySpec(strategy="summary", max_messages=20, max_tokens=25_000)
+LARGE = Memory(strategy="summary", max_messages=20, max_tokens=25_000)
 
 
 async def test_what_has_too_many_bytes_is_summed_up() -> None:

@@ -15,18 +15,18 @@ from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
-from everloop.workflows.contract.tasks import CompactionSpec
+from everloop.workflows.contract.tasks import Compaction
 from tests.support.rigs.model_rig import ForgetfulTranscripts, ModelRig, model_rig
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply
 
-WINDOW, SUMMARY = CompactionSpec(strategy="window"), CompactionSpec(strategy="summary")
+WINDOW, SUMMARY = Compaction(strategy="window"), Compaction(strategy="summary")
 LEFT_OUT = "messages 1 to 2 of the conversation were left out: the prompt got too long"
 SUMMED_UP = "messages 1 to 2 of the conversation were summed up: the prompt got too long"
 EARLIER = SummaryMessage(end=2, text="They said 1.")
 
 
 async def prepare(
-    rig: ModelRig, *more: TranscriptMessage, compaction: CompactionSpec = SUMMARY, **fields: object
+    rig: ModelRig, *more: TranscriptMessage, compaction: Compaction = SUMMARY, **fields: object
 ) -> CompactContextInput:
     """Fill the cache with five messages, and more; return the call that sums up messages 1 and 2."""
     said = [AssistantMessage(text=f"said {n}") for n in range(1, 5)]
@@ -163,7 +163,7 @@ async def test_the_first_summary_stored_counts() -> None:
 @pytest.mark.parametrize("compaction", [WINDOW, SUMMARY])
 @pytest.mark.parametrize("lacks", [{"digest": "another"}, {"length": 9}], ids=["differs", "gap"])
 async def test_a_transcript_that_is_not_the_history_is_not_summed_up(
-    compaction: CompactionSpec, lacks: dict[str, object]
+    compaction: Compaction, lacks: dict[str, object]
 ) -> None:
     """The workflow has to send it again."""
     async with model_rig() as rig:

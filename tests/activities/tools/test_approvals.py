@@ -6,10 +6,9 @@ from functools import partial
 from typing import Annotated
 
 import pytest
-from pydantic import JsonValue, PlainSerializer
+from pydantic import JsonValue, PlainSerializer, ValidationError
 
 from everloop.agents.agent import AgentApproval
-from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.guard import guard
 from everloop.agents.hooks import NeedsApproval
 from everloop.agents.plugins import Plugin
@@ -225,7 +224,7 @@ async def test_a_decision_outlives_the_tool_records(
 
 def test_approvers_whom_nobody_can_be_are_refused() -> None:
     """Where they are written."""
-    with pytest.raises(ToolDefinitionError, match="approvers is 'agents:x'; give 'owner'"):
+    with pytest.raises(ValidationError, match="approvers is 'agents:x'; give 'owner'"):
         Bank(approvers="agents:x")
 
 

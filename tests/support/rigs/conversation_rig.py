@@ -18,14 +18,14 @@ from everloop.workflows.contract.calls import (
 )
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import MemorySpec, TaskRef
+from everloop.workflows.contract.tasks import Memory, TaskRef
 from tests.support.memory.conversations import MemoryConversations
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
-SUMMARY = MemorySpec(strategy="summary", max_messages=4)
-HIERARCHICAL = MemorySpec(strategy="hierarchical", max_messages=4)
+SUMMARY = Memory(strategy="summary", max_messages=4)
+HIERARCHICAL = Memory(strategy="hierarchical", max_messages=4)
 
 
 def said(text: str) -> UserMessage:
@@ -50,7 +50,7 @@ class ConversationRig:
         self.task = TaskRef(task_id="t", run_id="run", context_id=uuid4().hex, owner="ann", agent_id="helper")
         self.context = context_key("ann", self.task.context_id)
 
-    async def talk(self, first: int, count: int, memory: MemorySpec = SUMMARY) -> list[bool]:
+    async def talk(self, first: int, count: int, memory: Memory = SUMMARY) -> list[bool]:
         """Let tasks end; return after which of them the conversation was long."""
         return [
             await self.save(
@@ -59,14 +59,14 @@ class ConversationRig:
             for n in range(first, first + count)
         ]
 
-    async def save(self, task_id: str, *messages: ConversationMessage, memory: MemorySpec = SUMMARY) -> bool:
+    async def save(self, task_id: str, *messages: ConversationMessage, memory: Memory = SUMMARY) -> bool:
         task = self.task.model_copy(update={"task_id": task_id})
         call = SaveContextInput(task=task, messages=messages, memory=memory)
         return bool((result := await self.port.save_context(call)) and result.is_long)
 
     async def compact(
         self,
-        memory: MemorySpec = SUMMARY,
+        memory: Memory = SUMMARY,
         *,
         model: str | None = None,
         environment: ActivityEnvironment | None = None,
@@ -78,7 +78,7 @@ class ConversationRig:
         found = await self.conversations.get_summaries(self.context)
         return [(summary.level, summary.start, summary.end, summary.text) for summary in found]
 
-    async def recalled(self, memory: MemorySpec = SUMMARY) -> list[str]:
+    async def recalled(self, memory: Memory = SUMMARY) -> list[str]:
         call = LoadContextInput(task=self.task, memory=memory)
         loaded = await ActivityEnvironment().run(self.port.load_context, call)
         return [spoken(message) for message in loaded.messages]

@@ -4,7 +4,6 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.agents.agent import Agent
-from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError
 from everloop.agents.tool import Tool, tool
 from everloop.runtime.settings import explain
 from everloop.workers.settings import QueueNameError, WorkerSettings, parse_arguments
@@ -78,9 +77,9 @@ def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
         """Search."""
         return ""
 
-    with pytest.raises(ToolDefinitionError, match=r"tool 'search': task_queue is"):
+    with pytest.raises(ValidationError, match="for Tool\ntask_queue\n"):
         tool(task_queue=name)(search)
-    with pytest.raises(AgentDefinitionError, match=r"agent 'a': task_queue is"):
+    with pytest.raises(ValidationError, match="for Agent\ntask_queue\n"):
         Agent(id="a", name="A", description="d", task_queue=name)
 
 

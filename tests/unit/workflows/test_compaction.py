@@ -15,7 +15,7 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
-from everloop.workflows.contract.tasks import AgentSpec, CompactionSpec
+from everloop.workflows.contract.tasks import AgentSpec, Compaction
 from everloop.workflows.turns.model_turn import find_end, is_over_budget
 
 
@@ -67,6 +67,6 @@ def test_no_result_is_parted_from_its_call(turns: list[tuple[int, int]]) -> None
 @pytest.mark.parametrize(("budget", "tokens", "over"), [(None, 10**9, False), (10, 9, False), (10, 10, True)])
 def test_the_budget_of_a_prompt(budget: int | None, tokens: int, *, over: bool) -> None:
     """An agent without a budget waits until the provider refuses."""
-    agent = AgentSpec(id="agent", compaction=CompactionSpec(prompt_tokens=budget))
+    agent = AgentSpec(id="agent", compaction=Compaction(prompt_tokens=budget))
     assert is_over_budget(agent, tokens) is over
     assert not is_over_budget(AgentSpec(id="agent"), tokens)
