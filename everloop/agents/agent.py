@@ -15,13 +15,13 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import Guard
 from everloop.agents.hooks import HOOKS
-from everloop.agents.limits import Count, Limits, TaskQueue
+from everloop.agents.limits import DEFINITION, Count, Limits, TaskQueue
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Policy, Tool, spec_of
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
-from everloop.workflows.contract.tasks import DEFINITION, AgentSpec, Compaction, Memory
+from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory
 
 # What an agent says that it can do (A2A 1.0 §4.4.5, AgentSkill).
 

@@ -7,9 +7,10 @@ from typing import Annotated
 from pydantic import AfterValidator, JsonValue
 from pydantic.dataclasses import dataclass as validated
 
+from everloop.agents.limits import DEFINITION
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.questions import OWNER, problem_of_approvers
-from everloop.workflows.contract.tasks import DEFINITION, Identity, TaskState
+from everloop.workflows.contract.tasks import Identity, TaskState
 
 ANYBODY = Identity()
 

@@ -3,11 +3,13 @@
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
 from everloop.workflows.contract.names import WORKER_QUEUES
-from everloop.workflows.contract.tasks import DEFINITION
+
+DEFINITION = ConfigDict(strict=True, extra="forbid")
+"""For what authors write: nothing is converted, and a misspelt name is no other setting left out."""
 
 LONGEST = timedelta(days=3650)
 """Ten years: no end in sight, and yet a date that calendars and timers can hold."""

@@ -15,12 +15,12 @@ from pydantic.dataclasses import dataclass
 from everloop.agents.artifact_drafts import DraftReader
 from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.hooks import Approvers
-from everloop.agents.limits import Retries, TaskQueue, Time
+from everloop.agents.limits import DEFINITION, Retries, TaskQueue, Time
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import problem_of_schema
 from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.questions import OWNER
-from everloop.workflows.contract.tasks import DEFINITION, ToolSpec
+from everloop.workflows.contract.tasks import ToolSpec
 
 DEFAULT_TIMEOUT = timedelta(seconds=30)
 

@@ -130,11 +130,7 @@ class ToolSpec(Wire):
     needs_approval: bool = False
 
 
-DEFINITION = ConfigDict(strict=True, extra="forbid")
-"""For what people write down: nothing is converted, and a misspelt name is no other setting left out."""
-
-
-@dataclass(frozen=True, config=DEFINITION)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Compaction:
     """How old messages make room when the prompt gets too long; the first message always stays."""
 
@@ -144,7 +140,7 @@ class Compaction:
     """Do so as soon as a prompt is about this long; None: when the provider refuses it."""
 
 
-@dataclass(frozen=True, config=DEFINITION)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Memory:
     """What a task recalls of the earlier tasks of its context: the newest messages that fit."""
 
