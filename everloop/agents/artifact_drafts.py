@@ -50,7 +50,7 @@ class ArtifactDraft:
 
 
 DraftReader = Callable[[str], ArtifactDraft | None]
-"""Reads the arguments of a call, as far as they are written; None while it cannot be told what it does."""
+"""Reads the arguments of a call, as far as they are written; None while nobody knows what it does."""
 
 
 def read_update(written: str) -> ArtifactDraft | None:
@@ -162,7 +162,7 @@ def joined_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part, ...] | None:
-    """Return the parts as far as they are written; of the last one only a text is told before its end."""
+    """Return the parts as far as they are written; of the last one only a text is read before its end."""
     if not isinstance(known, list) or not isinstance(open_, list):
         return ()
     written = [_fields(part) for part in open_]

@@ -189,8 +189,8 @@ async def _artifact_update(
     """
     parts = joined_parts([written.part for written in artifact.parts])
     if append:
-        return _told(await context.artifacts.append(artifact.artifact_id, parts, last_chunk=last_chunk))
-    return _told(
+        return _summary(await context.artifacts.append(artifact.artifact_id, parts, last_chunk=last_chunk))
+    return _summary(
         await context.artifacts.create(
             artifact.artifact_id,
             parts,
@@ -219,7 +219,7 @@ async def _create_artifact(  # noqa: PLR0913 -- what an artifact is made of, eac
     created = await context.artifacts.create(
         artifact_id, parts, name=name, description=description, complete=False
     )
-    return _told(created)
+    return _summary(created)
 
 
 async def _append_artifact(
@@ -230,7 +230,7 @@ async def _append_artifact(
     last_chunk: LastChunk = False,
 ) -> str:
     """Append text to an artifact. It continues the last part, if that is text."""
-    return _told(await context.artifacts.append(artifact_id, text_parts(content), last_chunk=last_chunk))
+    return _summary(await context.artifacts.append(artifact_id, text_parts(content), last_chunk=last_chunk))
 
 
 async def _append_artifact_data(
@@ -239,7 +239,7 @@ async def _append_artifact_data(
     context: ToolContext,
 ) -> str:
     """Append JSON data to an artifact, as a part of its own."""
-    return _told(await context.artifacts.append(artifact_id, [DataPart(data=data)]))
+    return _summary(await context.artifacts.append(artifact_id, [DataPart(data=data)]))
 
 
 async def _replace_artifact_part(
@@ -253,18 +253,18 @@ async def _replace_artifact_part(
     if content is not None and data is not None:
         raise ValueError("give content or data, not both")
     part = DataPart(data=data) if content is None else TextPart(text=content)
-    return _told(await context.artifacts.replace_part(artifact_id, index, part))
+    return _summary(await context.artifacts.replace_part(artifact_id, index, part))
 
 
 async def _complete_artifact(artifact_id: ArtifactId, context: ToolContext) -> str:
     """Say that an artifact is complete. It cannot be changed afterwards."""
-    return _told(await context.artifacts.complete(artifact_id))
+    return _summary(await context.artifacts.complete(artifact_id))
 
 
 async def _list_artifacts(context: ToolContext) -> str:
     """List the artifacts of this conversation, also the files that your user sent."""
     found = await context.artifacts.list()
-    lines = [_told(artifact) for artifact in found[-LISTED:]]
+    lines = [_summary(artifact) for artifact in found[-LISTED:]]
     if left_out := len(found) - len(lines):
         lines.insert(0, f"[{left_out} older ones are left out]")
     return "\n".join(lines) or "There is no artifact yet."
@@ -277,10 +277,10 @@ async def _get_artifact(
 ) -> str:
     """Read an artifact: at most 50,000 characters at once. What is no text is only described."""
     artifact = await context.artifacts.get(artifact_id)
-    return f"{_told(artifact)}\n{await read_page(context.artifacts, artifact, start)}"
+    return f"{_summary(artifact)}\n{await read_page(context.artifacts, artifact, start)}"
 
 
-def _told(artifact: StoredArtifact) -> str:
+def _summary(artifact: StoredArtifact) -> str:
     """Say in one line what an artifact is and where it stands."""
     parts, size = len(artifact.parts), sum(part.size for part in artifact.parts)
     counted = f"{parts} part" if parts == 1 else f"{parts} parts"

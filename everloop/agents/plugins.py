@@ -69,7 +69,7 @@ class Plugin:
         return False
 
     async def list_tools(self, context: HookContext) -> Sequence[Tool]:
-        """Return the tools of one task besides `tools`. It is asked once; the task keeps what it is told.
+        """Return the tools of one task besides `tools`. It is asked once; the task keeps what it gets.
 
         Raises:
             Exception: the tools cannot be listed now; the task asks again, a few times.
@@ -105,10 +105,10 @@ class Plugin:
         """Look at what a call came to. The model reads the reason of a veto in place of the result."""
 
     async def after_completion(self, context: HookContext, outcome: TaskOutcome) -> None:
-        """Hear how the task ended; clients have been told."""
+        """Look at how the task ended; its end is published."""
 
     async def on_error(self, context: HookContext, error: str) -> None:
-        """Hear of a failure of a model call, a tool, or the task."""
+        """Look at a failure of a model call, a tool, or the task."""
 
     async def close(self) -> None:
         """Let go of connections and processes; the worker stops."""
@@ -161,10 +161,10 @@ def sub_agent(agent_id: str, description: str | None = None) -> Plugin:
     """
     if not is_agent_id(agent_id):
         raise AgentDefinitionError(f"sub_agent({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
-    told = description or (
+    purpose = description or (
         f"Ask the agent {agent_id!r} to do a part of the work. It knows nothing but the request."
     )
-    return Plugin(name="sub_agent", tools=(Tool(_take_request, agent_id, told, agent=agent_id),))
+    return Plugin(name="sub_agent", tools=(Tool(_take_request, agent_id, purpose, agent=agent_id),))
 
 
 def handoff(agent_id: str, description: str | None = None) -> Plugin:
@@ -177,9 +177,9 @@ def handoff(agent_id: str, description: str | None = None) -> Plugin:
     """
     if not is_agent_id(agent_id):
         raise AgentDefinitionError(f"handoff({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
-    told = description or f"Hand the whole task over to the agent {agent_id!r}, which goes on from here."
+    purpose = description or f"Hand the whole task over to the agent {agent_id!r}, which goes on from here."
     return Plugin(
-        name="handoff", tools=(Tool(_take_reason, f"hand_over_to_{agent_id}", told, handoff=agent_id),)
+        name="handoff", tools=(Tool(_take_reason, f"hand_over_to_{agent_id}", purpose, handoff=agent_id),)
     )
 
 

@@ -21,7 +21,7 @@ from everloop.agents.errors import AgentDefinitionError, AgentError, UnknownAgen
 from everloop.agents.plugins import Plugin
 from everloop.runtime.settings import Settings
 
-# What is wrong in a file of the user, told in one line of file, line and reason.
+# What is wrong in a file of the user, in one line of file, line and reason.
 #
 # There is no traceback in it, and nothing that was given to pydantic.
 
@@ -72,9 +72,9 @@ def _reason_of(error: BaseException) -> str:
 
 def _without_values(error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
-    fields = [".".join(map(str, problem["loc"])) for problem in problems]
-    told = [problem["msg"].removeprefix(_RULE) for problem in problems]
-    return "; ".join(f"{field}: {what}" if field else what for field, what in zip(fields, told, strict=True))
+    places = [".".join(map(str, problem["loc"])) for problem in problems]
+    rules = [problem["msg"].removeprefix(_RULE) for problem in problems]
+    return "; ".join(f"{place}: {rule}".removeprefix(": ") for place, rule in zip(places, rules, strict=True))
 
 
 def shown(path: Path) -> str:

@@ -234,11 +234,11 @@ def listed_spec_of(tool: Tool, plugin: str, *, asks: bool = False) -> ToolSpec:
 
 
 def listed(tool: Tool) -> ListedTool:
-    """Return what the model is told of a tool that a plugin has listed."""
+    """Return what the model reads of a tool that a plugin has listed."""
     return ListedTool(name=tool.name, description=tool.description, parameters=tool.parameters)
 
 
 def digest_of(tool: Tool) -> str:
-    """Tell apart what a model may be told of tools: name, description and schema; 12 hex digits."""
-    told = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    """Tell apart what a model may read of tools: name, description and schema; 12 hex digits."""
+    described = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()[:12]

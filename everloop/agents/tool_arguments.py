@@ -40,7 +40,7 @@ def excerpt(text: str) -> str:
 
 
 _MAX_PROBLEMS = 20
-"""How many problems the model is told of at once."""
+"""How many problems the model reads at once."""
 
 
 class InvalidArgumentsError(Exception):

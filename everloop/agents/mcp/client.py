@@ -294,8 +294,8 @@ class McpClient:
     ) -> CallToolResult:
         progress = LatestProgress(lambda text: context.progress(session.concealment.in_result(text)))
         try:
-            result = await session.call(name, arguments, progress.hear, self._server.seconds)
-            await progress.told()
+            result = await session.call(name, arguments, progress.update, self._server.seconds)
+            await progress.flush()
             return result
         finally:
             progress.stop()

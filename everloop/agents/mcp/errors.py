@@ -90,7 +90,7 @@ _LONGEST = 2000
 """Characters of what a server says of an error."""
 
 
-def explained(error: BaseException, server: str, hide: Callable[[str], str]) -> McpError:
+def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> McpError:
     """Return what an error of the SDK means for whoever asked the server."""
     cause = _first_of(error)
     if isinstance(cause, McpError):

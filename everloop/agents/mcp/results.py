@@ -99,19 +99,19 @@ class ResultWriter:
 
     async def _fetch(self, link: ResourceLink) -> str:
         """Keep what a link leads to; if the server does not give it out, name the link."""
-        told = ", ".join(filter(None, (link.title or link.name, link.description)))
+        text = ", ".join(filter(None, (link.title or link.name, link.description)))
         self._links += 1
         if self._links > MOST_LINKS:
-            return f"[resource {link.uri}: {told}]"
+            return f"[resource {link.uri}: {text}]"
         try:
             contents = (await self._read(link.uri)).contents
         except McpError:
-            return f"[resource {link.uri}: {told}; it could not be read]"
+            return f"[resource {link.uri}: {text}; it could not be read]"
         kept = [await self._keep(_file_of(content, link)) for content in contents]
-        return "\n".join([f"[resource {link.uri}: {told}]", *kept])
+        return "\n".join([f"[resource {link.uri}: {text}]", *kept])
 
     async def _keep(self, file: _File) -> str:
-        """Write an artifact and return what names it; the tool has run, so a failure is told and no error."""
+        """Write an artifact and return what names it; the tool has run, so a failure is no error."""
         self._files += 1
         artifact_id = f"{self._id}-{self._files}"
         filename = file.filename or f"{self._tool}-{self._files}{_extension(file.media_type)}"
@@ -123,10 +123,10 @@ class ResultWriter:
             )
         except Exception as error:  # noqa: BLE001 -- a store's own errors are not known here
             _log.warning("file of an MCP tool not kept", tool=self._tool, error_type=type(error).__name__)
-            told = f"[{what}: it could not be kept as an artifact]"
+            text = f"[{what}: it could not be kept as an artifact]"
         else:
-            told = f"[{what}: artifact {artifact_id!r}]"
-        return f"{told}\n{file.shown}" if file.shown else told
+            text = f"[{what}: artifact {artifact_id!r}]"
+        return f"{text}\n{file.shown}" if file.shown else text
 
 
 def _text_in(result: CallToolResult) -> str:
@@ -175,35 +175,35 @@ def _extension(media_type: str) -> str:
     return mimetypes.guess_extension(media_type.partition(";")[0]) or ""
 
 
-# What a server tells of how far a call is.
+# What a server says of how far a call is.
 
 
 class LatestProgress:
-    """Tells the newest progress, one after the other; what came while one was being told is left out."""
+    """Publishes the newest progress, one after the other; what came while one was published is left out."""
 
-    def __init__(self, tell: Callable[[str], Awaitable[None]]) -> None:
-        self._tell = tell
+    def __init__(self, publish: Callable[[str], Awaitable[None]]) -> None:
+        self._publish = publish
         self._next = ""
         self._has_stopped = False
-        self._telling = asyncio.Lock()
+        self._publishing = asyncio.Lock()
 
-    async def hear(self, progress: float, total: float | None, message: str | None) -> None:
+    async def update(self, progress: float, total: float | None, message: str | None) -> None:
         """Take in a progress notification."""
         if self._has_stopped:
             return
         self._next = message or (f"{progress:g}" if total is None else f"{progress:g} of {total:g}")
-        async with self._telling:
+        async with self._publishing:
             text, self._next = self._next, ""
             if text and not self._has_stopped:
-                await self._tell(text)
+                await self._publish(text)
 
-    async def told(self) -> None:
-        """Wait until all that was heard has been told."""
-        async with self._telling:  # whoever heard something before stands before us in the queue
+    async def flush(self) -> None:
+        """Wait until all that came in is published."""
+        async with self._publishing:  # whoever updated it before stands before us in the queue
             return
 
     def stop(self) -> None:
-        """Tell nothing more."""
+        """Publish nothing more."""
         self._has_stopped = True
 
 

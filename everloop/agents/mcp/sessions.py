@@ -24,7 +24,7 @@ from everloop.agents.mcp.errors import (
     McpProtocolError,
     McpTimeoutError,
     McpUnavailableError,
-    explained,
+    mcp_error,
 )
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.transports import Watch, connection_to
@@ -111,11 +111,11 @@ AskPage = Callable[[str | None], Awaitable[ListToolsResult]]
 class ToolList:
     """The tools that are offered, by their names at the server; asked for when they may have changed.
 
-    `is_told` says whether the server tells of changes; else a list is good for `known_for` seconds (60).
+    `announces_changes`: the server says when they have; else a list is good for `known_for` seconds (60).
     """
 
     def __init__(self, server: McpDefinition, ask: AskPage, *, known_for: float = KNOWN_FOR) -> None:
-        self.is_told = False
+        self.announces_changes = False
         self._server = server
         self._ask = ask
         self._known_for = known_for
@@ -139,7 +139,7 @@ class ToolList:
         Raises:
             McpError: the server had to be asked and did not tell.
         """
-        expired = not self.is_told and asyncio.get_running_loop().time() >= self._known_until
+        expired = not self.announces_changes and asyncio.get_running_loop().time() >= self._known_until
         return await self.ask() if self._known is None or expired else self._known
 
     async def ask(self) -> Mapping[str, Tool]:
@@ -292,7 +292,7 @@ class McpSession:
                 self._opened.set_result(client)
                 await self._stay(client)
         except Exception as error:  # noqa: BLE001 -- whatever ends the connection, its users read why
-            problem = explained(error, self._server.label, self.concealment.in_error)
+            problem = mcp_error(error, self._server.label, self.concealment.in_error)
             _log.warning("MCP session ended", server=self._server.label, error_type=type(problem).__name__)
         finally:
             self.has_ended = True
@@ -305,7 +305,7 @@ class McpSession:
         tells = bool(tools and tools.list_changed)
         if not tells or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             # Over HTTP it tells on a stream that may have broken off without our hearing of it.
-            self.tools.is_told = tells and bool(self._server.command)
+            self.tools.announces_changes = tells and bool(self._server.command)
             await self._leaves.wait()
             return
         listening = asyncio.create_task(self._listen(client))
@@ -320,11 +320,11 @@ class McpSession:
         while True:
             with suppress(MCPError, SubscriptionLost, TimeoutError):
                 async with client.listen(tools_list_changed=True) as changes:
-                    self.tools.is_told = True
-                    self.tools.forget()  # nobody told us what changed before
+                    self.tools.announces_changes = True
+                    self.tools.forget()  # what changed before was not announced
                     async for _ in changes:
                         self.tools.forget()
-            self.tools.is_told = False
+            self.tools.announces_changes = False
             await asyncio.sleep(LISTENING_AGAIN)
 
     async def _page(self, cursor: str | None) -> ListToolsResult:
@@ -338,7 +338,7 @@ class McpSession:
         try:
             yield client
         except Exception as error:  # noqa: BLE001 -- the SDK has no error that all others are of
-            raise explained(error, self._server.label, self.concealment.in_error) from None
+            raise mcp_error(error, self._server.label, self.concealment.in_error) from None
 
 
 async def _leave_unchecked(name: str, result: CallToolResult) -> None:

@@ -247,14 +247,14 @@ def connection_to(definition: McpDefinition, headers: Mapping[str, str], watch: 
     The server can ask nothing of us (sampling, elicitation, roots), and its log messages are dropped.
     """
 
-    async def hear(message: ServerNotification | Exception) -> None:
+    async def notice(message: ServerNotification | Exception) -> None:
         if isinstance(message, ToolListChangedNotification):
             watch.on_change()
 
     return Client(
         _transport(definition, headers, watch),
         read_timeout_seconds=READING,
-        message_handler=hear,
+        message_handler=notice,
         client_info=_US,
         cache=None,
     )

@@ -12,7 +12,6 @@ from everloop.agents.peer.connection import (
     Cards,
     Connection,
     Credentials,
-    Patience,
     ask_for_token,
     read_credentials,
 )
@@ -40,7 +39,7 @@ from everloop.agents.peer.task import (
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import in_schema_thread
 
-TIME_TO_TELL = 5.0
+TIME_TO_REPORT = 5.0
 """Seconds of the tool's time that are kept for saying that a peer does not answer; at most a tenth of it."""
 
 _COMPLETED = pb.TaskState.TASK_STATE_COMPLETED
@@ -90,8 +89,8 @@ class _Call:
         self._call = call
         self._answers = answers_for(peer, call)
         seconds = peer.timeout.total_seconds()
-        patience = Patience(seconds - min(TIME_TO_TELL, seconds / 10))
-        self._task = PeerTask(connection, call, read_kept(call.kept), patience, self._hide)
+        seconds -= min(TIME_TO_REPORT, seconds / 10)
+        self._task = PeerTask(connection, call, read_kept(call.kept), seconds, self._hide)
 
     async def run(self, request: str, context: str, files: Sequence[str]) -> str:
         """Bring the peer's task to its end, or to its next question."""

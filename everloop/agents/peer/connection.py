@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import random
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -111,9 +110,6 @@ CALL_TIMEOUT = 30.0
 SILENCE = 60.0
 """Seconds without a byte after which a stream is taken for lost; servers send comments in between."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
-"""Seconds before something is tried again; they double."""
-
 # In a process that has imported the SDK's server of 0.3 before its client, which import each other, this is
 # None, and the client speaks 1.0 to a peer of 0.3. By now both are there.
 client_factory.CompatGrpcTransport = CompatGrpcTransport  # pyright: ignore[reportPrivateImportUsage] -- as above
@@ -140,32 +136,6 @@ class Cards:
     def forget(self) -> None:
         """Have the card fetched again: what it says may be what does not work."""
         self._until = 0.0
-
-
-class Patience:
-    """Waits between tries, longer each time, until `seconds` are over."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = asyncio.get_running_loop().time() + seconds
-        self._pause = FIRST_PAUSE
-
-    async def wait(self, away: PeerAwayError | None = None) -> None:
-        """Wait for the next try.
-
-        Raises:
-            PeerAwayError: there is no time left, and that is why another try is needed.
-        """
-        pause = self._pause * random.uniform(0.8, 1.2)  # noqa: S311 -- it spreads load, it guards nothing
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
-        if away:
-            pause = max(pause, away.wait)
-            if asyncio.get_running_loop().time() + pause > self._end:
-                raise away
-        await asyncio.sleep(pause)
-
-    def restart(self) -> None:
-        """Begin with short pauses again: something has worked."""
-        self._pause = FIRST_PAUSE
 
 
 class Connection:
@@ -198,14 +168,14 @@ class Connection:
         seconds = None if await self.streams() else self._peer.timeout.total_seconds()
         # Whoever de-duplicates by this header need not look into the message.
         context = self._context(seconds, {"idempotency-key": request.message.message_id})
-        async for response in self._heard(client.send_message(request, context=context)):
+        async for response in self._translated(client.send_message(request, context=context)):
             yield response
 
     async def subscribe(self, task_id: str) -> AsyncGenerator[pb.StreamResponse]:
         """Yield what happens to a task from now on."""
         client = await self._connected()
         request = pb.SubscribeToTaskRequest(id=task_id)
-        async for response in self._heard(client.subscribe(request, context=self._context(None))):
+        async for response in self._translated(client.subscribe(request, context=self._context(None))):
             yield response
 
     async def get_task(self, task_id: str, history: int) -> pb.Task:
@@ -244,7 +214,9 @@ class Connection:
         except Exception as error:  # noqa: BLE001 -- what the client cannot read ends in any exception
             raise peer_error(error) from None
 
-    async def _heard(self, stream: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[pb.StreamResponse]:
+    async def _translated(
+        self, stream: AsyncIterator[pb.StreamResponse]
+    ) -> AsyncGenerator[pb.StreamResponse]:
         # The client's methods are generators; their interface does not say so.
         async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
             try:

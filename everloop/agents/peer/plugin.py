@@ -81,10 +81,10 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
         check_headers(card_url, headers)
     allowance = read_hosts(card_url, hosts)
     asked = Peer(address, tool_name, headers or {}, token or "", timeout, idempotent, allowance)
-    told = description or f"Ask the agent at {asked.label} to do a part of the work."
-    told += (
+    purpose = description or f"Ask the agent at {asked.label} to do a part of the work."
+    purpose += (
         "\n\nIt knows nothing but the `request`, and the artifacts that `files` names by their ids. To go on "
         "with a conversation, give the `context` that its earlier answer named."
     )
-    tool = Tool(PeerTool(asked).ask, tool_name, told, timeout=timeout, idempotent=idempotent)
+    tool = Tool(PeerTool(asked).ask, tool_name, purpose, timeout=timeout, idempotent=idempotent)
     return Plugin(name="peer", tools=(tool,))

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import random
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -10,10 +11,18 @@ from contextlib import aclosing
 import structlog
 from a2a.types import a2a_pb2 as pb
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_base,
+    retry_if_exception,
+    retry_if_exception_type,
+    stop_before_delay,
+)
 
 from everloop.agents.errors import QuestionDefinitionError
 from everloop.agents.peer.answers import value_of, value_part, words_of
-from everloop.agents.peer.connection import Connection, Patience
+from everloop.agents.peer.connection import Connection
 from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import (
     PeerAwayError,
@@ -182,6 +191,11 @@ CANCEL_TIME = 5.0
 HISTORY = 20
 """Messages of a task that we look at."""
 
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
+"""Seconds before something is tried again; they double."""
+
+MOST_DOUBLINGS = 10
+
 _log = structlog.get_logger()
 
 
@@ -189,15 +203,16 @@ class PeerTask:
     """The task of a peer that one call of the tool is about."""
 
     def __init__(
-        self, connection: Connection, call: ToolContext, kept: Kept, patience: Patience, hide: Hide
+        self, connection: Connection, call: ToolContext, kept: Kept, seconds: float, hide: Hide
     ) -> None:
         self.kept = kept
         self._connection = connection
         self._call = call
-        self._patience = patience
+        self._end = asyncio.get_running_loop().time() + seconds
+        self._pauses = 0
         self._hide = hide
-        self._settled = False
-        self._told = ""
+        self._has_stopped = False
+        self._published = ""
         self._can_subscribe = True
         self._seen = pb.Task()
 
@@ -208,24 +223,30 @@ class PeerTask:
         Without `repeatable`, a message that may have arrived is not sent again.
         """
         request = pb.SendMessageRequest(message=message)
-        while True:
-            try:
-                return await self._hear(self._connection.send(request), taken)
-            except PeerAwayError as away:
-                if not (repeatable or away.is_unsent):
-                    problem = f"the connection broke; nobody knows whether it has taken the request ({away})"
-                    raise PeerError(problem) from None
-                await self._patience.wait(away)
+
+        async def send() -> pb.Message | None:
+            return await self._read(self._connection.send(request), taken)
+
+        def may_repeat(error: BaseException) -> bool:
+            return isinstance(error, PeerAwayError) and (repeatable or error.is_unsent)
+
+        try:
+            return await self._retrying(retry_if_exception(may_repeat))(send)
+        except PeerAwayError as away:
+            if may_repeat(away):
+                raise
+            problem = f"the connection broke; nobody knows whether it has taken the request ({away})"
+            raise PeerError(problem) from None
 
     async def follow(self) -> pb.Task:
         """Return the task when it is over, or waits for somebody's answer."""
         while True:
             task = await self._get()
-            if self._is_settled(task.status):
+            if self._is_stopped(task.status):
                 return task
             await self._tell(task.status)
             if not await self._subscribe():
-                await self._patience.wait()
+                await asyncio.sleep(self._pause())
 
     async def cancel(self) -> None:
         """Tell the peer that its answer is not wanted any more. It may be away, or done."""
@@ -248,37 +269,46 @@ class PeerTask:
         except Exception as error:  # noqa: BLE001 -- whatever their store raises
             _log.warning("peer task not kept", error_type=type(error).__name__)
 
+    def _retrying(self, retry: retry_base) -> AsyncRetrying:
+        """Return retries that end, with the last error, before the time of the call does."""
+        left = self._end - asyncio.get_running_loop().time()
+        return AsyncRetrying(retry=retry, wait=self._pause, stop=stop_before_delay(left), reraise=True)
+
+    def _pause(self, state: RetryCallState | None = None) -> float:
+        """Return the seconds until the next try: longer each time, and as many as the peer asks for."""
+        pause = min(FIRST_PAUSE * 2**self._pauses, LONGEST_PAUSE)
+        self._pauses = min(self._pauses + 1, MOST_DOUBLINGS)
+        error = state.outcome.exception() if state and state.outcome else None
+        wanted = error.wait if isinstance(error, PeerAwayError) else 0.0
+        return max(pause * random.uniform(0.8, 1.2), wanted)  # noqa: S311 -- it spreads load, it guards nothing
+
     async def _get(self) -> pb.Task:
-        while True:
-            try:
-                task = await self._connection.get_task(self.kept.task, HISTORY)
-            except PeerAwayError as away:
-                await self._patience.wait(away)
-            except PeerForgotError:
-                if self._seen.status.state in OVER:  # it forgets what is over
-                    self._seen.id = self.kept.task
-                    return self._seen
-                raise PeerRefusedError("it does not know its task any more; ask it again") from None
-            else:
-                return task
+        retrying = self._retrying(retry_if_exception_type(PeerAwayError))
+        try:
+            return await retrying(self._connection.get_task, self.kept.task, HISTORY)
+        except PeerForgotError:
+            if self._seen.status.state in OVER:  # it forgets what is over
+                self._seen.id = self.kept.task
+                return self._seen
+            raise PeerRefusedError("it does not know its task any more; ask it again") from None
 
     async def _subscribe(self) -> bool:
-        """Hear of the task as long as the connection lasts; return whether it is settled."""
+        """Hear of the task as long as the connection lasts; return whether it has stopped."""
         if not self._can_subscribe or not await self._connection.streams():
             return False
         try:
-            await self._hear(self._connection.subscribe(self.kept.task), self.kept)
+            await self._read(self._connection.subscribe(self.kept.task), self.kept)
         except PeerAwayError:
             return False
         except (PeerUnableError, PeerForgotError):
             # It cannot at all, or the task is over by now; either way asking for it tells more.
             self._can_subscribe = False
             return False
-        return self._settled
+        return self._has_stopped
 
-    async def _hear(self, stream: AsyncGenerator[pb.StreamResponse], taken: Kept) -> pb.Message | None:
-        """Follow a stream until the task is settled, the stream ends or, once it has begun, breaks."""
-        is_taken = self._settled = False
+    async def _read(self, stream: AsyncGenerator[pb.StreamResponse], taken: Kept) -> pb.Message | None:
+        """Follow a stream until the task has stopped, the stream ends or, once it has begun, breaks."""
+        is_taken = self._has_stopped = False
         async with aclosing(stream) as responses:
             try:
                 async for response in responses:
@@ -287,8 +317,8 @@ class PeerTask:
                     if not is_taken:
                         is_taken = True
                         await self._begin(response, taken)
-                    self._settled = await self._take_in(response)
-                    if self._settled:
+                    self._has_stopped = await self._take_in(response)
+                    if self._has_stopped:
                         break
             except PeerAwayError:
                 if not is_taken:
@@ -301,7 +331,7 @@ class PeerTask:
         task_id, context_id = _ids(response)
         if not task_id:
             raise PeerRefusedError("what it answers is no A2A (an event of no task)")
-        self._patience.restart()
+        self._pauses = 0  # something has worked
         known = taken.with_(task=task_id, context=context_id or taken.context)
         if known != self.kept:
             await self.keep(known)
@@ -322,9 +352,9 @@ class PeerTask:
             case _:
                 return False
         await self._tell(self._seen.status)
-        return self._is_settled(self._seen.status)
+        return self._is_stopped(self._seen.status)
 
-    def _is_settled(self, status: pb.TaskStatus) -> bool:
+    def _is_stopped(self, status: pb.TaskStatus) -> bool:
         is_asking = status.state in ASKING
         if is_asking and fingerprint(status) == self.kept.answered:
             return False  # it has not got to the answer yet
@@ -335,8 +365,8 @@ class PeerTask:
     async def _tell(self, status: pb.TaskStatus) -> None:
         """Pass on what the peer says of its work, once."""
         said = self._hide(excerpt(words_of(status.message)))
-        if status.state == pb.TaskState.TASK_STATE_WORKING and said and said != self._told:
-            self._told = said
+        if status.state == pb.TaskState.TASK_STATE_WORKING and said and said != self._published:
+            self._published = said
             await self._call.progress(said)
 
 
