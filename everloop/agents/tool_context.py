@@ -145,35 +145,35 @@ def _yes() -> bool:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """The context of one tool call.
-
-    `idempotency_key` is the same for every attempt of the same call: hand it to services that accept one.
-    `attempt` counts from 1. `progress` tells subscribers how far the call is, in a few words. `answers` are
-    what the tool's own questions came to, oldest first. `secret` returns what a client supplied for an
-    `AuthRequired` of that name, None if there is nothing yet; it raises if their store is silent for 20 s.
-    `artifacts` are those of the context: read them, and write what the task is to leave behind. `auth` is who
-    started the task, as the gateway recognised them: nothing secret.
-
-    `await keep(value)` lets a later attempt of this call, or the same call after a question, know what an
-    attempt has come to so far (a job's id, a position): it finds it in `kept`, which is None before.
-    `is_wanted()` is for an attempt that Temporal took for lost and that is stopped after all: False if the
-    call has ended for good, so that no other attempt goes on with it.
-    """
+    """The context of one tool call."""
 
     task_id: str
     context_id: str
     owner: str
     call_id: str
     attempt: int
+    """Counts from 1."""
     idempotency_key: str
+    """The same for every attempt of the same call: hand it to services that accept one."""
     progress: Callable[[str], Awaitable[None]]
+    """Lets subscribers know how far the call is, in a few words."""
     artifacts: ToolArtifacts
+    """Those of the context: read them, and write what the task is to leave behind."""
     auth: Identity = ANYBODY
+    """Who started the task, as the gateway recognised them: nothing secret."""
     answers: tuple[Answer, ...] = ()
+    """What the tool's own questions came to, oldest first."""
     secret: Callable[[str], Awaitable[JsonValue]] = _no_secret
+    """Returns what a client supplied for an `AuthRequired` of that name, None if there is nothing yet; it
+    raises if their store is silent for 20 s."""
     kept: JsonValue = None
+    """What an earlier attempt has kept; None before."""
     keep: Callable[[JsonValue], Awaitable[None]] = _forget
+    """Lets a later attempt of this call, or the same call after a question, know what an attempt has come to
+    so far (a job's id, a position)."""
     is_wanted: Callable[[], bool] = _yes
+    """For an attempt that Temporal took for lost and that is stopped after all: False if the call has ended
+    for good, so that no other attempt goes on with it."""
 
     @property
     def answer(self) -> JsonValue:

@@ -36,36 +36,39 @@ ToolReply = Annotated[ToolMessage | Question, Field(discriminator="role")]
 
 
 class CallModelInput(Wire):
-    """Ask the model for its next reply.
+    """Ask the model for its next reply, which gets position `length`.
 
-    The transcript itself is not sent: it is `length` messages, which the transcript cache holds for this
-    run; only `new`, the last of them, may not be there yet. `digest` is theirs; without one nobody has to
-    compare. The reply gets position `length`.
-    `statuses` are published before the call; a message that one has received stands in it without parts if it
-    is among `new`. `version` is the version of the last status, including these.
-    `tries` counts the calls that ended without a reply for this position. `previous_run` is the run that
-    this one continues, until its first reply: its cache is copied. `warning` is told to subscribers.
-    `needs_price` means that a reply of unknown cost is of no use. `tool`: the reply has to be a call of this
-    tool and is no answer to the client, who has one already. `routing`: the reply decides whether there is to
-    be a task; all that it can call is `CREATE_TASK`. `usage` is what the task has used so far, for agents
-    whose plugins look at model calls.
+    The transcript itself is not sent: the transcript cache holds it for this run.
     """
 
     task: TaskRef
     iteration: int
     model: str | None
     length: int
+    """How many messages the transcript has."""
     digest: str = ""
+    """That of these messages; empty: nobody has to compare."""
     new: tuple[UserMessage, ...] = ()
+    """The last of them, which may not be in the cache yet."""
     version: int
+    """That of the last status, including these."""
     statuses: tuple[StatusChanged, ...] = ()
+    """Published before the call. A message that one has received stands in it without parts if it is among
+    `new`."""
     tries: int = 0
+    """Calls that ended without a reply for this position."""
     previous_run: str = ""
+    """The run that this one continues, until its first reply: its cache is copied."""
     warning: str = ""
+    """Published with the call."""
     needs_price: bool = False
+    """A reply of unknown cost is of no use."""
     tool: str | None = None
+    """The reply has to be a call of this tool and is no answer to the client, who has one already."""
     routing: bool = False
+    """The reply decides whether there is to be a task; all that it can call is `CREATE_TASK`."""
     usage: Usage | None = None
+    """What the task has used so far, for agents whose plugins look at model calls."""
 
 
 class CompactContextInput(Wire):
@@ -87,40 +90,38 @@ class CompactContextInput(Wire):
 
 
 class RunToolInput(Wire):
-    """Run one tool call. Its result gets `position` in the transcript. `timeout` is in seconds.
-
-    `reply` is the position of the reply that asks for it. `statuses` are published before the call. `answers`
-    are what its questions came to so far, oldest first. `warning` is told to subscribers. `identity` is who
-    started the task. `plugin` is the one that listed the tool for this task, and `digest` that of what it
-    listed (`ToolSpec`). `has_fallback`: another tool stands in if this one fails, so that its error is no
-    message of the transcript. `veto` says why the call may not be made, `approvers` who approves it, whatever
-    the agent that makes it says; empty: nobody objects, nobody has to.
-    """
+    """Run one tool call."""
 
     task: TaskRef
     call: ToolCall
     position: int
+    """That of its result in the transcript."""
     reply: int = -1
+    """The position of the reply that asks for it."""
     timeout: float
+    """In seconds."""
     statuses: tuple[StatusChanged, ...] = ()
+    """Published before the call."""
     answers: tuple[Answer, ...] = ()
+    """What its questions came to so far, oldest first."""
     warning: str = ""
+    """Published with the call."""
     identity: Identity | None = None
+    """Who started the task."""
     plugin: str = ""
+    """The one that listed the tool for this task."""
     digest: str = ""
+    """That of what it listed (`ToolSpec`)."""
     has_fallback: bool = False
+    """Another tool runs if this one fails, so that its error is no message of the transcript."""
     veto: str = ""
+    """Why the call may not be made, whatever the agent that makes it says; empty: it may."""
     approvers: str = ""
+    """Who approves it, whatever the agent that makes it says; empty: nobody has to."""
 
 
 class LoadAgentInput(Wire):
-    """Look up the agent that a tool call asks. `statuses` and `warning` are told before the call starts.
-
-    `answers` are what people have said to the call so far, oldest first. `veto` and `approvers` are as for a
-    tool.
-
-    `child` is the task id under which it will work; for a handoff that of the task itself.
-    """
+    """Look up the agent that a tool call asks; what it shares with `RunToolInput` is as there."""
 
     task: TaskRef
     call: ToolCall
@@ -128,6 +129,7 @@ class LoadAgentInput(Wire):
     statuses: tuple[StatusChanged, ...] = ()
     warning: str = ""
     child: str = ""
+    """The task id under which it will work; for a handoff that of the task itself."""
     answers: tuple[Answer, ...] = ()
     identity: Identity | None = None
     veto: str = ""

@@ -77,18 +77,11 @@ _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 
 
 class Question(Wire):
-    """What a tool call waits for. The call is the one that runs after the answer, arguments and all.
-
-    `id` is unique within the task, and made of what the call is (`names.call_key`). `timeout` is in seconds
-    from when the question is shown, None for no end; then `default` is the answer, or, where that is None,
-    the call is rejected. `secret_name` is what the tool calls the secret of an auth question.
-
-    `approvers`: who may answer, the owner of the task or callers with this scope. Others than the owner are
-    asked for a yes or no only; `asked_at` is when they were asked first.
-    """
+    """What a tool call waits for. The call is the one that runs after the answer, arguments and all."""
 
     role: Literal["question"] = "question"
     id: str
+    """Unique within the task, and made of what the call is (`names.call_key`)."""
     kind: QuestionKind
     purpose: Purpose = "input"
     text: str
@@ -96,10 +89,16 @@ class Question(Wire):
     options: tuple[str, ...] = ()
     json_schema: dict[str, JsonValue] = {}
     timeout: float | None = None
+    """In seconds from when the question is published, None for no end."""
     default: JsonValue = None
+    """The answer when the time is up; None: the call is rejected."""
     secret_name: str = ""
+    """What the tool calls the secret of an auth question."""
     approvers: str = OWNER
+    """Who may answer, the owner of the task or callers with this scope, who are asked for a yes or no
+    only."""
     asked_at: datetime | None = None
+    """When others than the owner were asked first."""
 
     @property
     def is_for_owner(self) -> bool:
@@ -108,25 +107,26 @@ class Question(Wire):
 
 
 class Answer(Wire):
-    """What a question came to. `approved` false: somebody said no, or nobody answered in time.
-
-    `value` is the answer: true or false for a confirmation, None for a secret, which is kept elsewhere, and
-    for no answer. `kind` and `purpose` are those of the question, `tool` is the one that asked. `message_id`
-    is that of the client's message, if one gave the answer. The secret that answers an auth question is what
-    that message brought; tools call it `secret_name`. `approver` names who answered in the owner's place.
-    """
+    """What a question came to; `kind` and `purpose` are those of the question."""
 
     question_id: str
     kind: QuestionKind
     purpose: Purpose
     tool: str
+    """The one that asked."""
     approved: bool = True
+    """False: somebody rejected it, or nobody answered in time."""
     value: JsonValue = None
+    """The answer: true or false for a confirmation, None for a secret, which is kept elsewhere, and for no
+    answer."""
     note: str = ""
     by: AnsweredBy = "user"
     secret_name: str = ""
+    """What tools call the secret that the client's message brought for an auth question."""
     message_id: str = ""
+    """That of the client's message, if one gave the answer."""
     approver: str = ""
+    """Who answered in the owner's place."""
 
 
 class ApproverAnswer(Wire):

@@ -107,27 +107,28 @@ TERMINAL_STATES = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CA
 
 
 class ToolSpec(Wire):
-    """What the workflow has to know of a tool to run it.
-
-    `timeout` is in seconds, for one attempt. `task_queue` None means the task's own. `fallback` names the
-    tool that gets the same arguments when this one failed. `agent` makes it a sub-agent: the call runs as a
-    task of that agent. `handoff` names the agent that has the task from then on. `serial`: of one reply,
-    calls of serial tools run one after another, in their order. `asks`: people may be asked before it runs,
-    so the line of the call says that it is a check. `plugin` names the plugin that listed the tool for this
-    task; `digest` is that of what it listed. `needs_approval`: people had to approve each call of it then, so
-    they have to till the task ends.
-    """
+    """What the workflow has to know of a tool to run it."""
 
     timeout: float = 30.0
+    """In seconds, for one attempt."""
     task_queue: str | None = None
+    """None: the task's own."""
     fallback: str | None = None
+    """The tool that gets the same arguments when this one failed."""
     agent: str | None = None
+    """A sub-agent: the call runs as a task of this agent."""
     handoff: str | None = None
+    """The agent that has the task from then on."""
     serial: bool = False
+    """Of one reply, calls of serial tools run one after another, in their order."""
     asks: bool = False
+    """People may be asked before it runs, so the line of the call says that it is a check."""
     plugin: str = ""
+    """The plugin that listed the tool for this task."""
     digest: str = ""
+    """That of what the plugin listed."""
     needs_approval: bool = False
+    """People had to approve each call of it when it was listed, so they have to till the task ends."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
@@ -163,48 +164,50 @@ class NarratorSpec(Wire):
 
 
 class AgentSpec(Wire):
-    """The part of an agent's definition that a task pins when it starts.
-
-    `model` is None when the worker's own default (EVERLOOP_MODEL) applies. `tools` lists every tool by
-    its name. A tool that the model invents is not in it and ends as a tool error. `fallback_models` are
-    asked, in order, when `model` cannot answer; if none can, `on_model_failure` "wait" lets the task wait
-    for an operator instead of failing. Limits that are None do not hold; `wall_clock` is in seconds,
-    `max_cost` in US dollars, `max_tool_failures` counts iterations in a row. `artifact_tool` is the tool that
-    the model has to call before the task may end without any artifact. `routing` "auto": the first model call
-    decides whether the message becomes a task or is answered at once.
-
-    `version` names the definition. `guards` are the rules of its guards, which hold for its sub-agents too.
-    `hooks` are the names of those that its plugins have. `lists_tools`: a plugin has to be asked which tools
-    there are. `has_output`: the answer is data that fits a schema.
-    `max_sub_agents` counts the tasks of sub-agents that one task may start. `task_queue`: where calls of its
-    models and tools wait; None: with those of all agents. `priority` is Temporal's, 1 (first) to 5.
-    """
+    """The part of an agent's definition that a task pins when it starts. Limits that are None do not hold."""
 
     id: str
     model: str | None = None
+    """None: the worker's own default (EVERLOOP_MODEL)."""
     fallback_models: tuple[str, ...] = ()
+    """They are asked, in order, when `model` cannot answer."""
     on_model_failure: Literal["fail", "wait"] = "fail"
+    """If none can: the task fails, or waits for an operator."""
     compaction: Compaction | None = None
     max_iterations: int = 30
     max_tokens: int | None = None
     max_cost: float | None = None
+    """In US dollars."""
     wall_clock: float | None = None
+    """In seconds."""
     max_tool_failures: int | None = None
+    """Iterations in a row in which no tool call worked."""
     max_parallel_tools: int = 5
     tools: dict[str, ToolSpec] = {}
+    """Every tool by its name. One that the model invents is not in it and ends as a tool error."""
     deduplicate: bool = True
     artifact_tool: str | None = None
+    """The tool that the model has to call before the task may end without any artifact."""
     routing: Literal["task", "auto"] = "task"
+    """With "auto" the first model call decides whether the message becomes a task or is answered at once."""
     version: str = ""
+    """Names the definition."""
     memory: Memory | None = None
     narrator: NarratorSpec | None = None
     guards: tuple[GuardRules, ...] = ()
+    """The rules of its guards, which hold for its sub-agents too."""
     hooks: tuple[str, ...] = ()
+    """The names of those that its plugins have."""
     lists_tools: bool = False
+    """Whether a plugin has to be asked which tools there are."""
     has_output: bool = False
+    """The answer is data that fits a schema."""
     max_sub_agents: int | None = None
+    """Tasks of sub-agents that one task may start."""
     task_queue: str | None = None
+    """Where calls of its models and tools wait; None: with those of all agents."""
     priority: int | None = None
+    """Temporal's, 1 (first) to 5."""
 
 
 class Identity(Wire):
@@ -220,14 +223,7 @@ class Identity(Wire):
 
 
 class TaskInput(Wire):
-    """How a task starts. The task id is the workflow id. An operator reads it in this order.
-
-    `depth` is 0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent. `guards`
-    are those of the agents above it, the client's first, which hold besides its own. `digest` is that of the
-    message's content, for whoever has to know whether another message is the same. `scheduled`: no gateway
-    knows of it yet, and of the agent only the id is given. `splits_queues`: calls of models and of tools wait
-    on queues of their own, so that each kind can have its own workers.
-    """
+    """How a task starts. The task id is the workflow id. An operator reads it in this order."""
 
     message: UserMessage
     context_id: str
@@ -235,11 +231,17 @@ class TaskInput(Wire):
     created_at: datetime
     agent: AgentSpec
     depth: int = 0
+    """0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent."""
     guards: tuple[GuardRules, ...] = ()
+    """Those of the agents above it, the client's first, which hold besides its own."""
     identity: Identity | None = None
     digest: str = ""
+    """That of the message's content, for whoever has to know whether another message is the same."""
     scheduled: bool = False
+    """No gateway knows of it yet, and of the agent only the id is given."""
     splits_queues: bool = False
+    """Calls of models and of tools wait on queues of their own, so that each kind can have its own
+    workers."""
 
 
 class TaskRef(Wire):
@@ -322,19 +324,19 @@ class TranscriptPage(Wire):
 
 
 class TaskResult(Wire):
-    """What the workflow returns. The answer itself is the artifact `response`; this is its beginning.
-
-    `answer` is the whole of it, and `artifacts` are the ids of what it wrote besides, for the parent of a
-    sub-agent only. `message` is what a client gets in place of a task.
-    """
+    """What the workflow returns."""
 
     state: TaskState
     iterations: int
     usage: Usage
     excerpt: str
+    """The beginning of the answer, which itself is the artifact `response`."""
     answer: str = ""
+    """The whole of it, for the parent of a sub-agent only."""
     artifacts: tuple[str, ...] = ()
+    """The ids of what it wrote besides; likewise."""
     message: AgentMessage | None = None
+    """What a client gets in place of a task."""
     digest: str = ""
 
 

@@ -132,22 +132,22 @@ _NAMESPACE = uuid.UUID("0d5c1c9b-6a55-5e06-8f0b-0b6c7f1d7a52")
 
 
 class Kept(BaseModel):
-    """How far a call has come with its peer.
-
-    `task` is the id of the peer's task, empty before the peer has told it. `asked` is the question that was
-    put to the user last, `sent` counts their answers that the peer has taken, and `answered` is the status
-    of the peer that the last of them was for: until it has another one, it has only not got to it yet.
-    `sending` is the same of the answer that is on its way, and may have been taken.
-    """
+    """How far a call has come with its peer."""
 
     model_config = ConfigDict(frozen=True)
 
     task: str = ""
+    """The id of the peer's task, empty before the peer has given it."""
     context: str = ""
     asked: str = ""
+    """The question that was put to the user last."""
     sent: int = 0
+    """How many of their answers the peer has taken."""
     answered: str = ""
+    """The status of the peer that the last of them was for: until it has another one, it has only not got to
+    it yet."""
     sending: str = ""
+    """The same of the answer that is on its way, and may have been taken."""
 
     def with_(self, **changes: str | int) -> "Kept":
         """Return the same with changes."""
