@@ -34,78 +34,33 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Agent",
-    "Answer",
-    "AuthRequired",
-    "Compaction",
-    "HookContext",
-    "Identity",
-    "InputRequired",
-    "Limits",
-    "Memory",
-    "ModelRequest",
-    "NeedsApproval",
-    "Plugin",
-    "Responder",
-    "Retries",
-    "Skill",
-    "SystemPrompt",
-    "TaskOutcome",
-    "Tool",
-    "ToolContext",
-    "Turn",
-    "Veto",
-    "artifacts",
-    "async_prompt",
-    "budget",
-    "guard",
-    "handoff",
-    "mcp",
-    "narrator",
-    "peer",
-    "prompt",
-    "request_input",
-    "sub_agent",
-    "tool",
-    "tools",
-]
+__all__ = ["Agent", "Answer", "AuthRequired", "Compaction", "HookContext", "Identity"]
+__all__ += ["InputRequired", "Limits", "Memory", "ModelRequest", "NeedsApproval", "Plugin"]
+__all__ += ["Responder", "Retries", "Skill", "SystemPrompt", "TaskOutcome", "Tool", "ToolContext"]
+__all__ += ["Turn", "Veto"]
+__all__ += ["artifacts", "async_prompt", "budget", "guard", "handoff", "mcp", "narrator", "peer"]
+__all__ += ["prompt", "request_input", "sub_agent", "tool", "tools"]
 
 _HOMES = {
-    "Agent": "everloop.agents.agent",
-    "Answer": "everloop.workflows.contract.questions",
-    "AuthRequired": "everloop.agents.questions",
-    "Compaction": "everloop.workflows.contract.tasks",
-    "HookContext": "everloop.agents.hooks",
-    "Identity": "everloop.workflows.contract.tasks",
-    "InputRequired": "everloop.agents.questions",
-    "Limits": "everloop.agents.limits",
-    "Memory": "everloop.workflows.contract.tasks",
-    "ModelRequest": "everloop.agents.hooks",
-    "NeedsApproval": "everloop.agents.hooks",
-    "Plugin": "everloop.agents.plugins",
-    "Responder": "everloop.agents.agent",
-    "Retries": "everloop.agents.limits",
-    "Skill": "everloop.agents.agent",
-    "SystemPrompt": "everloop.agents.plugins",
-    "TaskOutcome": "everloop.agents.hooks",
-    "Tool": "everloop.agents.tool",
-    "ToolContext": "everloop.agents.tool_context",
-    "Turn": "everloop.agents.agent",
-    "Veto": "everloop.agents.hooks",
-    "artifacts": "everloop.agents.artifact_tools",
-    "async_prompt": "everloop.agents.plugins",
-    "budget": "everloop.agents.guard",
-    "guard": "everloop.agents.guard",
-    "handoff": "everloop.agents.plugins",
-    "mcp": "everloop.agents.mcp.plugin",
-    "narrator": "everloop.agents.plugins",
-    "peer": "everloop.agents.peer.plugin",
-    "prompt": "everloop.agents.plugins",
-    "request_input": "everloop.agents.plugins",
-    "sub_agent": "everloop.agents.plugins",
-    "tool": "everloop.agents.tool",
-    "tools": "everloop.agents.plugins",
+    name: module
+    for module, names in {
+        "everloop.agents.agent": "Agent Responder Skill Turn",
+        "everloop.workflows.contract.questions": "Answer",
+        "everloop.agents.questions": "AuthRequired InputRequired",
+        "everloop.workflows.contract.tasks": "Compaction Identity Memory",
+        "everloop.agents.hooks": "HookContext ModelRequest NeedsApproval TaskOutcome Veto",
+        "everloop.agents.limits": "Limits Retries",
+        "everloop.agents.plugins": (
+            "Plugin SystemPrompt async_prompt handoff narrator prompt request_input sub_agent tools"
+        ),
+        "everloop.agents.tool": "Tool tool",
+        "everloop.agents.tool_context": "ToolContext",
+        "everloop.agents.artifact_tools": "artifacts",
+        "everloop.agents.guard": "budget guard",
+        "everloop.agents.mcp.plugin": "mcp",
+        "everloop.agents.peer.plugin": "peer",
+    }.items()
+    for name in names.split()
 }
 
 

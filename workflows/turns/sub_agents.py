@@ -6,7 +6,6 @@ import json
 from temporalio import workflow
 from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ChildWorkflowError
-from temporalio.workflow import ActivityConfig
 
 from everloop.workflows import reporting
 from everloop.workflows.contract import names
@@ -30,114 +29,16 @@ MAX_DEPTH = 5
 """How deep agents may ask agents; two that ask each other would go on for ever."""
 
 
-class SubAgents:
-    """Runs a tool call as the task of another agent."""
+class AgentCalls:
+    """Tool calls that other agents of this deployment take: a part of the work, or the whole task.
+
+    The result of the call is our own to store.
+    """
 
     def __init__(self, scope: TaskScope) -> None:
         self._scope = scope
         self._state = scope.state
         self._depth = scope.task.depth
-
-    def refusal(self, call: ToolCall) -> str:
-        """Return why no sub-agent may be asked any more; empty if one may."""
-        limit = self._scope.agent.max_sub_agents
-        if self._depth >= MAX_DEPTH:
-            return f"agents may ask agents at most {MAX_DEPTH} deep; do this without {call.name}"
-        if limit is not None and self._state.sub_agents >= limit:
-            return f"this task has asked other agents {limit} times, as often as it may; go on without them"
-        return ""
-
-    async def ask(self, agent: AgentSpec, call: ToolCall, request: str) -> ToolMessage:
-        """Return the sub-agent's answer as the call's result; what it used counts as ours.
-
-        Raises:
-            ChildWorkflowError: the task was cancelled, and the sub-agent with it.
-        """
-        state = self._state
-        state.sub_agents += 1
-        state.asked_agents[call.id] = names.child_task_id(self._scope.ref.task_id, names.call_key(call))
-        try:
-            result = await self._run(agent, call, request)
-        except ChildWorkflowError as error:
-            if _is_cancelled():
-                raise
-            self._close(call)
-            state.usage += _usage_of(error)
-            failed = f"{call.name} failed: {failure_text(error)}"
-            return ToolMessage(call_id=call.id, name=call.name, content=failed, outcome="error")
-        self._close(call)
-        state.usage += result.usage
-        return ToolMessage(call_id=call.id, name=call.name, content=result.answer, artifacts=result.artifacts)
-
-    def _close(self, call: ToolCall) -> None:
-        """Ask nothing any more for a sub-agent that has ended."""
-        del self._state.asked_agents[call.id]
-        self._state.relayed.pop(call.id, None)
-        self._state.relay_questions(call.id, ())
-
-    async def _run(self, agent: AgentSpec, call: ToolCall, request: str) -> TaskResult:
-        scope = self._scope
-        # What another agent is asked to do is a task: nobody waits for less.
-        asked = within_budget(agent.model_copy(update={"routing": "task"}), scope.agent, self._state)
-        task = TaskInput(
-            context_id=scope.ref.context_id,
-            owner=scope.ref.owner,
-            agent=asked,
-            message=UserMessage(message_id=names.call_key(call), parts=(TextPart(text=request),)),
-            created_at=workflow.now(),
-            depth=self._depth + 1,
-            guards=tuple(dict.fromkeys((*scope.task.guards, *scope.agent.guards))),
-            identity=scope.task.identity,
-            splits_queues=scope.task.splits_queues,
-        )
-        return await workflow.execute_child_workflow(
-            names.WORKFLOW_TYPE,
-            task,
-            id=self._state.asked_agents[call.id],
-            result_type=TaskResult,
-            # Ended with its parent, but by itself: it has calls to close and a last status to publish.
-            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-            # When this task is reset, the child of the run before may still be on its way out.
-            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
-            search_attributes=_attributes(task),
-            static_summary=reporting.shorten(f"{agent.id}: {request}", reporting.SUMMARY_LENGTH),
-        )
-
-
-def _is_cancelled() -> bool:
-    """Whether this call itself is to end; an operator may have cancelled its sub-agent alone."""
-    call = asyncio.current_task()
-    return call is not None and call.cancelling() > 0
-
-
-def _usage_of(error: ChildWorkflowError) -> Usage:
-    """Return what a sub-agent used that failed (`workflows.endings.final_failure` sends it along)."""
-    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
-    return Usage.model_validate(details[0]) if details else Usage()
-
-
-def _attributes(task: TaskInput) -> TypedSearchAttributes:
-    return TypedSearchAttributes(
-        [
-            SearchAttributePair(names.AGENT_ID, task.agent.id),
-            SearchAttributePair(names.CONTEXT_ID, task.context_id),
-            SearchAttributePair(names.OWNER, task.owner),
-            SearchAttributePair(names.TASK_STATE, TaskState.SUBMITTED),
-        ]
-    )
-
-
-# Tool calls that other agents of this deployment take: a part of the work, or the whole task.
-
-
-class AgentCalls:
-    """Finds the agent that a call names, and lets it work. The result of the call is our own to store."""
-
-    def __init__(self, scope: TaskScope) -> None:
-        self._scope = scope
-        self._state = scope.state
-        self._sub_agents = SubAgents(scope)
 
     async def take(self, tool: ToolSpec, call: ToolCall, position: int, warning: str) -> ToolReply:
         """Return what the call came to, or what it asks first; what a sub-agent used counts as ours.
@@ -167,6 +68,8 @@ class AgentCalls:
 
     async def _load(self, tool: ToolSpec, call: ToolCall, warning: str) -> LoadedAgent:
         task_id = self._scope.ref.task_id
+        # Plugins that look at tools look at this call as well, and take their time.
+        options = hooked_call if "before_tool" in self._scope.agent.hooks else short_call
         with self._scope.outbox.carried() as statuses:
             return await workflow.execute_activity_method(
                 AgentPort.load_agent,
@@ -182,13 +85,8 @@ class AgentCalls:
                     veto=self._scope.veto(call.name),
                     approvers=self._scope.approvers(call.name),
                 ),
-                **self._patience(reporting.tool_summary(call)),
+                **options(reporting.tool_summary(call)),
             )
-
-    def _patience(self, summary: str) -> ActivityConfig:
-        """Plugins that look at tools look at this call as well, and take their time."""
-        looks = "before_tool" in self._scope.agent.hooks
-        return hooked_call(summary) if looks else short_call(summary)
 
     async def _work(self, tool: ToolSpec, agent: AgentSpec, call: ToolCall) -> ToolMessage:
         return await self._ask(agent, call) if tool.agent else self._hand_over(agent, call)
@@ -197,9 +95,9 @@ class AgentCalls:
         request = _request(call.arguments)
         if request is None:
             return _result(call, "invalid", f'invalid arguments for {call.name}: expected {{"request": "…"}}')
-        if refusal := self._sub_agents.refusal(call):
+        if refusal := self._refusal(call):
             return _result(call, "error", refusal)
-        return await self._sub_agents.ask(agent, call, request)
+        return await self._run(agent, call, request)
 
     def _hand_over(self, agent: AgentSpec, call: ToolCall) -> ToolMessage:
         """Let the agent have the task as soon as all calls of this reply have ended."""
@@ -207,6 +105,90 @@ class AgentCalls:
             return _result(call, "error", f"the task goes to {self._state.successor.id!r} already")
         self._state.successor = agent
         return _result(call, "ok", f"The agent {agent.id!r} goes on from here.")
+
+    def _refusal(self, call: ToolCall) -> str:
+        """Return why no sub-agent may be asked any more; empty if one may."""
+        limit = self._scope.agent.max_sub_agents
+        if self._depth >= MAX_DEPTH:
+            return f"agents may ask agents at most {MAX_DEPTH} deep; do this without {call.name}"
+        if limit is not None and self._state.sub_agents >= limit:
+            return f"this task has asked other agents {limit} times, as often as it may; go on without them"
+        return ""
+
+    async def _run(self, agent: AgentSpec, call: ToolCall, request: str) -> ToolMessage:
+        """Return the sub-agent's answer as the call's result; what it used counts as ours."""
+        state = self._state
+        state.sub_agents += 1
+        state.asked_agents[call.id] = child_task_id(self._scope.ref.task_id, call_key(call))
+        try:
+            result = await self._child(agent, call, request)
+        except ChildWorkflowError as error:
+            if _is_cancelled():
+                raise
+            self._close(call)
+            state.usage += _usage_of(error)
+            return _result(call, "error", f"{call.name} failed: {failure_text(error)}")
+        self._close(call)
+        state.usage += result.usage
+        return ToolMessage(call_id=call.id, name=call.name, content=result.answer, artifacts=result.artifacts)
+
+    def _close(self, call: ToolCall) -> None:
+        """Ask nothing any more for a sub-agent that has ended."""
+        del self._state.asked_agents[call.id]
+        self._state.relayed.pop(call.id, None)
+        self._state.relay_questions(call.id, ())
+
+    async def _child(self, agent: AgentSpec, call: ToolCall, request: str) -> TaskResult:
+        scope = self._scope
+        # What another agent is asked to do is a task: nobody waits for less.
+        asked = within_budget(agent.model_copy(update={"routing": "task"}), scope.agent, self._state)
+        task = TaskInput(
+            context_id=scope.ref.context_id,
+            owner=scope.ref.owner,
+            agent=asked,
+            message=UserMessage(message_id=call_key(call), parts=(TextPart(text=request),)),
+            created_at=workflow.now(),
+            depth=self._depth + 1,
+            guards=tuple(dict.fromkeys((*scope.task.guards, *scope.agent.guards))),
+            identity=scope.task.identity,
+            splits_queues=scope.task.splits_queues,
+        )
+        return await workflow.execute_child_workflow(
+            names.WORKFLOW_TYPE,
+            task,
+            id=self._state.asked_agents[call.id],
+            result_type=TaskResult,
+            # Ended with its parent, but by itself: it has calls to close and a last status to publish.
+            cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            # When this task is reset, the child of the run before may still be on its way out.
+            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+            search_attributes=_attributes(task),
+            static_summary=reporting.shorten(f"{agent.id}: {request}", reporting.SUMMARY_LENGTH),
+        )
+
+
+def _is_cancelled() -> bool:
+    """Whether this call itself is to end; an operator may have cancelled its sub-agent alone."""
+    call = asyncio.current_task()
+    return call is not None and call.cancelling() > 0
+
+
+def _usage_of(error: ChildWorkflowError) -> Usage:
+    """Return what a sub-agent used that failed (`limits.final_failure` sends it along)."""
+    details = error.cause.details if isinstance(error.cause, ApplicationError) else ()
+    return Usage.model_validate(details[0]) if details else Usage()
+
+
+def _attributes(task: TaskInput) -> TypedSearchAttributes:
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(names.AGENT_ID, task.agent.id),
+            SearchAttributePair(names.CONTEXT_ID, task.context_id),
+            SearchAttributePair(names.OWNER, task.owner),
+            SearchAttributePair(names.TASK_STATE, TaskState.SUBMITTED),
+        ]
+    )
 
 
 def _result(call: ToolCall, outcome: ToolOutcome, content: str) -> ToolMessage:
