@@ -17,7 +17,7 @@ async def test_what_comes_while_one_is_told_is_left_out_but_for_the_newest() -> 
     progress = LatestProgress(tell)
     async with asyncio.TaskGroup() as hearing:
         for step in range(5):
-            hearing.create_task(progress.hear(step, 5, None))
+            hearing.create_task(progress.update(step, 5, None))
         await asyncio.sleep(0)
         may_go_on.set()
 
@@ -36,8 +36,8 @@ async def test_what_was_heard_before_the_result_is_told_before_it() -> None:
     progress = LatestProgress(tell)
     async with asyncio.TaskGroup() as hearing:
         for step in (1, 2):
-            hearing.create_task(progress.hear(step, 2, None))
-        ended = hearing.create_task(progress.told())
+            hearing.create_task(progress.update(step, 2, None))
+        ended = hearing.create_task(progress.flush())
         ended.add_done_callback(lambda _: told.append("result"))
         await asyncio.sleep(0)
         may_go_on.set()

@@ -47,7 +47,7 @@ async def test_a_change_that_is_told_brings_a_new_list() -> None:
     """Also one that is told while the list is being read."""
     server = Pages(first=page("a"))
     tools = ToolList(SERVER, server)
-    tools.is_told = True
+    tools.announces_changes = True
     await tools.get()
 
     tools.forget()
