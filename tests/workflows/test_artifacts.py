@@ -34,9 +34,7 @@ async def test_serial_calls_of_a_reply_run_one_after_another(start_task: StartTa
     spec = AgentSpec(id="agent", tools={"write": SERIAL, "add": SERIAL})
     calls = asks(("a", "write"), ("b", "add"), ("x", "look"), ("c", "write"))
     ports = FakePorts(ScriptedModel(calls, answer("done")), tools)
-
     await run(start_task(ports, spec))
-
     order = [call.call.id for call in tools.calls]
     assert [call_id for call_id in order if call_id != "x"] == ["a", "b", "c"]
     assert order.index("x") < order.index("b")

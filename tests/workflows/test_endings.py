@@ -185,7 +185,6 @@ async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: Sta
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert ports.publish.statuses[-1].received == (more,)
     assert view.history[-1] == more
 
@@ -206,7 +205,6 @@ async def test_an_overtaken_answer_survives_the_iteration_limit(start_task: Star
         added.set()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
-
     remark, end = ports.publish.statuses
     assert remark.message
     assert text_of(remark.message.parts) == "too early"

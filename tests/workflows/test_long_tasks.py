@@ -98,7 +98,6 @@ class BusyModel(ScriptedModel):
 async def test_no_message_is_lost_or_doubled_between_runs(start_long_task: StartTask) -> None:
     """Messages that come in bursts are taken in once each, even those that are sent again."""
     ports = FakePorts(model := BusyModel())
-
     async with start_long_task(ports, AgentSpec(id="agent", max_iterations=1000)) as handle:
         for burst in range(6):
             messages = [user(f"message {burst}.{n}") for n in range(8)]
@@ -109,7 +108,6 @@ async def test_no_message_is_lost_or_doubled_between_runs(start_long_task: Start
         model.all_said.set()
         await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert known == content_digest(last)
     told = [text_of(message.parts) for message in view.history if message.role == "user"]
     assert told.pop() == "the last message"

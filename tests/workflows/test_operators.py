@@ -134,7 +134,6 @@ async def test_a_call_that_hangs_is_skipped(start_task: StartTask) -> None:
     """Without an id it is the only one that is pending; the result of the other call stays."""
     tools = _Hanging()
     ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "hangs")), answer("done")), tools)
-
     async with start_task(ports) as handle:
         await tools.until_called("b")
         while len((await handle.query(AgentTask.progress)).pending_tools) > 1:  # noqa: ASYNC110 -- a query
@@ -142,7 +141,6 @@ async def test_a_call_that_hangs_is_skipped(start_task: StartTask) -> None:
         await handle.signal("skip_call", {"note": "the bank is closed"})
         result = await handle.result()
         results = await _results(handle)
-
     assert result.excerpt == "done"
     assert results["a"].content == "a done"
     said = f"an operator skipped this call: the bank is closed.{UNSURE}"
@@ -172,7 +170,6 @@ async def test_a_sub_agent_is_skipped(start_task: StartTask) -> None:
     model = ScriptedModel(AssistantMessage(tool_calls=(call,)), asks(("q", "asks")), answer("done"))
     ports = FakePorts(model, _Hanging())
     parent = AgentSpec(id="parent", tools={"writer": ToolSpec(agent="writer")})
-
     async with start_task(ports, parent) as handle:
         await ports.publish.until(
             lambda: any(id_ == handle.id and status.questions for id_, status in ports.publish.by_task)
@@ -180,7 +177,6 @@ async def test_a_sub_agent_is_skipped(start_task: StartTask) -> None:
         await handle.signal("skip_call", {"call_id": "w", "note": "not now"})
         result = await handle.result()
         results = await _results(handle)
-
     assert result.excerpt == "done"
     assert results["w"].content == f"an operator skipped this call: not now.{UNSURE}"
     last = [s for id_, s in ports.publish.by_task if id_ == task_of(handle.id, call)][-1]

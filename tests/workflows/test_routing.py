@@ -182,7 +182,6 @@ async def test_a_marked_message_is_taken_in_once(start_task: StartTask) -> None:
             await handle.execute_update(AgentTask.add_message, marked)
         gate.set()
         await handle.result()
-
     assert len(ports.model.calls[1].new) == 1
 
 
@@ -195,11 +194,9 @@ async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: Star
     ports.agents.spec = AgentSpec(id="any", model="newest", version="2", memory=Memory())
     begun = AgentSpec(id="reporter")
     changes = {"scheduled": True, "context_id": "", "created_at": LONG_AGO}
-
     async with start_task(ports, begun, changes) as handle:
         result = await handle.result()
         view = await handle.query(AgentTask.view)
-
     assert result.state is TaskState.COMPLETED
     (opened,) = ports.publish.opened
     assert opened.context_id == names.derive_context_id(handle.id)

@@ -221,11 +221,9 @@ async def test_a_row_that_is_refused_later_is_not_lost(recording: RecordingArtif
 
     recording.fails_before = note
     schema: dict[str, JsonValue] = {"properties": {"n": {"type": "integer"}}}
-
     rig, result = await run_tool(
         lambda context: context.artifacts.write_rows("a", rows(), schema=schema), recording
     )
-
     assert "RowInvalidError" in result.content
     assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
 
@@ -350,7 +348,6 @@ async def test_artifacts_can_be_listed_read_completed_and_deleted() -> None:
         )
 
     _, result = await run_tool(act)
-
     assert result.content == "(['a'], 'complete', [b'y'])"
     assert result.artifacts == ("a",)
 

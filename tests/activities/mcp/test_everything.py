@@ -62,7 +62,6 @@ async def test_its_files_become_artifacts(everything: Plugin) -> None:
     await caller.call("get-tiny-image")
     await caller.call("get-resource-reference", resourceType="Text", resourceId=2)
     linked = await caller.call("get-resource-links", count=2)
-
     (_, media_type, image), *texts = artifacts.files.values()
     assert media_type == "image/png"
     assert isinstance(image, bytes)

@@ -116,7 +116,6 @@ async def test_a_connection_that_breaks_costs_one_call(tmp_path: Path) -> None:
             doomed = asyncio.create_task(caller.call("hang", name="doomed"))
             await caller.call("wait_for", event="doomed began")
             relay.break_off()
-
             with pytest.raises(McpLostError, match="'own' was lost"):
                 await doomed
             await caller.call("happen", event="the end")

@@ -66,7 +66,6 @@ async def test_an_answer_is_streamed_and_returned_once(redis: Redis) -> None:
         assert await rig.answer() == ("Hel", False)
         gate.set()
         reply = await running
-
         usage = Usage(input_tokens=7, output_tokens=2)
         assert reply == AssistantMessage(text="Hello", model="test-model", finish_reason="stop", usage=usage)
         assert UsageReported(iteration=1, usage=usage) in await rig.events()

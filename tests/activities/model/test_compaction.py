@@ -54,7 +54,6 @@ async def test_old_messages_are_summed_up_once() -> None:
     async with model_rig([Reply([Reasoning("Hm"), "They said ", "1 and 2.\n"])]) as rig:
         call = await prepare(rig)
         summary = await rig.compact(call)
-
         usage = Usage(input_tokens=10, output_tokens=5, cost=0.51)
         assert summary == SummaryMessage(end=3, text="They said 1 and 2.", usage=usage)
         [request] = rig.provider.requests

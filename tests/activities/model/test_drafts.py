@@ -130,7 +130,6 @@ async def test_a_finished_call_that_runs_again_sends_its_artifact_once_more() ->
         await rig.run(attempt=1)
         before = await rig.events_of(ArtifactChunk)
         await rig.run(attempt=2)
-
         chunks = (await rig.events_of(ArtifactChunk))[len(before) :]
         again = [(chunk.mode, chunk.part) for chunk in chunks if chunk.artifact_id == "doc"]
         assert again == [("replace", TextPart(text="Whole poem."))]
@@ -173,7 +172,6 @@ async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
         stores = ToolStores(views, rig.transcripts, MemoryToolRecords(), MemorySecrets(), rig.artifacts)
         run = RunToolInput(task=rig.task, call=call, position=2, reply=1, timeout=5)
         await ActivityEnvironment().run(AgentTools(AgentRegistry([WRITER]), stores).run_tool, run)
-
         chunks = (await rig.events_of(ArtifactChunk))[len(before) :]
         assert [(chunk.mode, chunk.part) for chunk in chunks] == [("extend", TextPart(text=""))]
         stored = await rig.artifacts.get_artifact(rig.context, "doc")

@@ -57,7 +57,6 @@ async def test_an_answer_is_data(redis: Redis) -> None:
         assert await shown(rig) is None
         gate.set()
         reply = await running
-
         assert (reply.text, reply.refused) == (WRITTEN, "")
         assert await shown(rig) == ((PARIS,), True)
         assert len(await rig.events_of(ArtifactChunk)) == 1

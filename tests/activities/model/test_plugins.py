@@ -26,8 +26,7 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from tests.support.rigs.artifact_writer_rig import BASE, arguments, begin_doc
-from tests.support.rigs.model_plugins import After, Before, Listener, agent, in_capitals
-from tests.support.rigs.model_rig import model_rig, search
+from tests.support.rigs.model_rig import After, Before, Listener, agent, in_capitals, model_rig, search
 from tests.support.servers.scripted_openai import Answer, Refusal, Reply, Step, tool_call
 
 
@@ -47,7 +46,6 @@ async def test_prompts_are_written_for_each_call() -> None:
     async with model_rig([Reply(["a"]), Reply(["b"])], agent=composed) as rig:
         await rig.run()
         await rig.run(rig.changed(iteration=2, length=2, new=(), usage=Usage(input_tokens=7)))
-
         assert [[m["content"] for m in request.conversation] for request in rig.provider.requests] == [
             ["First.\n\nSecond.\n\nagent o 1 0", "Hi", "Last."],
             ["First.\n\nSecond.\n\nagent o 2 7", "Hi", "a", "Last."],
@@ -64,7 +62,6 @@ async def test_a_plugin_changes_the_request() -> None:
     plugin = Before(make=change)
     async with model_rig([Reply(["Hi"])], agent=agent(prompt("Be brief."), tools(search), plugin)) as rig:
         await rig.run(rig.changed(usage=Usage(output_tokens=3)))
-
         [request], ((context, asked),) = rig.provider.requests, plugin.asked
         assert [message["content"] for message in request.conversation] == ["Be brief.", "Hi", "Now."]
         assert ("tools" in request.body, request.body["temperature"], request.body["stream"]) == (
@@ -263,7 +260,6 @@ async def test_an_artifact_of_a_dropped_call_is_taken_back(*, append: bool) -> N
         running = asyncio.create_task(rig.run())
         await rig.until(lambda event: isinstance(event, ArtifactChunk) and event.artifact_id == "two")
         gate.set()
-
         assert [call.id for call in (await running).tool_calls] == ["r00001c01"]
         chunks = [chunk for chunk in await rig.events_of(ArtifactChunk) if chunk.artifact_id == "two"]
         assert not any(BASE in text_of((chunk.part,)) for chunk in chunks)

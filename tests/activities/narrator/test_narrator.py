@@ -27,7 +27,6 @@ async def test_it_tells_what_happens_until_the_task_ends(views: TaskViews) -> No
             await rig.until_told(1)
             await rig.call_tool("paint")
             told = await rig.until_told(2)
-
         assert told == ["Searching the library", "Painting the picture"]
         first, second = (str(request.conversation[-1]["content"]) for request in rig.provider.requests)
         assert "Sum it up" in first
@@ -57,7 +56,6 @@ async def test_it_ends_when_there_is_something_better_to_look_at(end: str, *, is
         await rig.publish(ENDS[end])
         gate.set()
         await running
-
         assert await rig.told() == ["Searching"] * (not is_late)
 
 
@@ -139,7 +137,6 @@ async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskView
                 await rig.call_tool(tool)
                 await rig.provider.request(number)
             await rig.until_told(2)
-
         assert await rig.told() == ["Searching", "Painting"]
         assert "<already_said>\nSearching\n" in str(rig.provider.requests[0].conversation[-1]["content"])
         assert rig.beats[-1][1] == 3

@@ -69,7 +69,6 @@ async def test_an_agent_of_any_version_answers(version: str, binding: str, *, st
         answered = await asking.run("ask once")
         refused = await refusing.fail("reject too much")
         greeted = await greeting.run("greet Bob")
-
     assert answer.startswith("done 1\n\n(context: ")
     assert waiting.progress in ([["half done"]] if streaming else [["half done"], []])
     assert (question.kind, question.text) == (QuestionKind.CLARIFICATION, "Which one?")
@@ -214,7 +213,6 @@ async def test_credentials_stay_at_the_origin_of_the_card(
             peer(town.url, name="ann", headers={"X-Key": "s3cret-key"}, timeout=timedelta(seconds=3))
         )
         said = await (rig.run("say hi") if is_allowed else rig.fail("say hi"))
-
     assert {heard.get("x-key") for heard in town.headers} == ({None} if is_allowed else set())
     assert ("hi" in said) is is_allowed
     assert "127.0.0.1:" not in said.replace(town.url, "")

@@ -43,7 +43,6 @@ async def test_every_status_is_told_in_order() -> None:
         waiting = await rig.deliver_all()
         await rig.publish(status(3), status(4, TaskState.COMPLETED))
         end = await rig.deliver_all()
-
     assert (waiting, end) == (WAITS, DONE)
     assert hook.states == [WORKING, ASKS, WORKING, COMPLETED]
     first = read(hook.taken[0]).status_update
@@ -62,7 +61,6 @@ async def test_narrations_and_sub_agents_are_not_told(redis: Redis) -> None:
         await rig.views.publish(child, "run", [status(1, TaskState.FAILED)])
         await rig.publish(ENDED)
         end = await rig.deliver_all()
-
     assert end == DONE
     assert hook.states == [WORKING, COMPLETED]
 
@@ -103,7 +101,6 @@ async def test_an_artifact_is_told_whole(
         for batch in batches:
             await (rig.publish(*batch) if batch else rig.deliver_all())
         await rig.deliver_all()
-
     updates = [read(each).artifact_update for each in hook.taken if not each.state]
     assert [each.state for each in hook.taken] == states
     assert [update.artifact.parts[0].text for update in updates] == texts
@@ -116,7 +113,6 @@ async def test_nothing_is_missed_before_the_first_look() -> None:
         await rig.begin(status(1))
         await rig.publish(chunk("Hello", last=True), ENDED)
         await rig.deliver_all()
-
     assert [each.state for each in hook.taken] == ["", COMPLETED]
     assert len(artifacts_of(hook.taken)) == 1
 
@@ -127,7 +123,6 @@ async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
         await rig.begin(status(1, TaskState.INPUT_REQUIRED))
         await rig.publish(status(2), chunk("Hello", last=True))
         await rig.deliver_all()
-
     (only,) = hook.taken
     assert read(only).task.artifacts[0].parts[0].text == "Hello"
 
@@ -148,7 +143,6 @@ async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, *, is
         result = await rig.deliver_all()
         await rig.publish(status(3, state))
         await rig.deliver_all()
-
     tasks = [task for each in hook.taken if (task := read(each).task).id]
     assert result.done == state.is_terminal
     assert [task.artifacts[0].parts[0].text for task in tasks] == ["Hello"] * is_told
@@ -161,7 +155,6 @@ async def test_the_headers_say_who_it_is_and_which_notification() -> None:
         await rig.begin(position=START)
         await rig.publish(status(1), ENDED)
         await rig.deliver_all()
-
     first, second = hook.taken
     assert first.target == "/hook?key=a%20b"
     assert first.headers["host"] == f"127.0.0.1:{hook.port}"
@@ -179,7 +172,6 @@ async def test_half_an_authentication_is_not_sent(missing: str) -> None:
         rig.config = rig.config.model_copy(update={missing: "", "token": ""})
         await rig.begin(ENDED)
         await rig.deliver_all()
-
     (only,) = hook.taken
     assert not {"authorization", "x-a2a-notification-token"} & only.headers.keys()
 
@@ -192,7 +184,6 @@ async def test_a_client_of_the_old_version_gets_tasks() -> None:
             status(1), chunk("Hello", last=True), status(2, TaskState.COMPLETED, message=told("m"))
         )
         await rig.deliver_all()
-
     assert hook.states == ["working", "completed"]
     assert len(hook.taken) == 2
     last = hook.taken[1].body
@@ -209,7 +200,6 @@ async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
         await rig.publish(status(1), ENDED)
         failed = await rig.failures(5)
         await rig.deliver_all()
-
     assert [error.message for error in failed] == [
         "the webhook answered 500; expected 2xx",
         "the webhook answered 404; expected 2xx",
@@ -231,7 +221,6 @@ async def test_a_webhook_may_ask_for_time(told_to_wait: str, attempt: int, waits
         await rig.begin(ENDED)
         rig.attempt = attempt - 1
         (failed,) = await rig.failures(1)
-
     assert failed.next_retry_delay == (None if waits is None else timedelta(seconds=waits))
 
 
@@ -243,7 +232,6 @@ async def test_what_nobody_took_for_too_long_is_left_out() -> None:
         await rig.failures(1)
         await rig.deliver(skips=True)
         await rig.deliver_all()
-
     assert hook.states == [COMPLETED]
 
 
@@ -264,7 +252,6 @@ async def test_what_was_taken_but_not_noted_is_sent_again_under_its_id() -> None
         with pytest.raises(RedisConnectionError):
             await rig.deliver()
         await rig.deliver_all()
-
     first, second = hook.taken
     assert (first.id, first.content) == (second.id, second.content)
 
@@ -281,7 +268,6 @@ async def test_a_lost_view_comes_back_from_the_workflow() -> None:
         waiting = await lost.deliver_all()
         await lost.publish(status(6, TaskState.COMPLETED))
         end = await lost.deliver_all()
-
     assert (waiting, end) == (WAITS, DONE)
     assert hook.states == [ASKS, COMPLETED]
     assert read(hook.taken[0]).task.artifacts[0].parts[0].text == "Hi"
@@ -296,7 +282,6 @@ async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
         (failed,) = await rig.failures(1)
         rig.workflows.answers = True
         gone = await rig.deliver()
-
     assert (failed.type, gone, hook.taken) == (TASK_UNREADABLE, DONE, [])
 
 
@@ -310,7 +295,6 @@ async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
         waiting = await rig.deliver_all()
         await rig.publish(status(3, TaskState.COMPLETED))
         await rig.deliver_all()
-
     assert waiting == WAITS
     assert hook.states == [ASKS, COMPLETED]
 
@@ -323,7 +307,6 @@ async def test_a_task_that_goes_on_after_its_end_is_told_again() -> None:
         again = await rig.deliver_all()
         await rig.views.publish(rig.task.task_id, "newer run", [status(1), ENDED])
         end = await rig.deliver_all()
-
     assert again == end == DONE
     assert hook.states == ["TASK_STATE_FAILED", WORKING, COMPLETED]
 
@@ -334,7 +317,6 @@ async def test_failures_hold_no_secret() -> None:
         await rig.begin(ENDED)
         with capture_logs() as lines:
             failed = await rig.failures(2)
-
     shown = [*(f"{error!r} {error} {error.__cause__!r}" for error in failed), *map(str, lines)]
     assert [line["attempt"] for line in lines] == [1, 2]
     for secret in ("the-token", "the-credentials", "secret-path", "secret-key"):
@@ -346,7 +328,6 @@ async def test_a_webhook_that_is_gone_is_removed() -> None:
     async with push_rig(410) as (rig, hook):
         await rig.begin(status(1, TaskState.INPUT_REQUIRED))
         end = await rig.deliver_all()
-
     assert (end, len(hook.refused), hook.taken) == (DONE, 1, [])
     assert await rig.configs.list_configs(rig.task.task_id) == []
 
@@ -360,7 +341,6 @@ async def test_a_config_that_is_not_there_ends_its_delivery(*, is_lost: bool) ->
         rig.port = PushRig(hook.url, views=rig.views).port if is_lost else rig.port
         with capture_logs() as lines:
             end = await rig.deliver()
-
     assert (end, hook.taken) == (DONE, [])
     logged = [(line["log_level"], line["event"].partition(":")[0]) for line in lines]
     assert logged == [("error", "push config lost")] * is_lost
@@ -399,7 +379,6 @@ async def test_a_config_that_is_set_anew_while_it_is_served_begins_anew() -> Non
     async with running_webhook() as new, push_rig(webhooks=Replacing(nothing, replace)) as (rig, old):
         await rig.begin(ENDED)
         await rig.deliver_all()
-
     assert old.states == new.states == [COMPLETED]
 
 
@@ -415,6 +394,5 @@ async def test_a_config_that_was_set_anew_survives_the_end_of_its_old_webhook(ch
         fresh = rig.config.model_copy(update={change: new.url if change == "url" else "new"})
         await rig.begin(ENDED)
         await rig.deliver_all()
-
     assert [each.id for each in old.refused] == [each.id for each in [*new.taken, *old.taken]]
     assert await rig.configs.get(rig.task.task_id, rig.config.id) == fresh

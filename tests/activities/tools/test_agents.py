@@ -186,13 +186,11 @@ async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> N
     """The question shows the request; nothing starts before the answer."""
     call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
     catalogue = _catalogue(guard(approve=["*"]), views=views)
-
     asked = await ActivityEnvironment().run(catalogue.load_agent, call)
     assert asked.question
     before = await _events(views, call.task)
     answered = call.model_copy(update={"answers": (decide(asked.question),), "statuses": ()})
     loaded = await ActivityEnvironment().run(catalogue.load_agent, answered)
-
     approved = decide is yes
     assert asked.question.text == 'Approve the call writer?\n{\n  "request": "a poem"\n}'
     assert (asked.refused, before) == (None, [*call.statuses])

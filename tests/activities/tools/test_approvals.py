@@ -26,8 +26,7 @@ from everloop.workflows.contract.questions import (
     answer_with,
     no_answer,
 )
-from tests.support.rigs.tool_plugins import ADA, before, send_tool, to
-from tests.support.rigs.tool_rig import Decision, ToolRig, no, unkeyed, yes
+from tests.support.rigs.tool_rig import ADA, Decision, ToolRig, before, no, send_tool, to, unkeyed, yes
 
 TRANSFER = '{"amount": 200, "to": "Ada"}'
 SCOPE = "refunds:approve"

@@ -14,8 +14,7 @@ from everloop.stores.leases import Claim
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import Identity
-from tests.support.rigs.tool_plugins import ADA, after, before, fails, send_tool, to
-from tests.support.rigs.tool_rig import ToolRig
+from tests.support.rigs.tool_rig import ADA, ToolRig, after, before, fails, send_tool, to
 
 
 def _no_sundays(_: object) -> Veto:

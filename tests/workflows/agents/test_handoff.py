@@ -23,12 +23,10 @@ def handing_over() -> FakePorts:
 async def test_the_other_agent_goes_on_with_the_transcript(start_task: StartTask) -> None:
     """Its model, tools and version count from then on; clients know the task by the first agent."""
     ports = handing_over()
-
     async with start_task(ports, FIRST) as handle:
         result = await handle.result()
         view = await handle.query(AgentTask.view)
         page = await handle.query(AgentTask.transcript)
-
     assert result.excerpt == "done"
     agents = [(call.task.agent_id, call.task.agent_version, call.model) for call in ports.model.calls]
     assert agents == [("first", "", None), ("second", "7", "other"), ("second", "7", "other")]

@@ -108,7 +108,6 @@ async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) 
 
     ports = Agents()
     result = await run(start_task(ports, PARENT))
-
     assert result.excerpt == "enough"
     outcomes = [stored.result.outcome for stored in ports.tools.results]
     assert outcomes == ["error", *(["ok"] * 5)]

@@ -198,7 +198,6 @@ async def test_an_operator_may_cancel_it(start_delivery: StartDelivery) -> None:
             await delivery.result()
         status = (await delivery.describe()).status
         never.set()
-
     assert status is WorkflowExecutionStatus.CANCELED
     assert len(push.calls) == 1
 

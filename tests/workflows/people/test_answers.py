@@ -163,7 +163,6 @@ async def test_an_answer_that_is_repeated_counts_once(start_task: StartTask) -> 
         assert len((await handle.query(AgentTask.progress)).questions) == 1
         await say(handle, user("yes"))
         await handle.result()
-
     assert [len(call.answers) for call in ports.tools.calls] == [0, 1, 2]
 
 

@@ -97,13 +97,11 @@ async def test_what_was_said_before_the_question_was_seen_does_not_answer_it(sta
 async def test_who_can_only_write_text_answers_one_question_after_the_other(start_task: StartTask) -> None:
     """The oldest is asked, and stays the one that is asked, whatever else comes up; the status says so."""
     ports = asking("a", "b", "c", a={}, b={"kind": "clarification", "text": "Why?"}, c={})
-
     async with start_task(ports, AgentSpec(id="agent", max_parallel_tools=1)) as handle:
         for count, text in ((3, "yes"), (2, "It rains."), (1, "no")):
             await ports.publish.until_open(count, now=True)
             await say(handle, user(text))
         await handle.result()
-
     told = [text_of(s.message.parts) for s in ports.publish.statuses if s.state.is_interrupted and s.message]
     how = 'answer "yes" or "no", and nothing else, or send the data {"approved": true, "note": "…"}'
     assert told[-3:] == [

@@ -279,7 +279,6 @@ async def test_a_question_goes_with_the_sub_agent_that_asked(start_task: StartTa
         CountingTools(reply=asking()),
     )
     ports.publish = publisher = HeldUp()
-
     async with start_task(ports, PARENT) as handle:
         await publisher.held.wait()
         await client.get_workflow_handle(writers_task(handle.id)).terminate()
@@ -289,7 +288,6 @@ async def test_a_question_goes_with_the_sub_agent_that_asked(start_task: StartTa
         )
         await say(handle, user("yes"))
         result = await handle.result()
-
     assert result.excerpt == "done"
 
 
