@@ -383,7 +383,7 @@ def _much() -> Iterator[bytes]:
         if number % 8:
             yield bytes([number]) * MIB
         else:
-            yield from (bytes([number]) * 1024 for _ in range(1024))
+            yield from (bytes([number]) * 16_384 for _ in range(64))
 
 
 async def test_a_stream_of_any_size_takes_little_memory(redis_url: str, tmp_path: Path) -> None:
