@@ -1,4 +1,7 @@
-"""Leases: which attempt at a call may work on it now."""
+"""Leases: which attempt at a call may work on it now.
+
+Apart from the records that hold them (`stores.tool_records`): views, on which these stand, take them too.
+"""
 
 from dataclasses import dataclass
 from enum import Enum, auto

@@ -14,8 +14,12 @@ from a2a.utils.errors import A2AError
 from google.protobuf.json_format import MessageToDict
 from pydantic import ValidationError
 
-from everloop.deploy.demo.errors import DemoError
 from everloop.workflows.contract.events import EVENT_ADAPTER, TaskEvent
+
+
+class DemoError(Exception):
+    """The demo did not show what it should; the message is for the person who watches."""
+
 
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
 SILENCE = 60.0

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.conversation import DemoError
 from everloop.deploy.demo.history import Record, RecordedCall
 
 NOTE = "note"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from everloop.deploy.demo.conversation import Arrival, StatusArrived, TaskAccepted, TextArrived
-from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.conversation import Arrival, DemoError, StatusArrived, TaskAccepted, TextArrived
 from everloop.workflows.contract.events import (
     IterationStarted,
     Thought,

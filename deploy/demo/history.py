@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.conversation import DemoError
 from everloop.runtime.encryption.keys import EncryptionSettings
 from everloop.runtime.temporal.payloads import data_converter
 from everloop.workflows.contract.calls import RunToolInput

@@ -3,8 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from everloop.deploy.demo.conversation import connected
-from everloop.deploy.demo.errors import DemoError
+from everloop.deploy.demo.conversation import DemoError, connected
 from everloop.deploy.demo.scenes import Scene, answer_a_question, survive_a_killed_worker
 from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.servers import LOOPBACK

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from a2a.client import Client
 
-from everloop.deploy.demo.conversation import converse
+from everloop.deploy.demo.conversation import DemoError, converse
 from everloop.deploy.demo.count import LEGEND, Count
-from everloop.deploy.demo.errors import DemoError
 from everloop.deploy.demo.evidence import Evidence, Midway, written_by
 from everloop.deploy.demo.history import fetch_record
 from everloop.deploy.demo.screen import Screen

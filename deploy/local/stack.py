@@ -1,10 +1,11 @@
 """Which processes make up Everloop on one machine, and how each is configured."""
 
+import fcntl
 import os
 import shutil
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ import httpx
 
 from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.child_process import Service
-from everloop.deploy.local.lock import locked
+from everloop.deploy.local.errors import AlreadyRunningError
 from everloop.deploy.local.ports import Ports, choose_ports
 from everloop.deploy.local.readiness import (
     http_answers,
@@ -239,3 +240,30 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **variables,
     }
+
+
+# One stack for each directory.
+
+
+@contextmanager
+def locked(directory: Path) -> Generator[None]:
+    """Hold the directory, which is made if needed; the kernel gives it back when this process dies.
+
+    Raises:
+        AlreadyRunningError: another process holds it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    directory.chmod(0o700)  # it holds what tasks said, and logs
+    with (directory / "lock").open("a+", encoding="utf-8") as file:
+        file.seek(0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunningError(
+                f"a stack runs in {directory} already (process {file.read().strip() or 'unknown'}); "
+                "stop it first, or keep another one elsewhere: everloop up --directory PATH"
+            ) from None
+        file.truncate()
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

@@ -1,7 +1,8 @@
 """Runs processes: starts them in order, starts again what dies, and leaves none behind."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 
 from everloop.deploy.local.child_process import ChildProcess, Service
@@ -108,3 +109,27 @@ class Supervisor:
             raise NotReadyError(
                 f"{child.name} was not ready after {self._ready_timeout:g} s.\n{child.tail()}"
             ) from None
+
+
+# An orderly end on Ctrl-C and on the signals of service managers.
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_until_signal(work: Coroutine[None, None, int]) -> int | None:
+    """Run the work and return its exit code; cancel it at SIGINT, SIGTERM or SIGHUP and return None.
+
+    A second signal interrupts what the work still does after the first.
+    """
+    return asyncio.run(_run(work))
+
+
+async def _run(work: Coroutine[None, None, int]) -> int | None:
+    running = asyncio.create_task(work)
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, running.cancel)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        return None

@@ -21,12 +21,16 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.deploy.schedule.definition import ScheduleDefinition
-from everloop.deploy.schedule.errors import ScheduleError
 from everloop.deploy.schedule.recurrence import UTC_NAME, NextRun, Recurrence
 from everloop.deploy.schedule.settings import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import is_unavailable
 from everloop.workflows.contract import names
+
+
+class ScheduleError(Exception):
+    """A schedule cannot be made, found or changed; the message is one line and says what to do."""
+
 
 ANSWER_TIMEOUT = timedelta(seconds=10)
 """How long Temporal may take for an answer."""

@@ -229,7 +229,7 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
         CommandError: it cannot, or not in time.
     """
     from everloop.deploy.schedule import schedules
-    from everloop.deploy.schedule.errors import ScheduleError
+    from everloop.deploy.schedule.schedules import ScheduleError
 
     async def answer() -> T:
         seconds = schedules.ANSWER_TIMEOUT.total_seconds()

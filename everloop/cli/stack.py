@@ -81,11 +81,11 @@ def demo(
     and a count proves that every tool ran exactly once. Then everything is stopped.
     """
     check_local_servers()
-    from everloop.deploy.demo.errors import DemoError
+    from everloop.deploy.demo.conversation import DemoError
     from everloop.deploy.demo.play import play
     from everloop.deploy.demo.screen import Screen
     from everloop.deploy.local.errors import LocalStackError
-    from everloop.deploy.local.signals import run_until_signal
+    from everloop.deploy.local.supervisor import run_until_signal
 
     try:
         with reported(LocalStackError, interrupted=INTERRUPTED_DEMO):
@@ -102,7 +102,7 @@ def _run_stack(
     """Run a stack until a signal, which is how it ends; before it is up, it is interrupted."""
     check_local_servers()
     from everloop.deploy.local.errors import LocalStackError
-    from everloop.deploy.local.signals import run_until_signal
+    from everloop.deploy.local.supervisor import run_until_signal
 
     say, state = print_notice if as_json else _say, directory.absolute()
     is_up = asyncio.Event()

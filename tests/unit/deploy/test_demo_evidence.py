@@ -11,9 +11,8 @@ from temporalio.api.history.v1 import (
     HistoryEvent,
 )
 
-from everloop.deploy.demo.conversation import Arrival
+from everloop.deploy.demo.conversation import Arrival, DemoError
 from everloop.deploy.demo.count import Count
-from everloop.deploy.demo.errors import DemoError
 from everloop.deploy.demo.evidence import Evidence
 from everloop.deploy.demo.history import Record, RecordedCall, read_record
 from everloop.runtime.temporal.payloads import data_converter

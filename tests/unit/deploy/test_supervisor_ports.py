@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from everloop.deploy.local.errors import AlreadyRunningError, PortTakenError
-from everloop.deploy.local.lock import locked
 from everloop.deploy.local.ports import Ports, choose_ports
 from everloop.deploy.local.servers import LOOPBACK
+from everloop.deploy.local.stack import locked
 
 
 @pytest.fixture
