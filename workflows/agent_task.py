@@ -285,6 +285,6 @@ class AgentTask:
 
 
 def _reason(failure: ApplicationError) -> AgentMessage | None:
-    """Return what the client is told about a failure, and the failure's name for programs."""
+    """Return the message to the client about a failure, and the failure's name for programs."""
     message = reporting.agent_message(failure.message)
     return message and message.model_copy(update={"metadata": {REASON: failure.type or "Error"}})

@@ -135,7 +135,7 @@ def skip_signal(call: ToolCall) -> str:
 
 
 def set_deadlines(questions: Sequence[OpenQuestion], now: datetime) -> None:
-    """Let the time of the questions that are shown now begin to run; sub-agents keep that of theirs."""
+    """Let the time of the questions that are published now begin to run; sub-agents keep that of theirs."""
     for entry in questions:
         if entry.deadline is None and entry.question.timeout is not None and not entry.asked_by:
             entry.deadline = now + timedelta(seconds=entry.question.timeout)
@@ -172,7 +172,7 @@ def waiting_state(questions: Sequence[Question]) -> TaskState:
 
 
 def question_message(message_id: str, questions: Sequence[Question]) -> AgentMessage:
-    """Return what the client is told: for people the oldest question as text, for programs all as data."""
+    """Return the message to the client: for people the oldest question as text, for programs all as data."""
     asked = [question for question in questions if question.is_for_owner]
     others = [question for question in questions if not question.is_for_owner]
     text = "\n\n".join([*_oldest(asked), *(f"{each.text}\n({expected(each)})" for each in others)])

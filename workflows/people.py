@@ -58,7 +58,7 @@ class Asking:
             self._is_busy = False
 
     def go_on(self) -> None:
-        """Let the next call tell that nothing is open any more, unless that is known."""
+        """Let the next call publish that nothing is open any more, unless that is known."""
         if self._is_over:
             reporting.enter(self._state, Phase.TOOLS)
             reporting.working(self._state, received=self._state.take_unpublished())
@@ -91,13 +91,13 @@ class Asking:
                     )
 
     async def _show(self) -> None:
-        """Tell the client what is open, or that the task works again; then the time to answer begins."""
+        """Publish what is open, or that the task works again; then the time to answer begins."""
         state = self._state
         if not state.questions:
             self.go_on()
             await reporting.publish(self._scope, "goes on")
             return
-        shown = list(state.questions)
+        published = list(state.questions)
         reporting.enter(state, Phase.WAITING)
         approvals.date(state.questions, workflow.now())
         questions = state.open_questions
@@ -108,7 +108,7 @@ class Asking:
         reporting.show(state)
         count = len(questions)
         await reporting.publish(self._scope, f"waits for {count} answer{'s' if count > 1 else ''}")
-        approvals.set_deadlines(shown, workflow.now())
+        approvals.set_deadlines(published, workflow.now())
 
     async def _tell_parent(self) -> None:
         """Let the task that this one works for ask its client in our place."""

@@ -11,11 +11,11 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
 from everloop.workflows.contract.ports import PushPort
 
-PATIENCE = timedelta(hours=24)
+DELIVERY_TIME = timedelta(hours=24)
 """How long one notification is tried."""
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=1)
-"""How long nothing is heard of a task until we look at it by ourselves: twice as long each time."""
+"""How long a task has no news until we look at it by ourselves: twice as long each time."""
 
 _RETRIES = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(minutes=10)
@@ -24,10 +24,10 @@ _RETRIES = RetryPolicy(
 
 @workflow.defn(name=names.PUSH_WORKFLOW_TYPE)
 class PushDelivery:
-    """Sends what a client has not heard yet, and waits for more, until the task has ended.
+    """Sends what a client has not acknowledged yet, and waits for more, until the task has ended.
 
     It knows neither webhook nor content: these stay in the stores, with the position up to which the client
-    has heard the task. A notification that nobody takes for a day is left out.
+    has acknowledged the task. A notification that nobody takes for a day is left out.
     """
 
     @workflow.init
@@ -60,7 +60,7 @@ class PushDelivery:
         call = DeliverPushInput(push=self._push)
         try:
             return await workflow.execute_activity_method(
-                PushPort.deliver_push, call, **_options("next notification", patience=PATIENCE)
+                PushPort.deliver_push, call, **_options("next notification", within=DELIVERY_TIME)
             )
         except ActivityError as error:
             if is_cancelled_exception(error):
@@ -89,11 +89,11 @@ def _is_webhooks_fault(error: BaseException | None) -> bool:
     return False
 
 
-def _options(summary: str, *, patience: timedelta | None = None) -> ActivityConfig:
+def _options(summary: str, *, within: timedelta | None = None) -> ActivityConfig:
     return ActivityConfig(
         task_queue=names.task_queue_of(names.PUSH_QUEUE, workflow.info().task_queue),
         start_to_close_timeout=timedelta(seconds=30),
-        schedule_to_close_timeout=patience,
+        schedule_to_close_timeout=within,
         retry_policy=_RETRIES,
         summary=summary,
     )

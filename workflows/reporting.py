@@ -1,4 +1,4 @@
-"""How the workflow tells clients and operators what it does."""
+"""How the workflow lets clients and operators know what it does."""
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -91,9 +91,9 @@ def _headline(state: TaskRunState) -> list[str]:
     if status.message is None:
         return [ended]
     reason = str(status.metadata.get(REASON) or status.message.metadata.get(REASON) or "")
-    said = _block(text_of(status.message.parts)[:REASON_LENGTH])
+    text = _block(text_of(status.message.parts)[:REASON_LENGTH])
     steps = ["", f"Next: {_next_step(reason)}"] if status.state is TaskState.FAILED else []
-    return [f"{ended}{reason and f' ({reason})'}:", *said, *steps]
+    return [f"{ended}{reason and f' ({reason})'}:", *text, *steps]
 
 
 def _next_step(reason: str) -> str:
@@ -160,7 +160,7 @@ def working(
     *,
     resumed: ResumedAfter | None = None,
 ) -> None:
-    """Let the next call tell that the task works; `resumed`: again, after what."""
+    """Let the next call publish that the task works; `resumed`: again, after what."""
     now = workflow.now()
     state.change_status(TaskState.WORKING, now, message=message, received=received, resumed=resumed)
 
@@ -207,10 +207,10 @@ def show(state: TaskRunState) -> None:
     workflow.set_current_details(details(state))
 
 
-def index(state: TaskRunState, shown: TaskState) -> None:
+def index(state: TaskRunState, task_state: TaskState) -> None:
     """Let the task be found by its state, and a view that lacks the status which says so be known by it."""
     workflow.upsert_search_attributes(
-        [names.TASK_STATE.value_set(shown), names.TASK_VERSION.value_set(state.version)]
+        [names.TASK_STATE.value_set(task_state), names.TASK_VERSION.value_set(state.version)]
     )
 
 

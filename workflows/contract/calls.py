@@ -175,7 +175,7 @@ class LoadContextInput(Wire):
 
 
 class LoadContextResult(Wire):
-    """What was said in the context before, oldest first; a summary of what is older is a user message."""
+    """The messages of the context before, oldest first; a summary of what is older is a user message."""
 
     messages: tuple[ConversationMessage, ...] = ()
 
@@ -247,7 +247,7 @@ class BeforeRequestResult(Wire):
 
 
 class AfterCompletionInput(Wire):
-    """Tell plugins how a task has ended. `answer` is the text of its answer, `reason` why it has none."""
+    """Let plugins know how a task has ended. `answer` is the text of its answer, `reason` why it has none."""
 
     task: TaskRef
     state: TaskState
@@ -259,7 +259,7 @@ class AfterCompletionInput(Wire):
 
 
 class NarrateInput(Wire):
-    """Tell the client every few seconds what the task is doing. `model` is the agent's own."""
+    """Say to the client every few seconds what the task is doing. `model` is the agent's own."""
 
     task: TaskRef
     narrator: NarratorSpec
@@ -269,7 +269,7 @@ class NarrateInput(Wire):
 class PublishInput(Wire):
     """Publish events that no other activity carries. `opening` lets clients see a task that was hidden.
 
-    `remember` is kept before the events are told: whoever has heard the end may rely on it.
+    `remember` is kept before the events are published: whoever has seen the end may rely on it.
     """
 
     task: TaskRef
@@ -295,7 +295,7 @@ class PushRef(Wire):
 
 
 class DeliverPushInput(Wire):
-    """Notify a client of the next thing that it has not heard.
+    """Notify a client of the next thing that it has not acknowledged.
 
     `skips`: it was tried for long enough; leave it out.
     """
@@ -307,8 +307,8 @@ class DeliverPushInput(Wire):
 class DeliverPushResult(Wire):
     """What became of it.
 
-    `delivered`: there may be more, look again at once. `done`: the client has heard the end of the task, or
-    wants to hear nothing.
+    `delivered`: there may be more, look again at once. `done`: the client has acknowledged the end of the
+    task, or wants no notifications.
     """
 
     delivered: bool = False

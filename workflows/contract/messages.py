@@ -73,7 +73,7 @@ class TaskReference(Wire):
 
 
 class UserMessage(Wire):
-    """What the client said. `message_id` is unique within its task (`names.view_message_id`).
+    """A message of the client. `message_id` is unique within its task (`names.view_message_id`).
 
     `answers` is the id of the open question that it answers. The gateway sets it, and nobody else, by what
     clients could see of the task when the message arrived; empty: it is no answer, whatever it says.
@@ -90,7 +90,7 @@ class UserMessage(Wire):
 
 
 class AgentMessage(Wire):
-    """What the agent tells the client in a status, outside of the answer itself."""
+    """A message of the agent to the client in a status, outside of the answer itself."""
 
     role: Literal["agent"] = "agent"
     message_id: str
@@ -198,7 +198,7 @@ class SummaryMessage(Wire):
 
 
 class ListedTool(Wire):
-    """A tool that a plugin has listed for one task, as the model is told of it.
+    """A tool that a plugin has listed for one task, as the model reads of it.
 
     `parameters` is the JSON schema of its arguments.
     """
@@ -220,7 +220,7 @@ class ToolsMessage(Wire):
 
 
 SpokenMessage = UserMessage | AssistantMessage | ToolMessage
-"""What was said in a conversation; everything else in a transcript is about it."""
+"""The messages of a conversation; everything else in a transcript is about it."""
 
 TranscriptMessage = Annotated[
     UserMessage | AssistantMessage | ToolMessage | SummaryMessage | ToolsMessage, Field(discriminator="role")
@@ -268,8 +268,8 @@ def extend_digest(digest: str, messages: Iterable[TranscriptMessage]) -> str:
     It is the same on both sides of a payload, whatever JSON has made of a message in between.
     """
     for message in messages:
-        said = message.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_IN_CACHE)
-        text = json.dumps([digest, message.role, said], sort_keys=True, separators=(",", ":"))
+        content = message.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_IN_CACHE)
+        text = json.dumps([digest, message.role, content], sort_keys=True, separators=(",", ":"))
         digest = sha256(text.encode()).hexdigest()
     return digest
 

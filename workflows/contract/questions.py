@@ -241,7 +241,7 @@ def read_answer(question: Question, message: UserMessage) -> Answer:
     if question.kind is QuestionKind.AUTH and message.metadata.get(WITHHELD):
         supplied = {**given, "secret_name": question.secret_name}
         return _answer(question, None, by="user").model_copy(update=supplied)
-    return answer_with(question, _said(question, message), by="user").model_copy(update=given)
+    return answer_with(question, _content_of(question, message), by="user").model_copy(update=given)
 
 
 def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: str = "") -> Answer:
@@ -253,8 +253,8 @@ def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: s
     if isinstance(value, dict) and value.get("approved") is False:
         return _answer(question, False, by=by, note=_note(value, note), approved=False)
     if question.kind is QuestionKind.CONFIRMATION:
-        approved, said = _confirmed(question, value)
-        return _answer(question, approved, by=by, note=note or said, approved=approved)
+        approved, comment = _confirmed(question, value)
+        return _answer(question, approved, by=by, note=note or comment, approved=approved)
     if question.kind is QuestionKind.AUTH and isinstance(value, str) and read_yes_or_no(value) is False:
         return _answer(question, False, by=by, note=note, approved=False)
     return _answer(question, _READERS[question.kind](question, value), by=by, note=note)
@@ -328,7 +328,7 @@ _MEANINGS = {
 }
 
 
-def _said(question: Question, message: UserMessage) -> JsonValue:
+def _content_of(question: Question, message: UserMessage) -> JsonValue:
     """Return the answer in a message: its first data, or its text. Data may hold the name alone.
 
     Raises:
@@ -346,10 +346,10 @@ def _confirmed(question: Question, value: JsonValue) -> tuple[bool, str]:
     """Return whether it is a yes, and what was said with it."""
     if isinstance(value, dict) and value.get("approved") is True and value.keys() <= {"approved", "note"}:
         return True, _note(value, "")
-    said = read_yes_or_no(value) if isinstance(value, str) else value
-    if not isinstance(said, bool):
+    decision = read_yes_or_no(value) if isinstance(value, str) else value
+    if not isinstance(decision, bool):
         raise InvalidAnswerError(_refusal(question))
-    return said, ""
+    return decision, ""
 
 
 def _selected(question: Question, value: JsonValue) -> JsonValue:
@@ -400,8 +400,8 @@ def _refusal(question: Question) -> str:
 
 
 def _note(value: dict[str, JsonValue], note: str) -> str:
-    said = value.get("note")
-    return note or (said if isinstance(said, str) else "")
+    written = value.get("note")
+    return note or (written if isinstance(written, str) else "")
 
 
 def _without_name(data: JsonValue) -> JsonValue:

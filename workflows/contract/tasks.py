@@ -54,10 +54,10 @@ class GuardRules(Wire):
         return f"the tool {tool!r} is not allowed here ({self._allowed()})"
 
     def _allowed(self) -> str:
-        told = {"allow": [*self.allow], "approve": [*self.approve]}
-        told.get(self.default, []).append("all others")
+        named = {"allow": [*self.allow], "approve": [*self.approve]}
+        named.get(self.default, []).append("all others")
         words = {"allow": "allowed", "approve": "allowed once people approve"}
-        lists = [f"{words[name]}: {', '.join(patterns)}" for name, patterns in told.items() if patterns]
+        lists = [f"{words[name]}: {', '.join(patterns)}" for name, patterns in named.items() if patterns]
         return "; ".join(lists) or "no tool is"
 
 

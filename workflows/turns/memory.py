@@ -26,7 +26,7 @@ class ContextMemory:
         self._is_long = False
 
     async def recall(self) -> None:
-        """Let the transcript begin with what was said in the context before."""
+        """Let the transcript begin with the earlier messages of the context."""
         if (spec := self._spec) is None or self._is_new_context:
             return
         loaded = await workflow.execute_activity_method(
@@ -40,20 +40,20 @@ class ContextMemory:
     @property
     def to_save(self) -> SaveContextInput | None:
         """What of the transcript is to be kept; None for nothing."""
-        return self._said(spec) if (spec := self._spec) else None
+        return self._to_save(spec) if (spec := self._spec) else None
 
     async def save(self) -> None:
-        """Keep what was said, where no status of the task does it on its way."""
+        """Keep the conversation, where no status of the task does it on its way."""
         if (spec := self._spec) is None:
             return
         saved = await self._model.with_transcript(
             lambda _: workflow.execute_activity_method(
-                ContextPort.save_context, self._said(spec), **short_call("remember what was said")
+                ContextPort.save_context, self._to_save(spec), **short_call("remember what was said")
             )
         )
         self.note(saved)
 
-    def _said(self, spec: Memory) -> SaveContextInput:
+    def _to_save(self, spec: Memory) -> SaveContextInput:
         state = self._state
         return SaveContextInput(
             task=self._scope.ref,

@@ -125,7 +125,7 @@ class ModelTurn:
         return (self._agent.model, *self._agent.fallback_models)
 
     async def _screen(self) -> list[UserMessage] | str:
-        """Let plugins look at what the client said; return that as the model is to read it.
+        """Let plugins look at the messages of the client; return it as the model is to read it.
 
         Of a later message that they refuse it reads that, and why. A text is why the task may not begin.
         """
@@ -144,8 +144,8 @@ class ModelTurn:
                 state.unpublished.extend(state.inbox)
                 state.inbox.clear()
                 return seen.refused
-            told = TextPart(text=f"[A message of the user was refused: {seen.refused}]")
-            refused = message.model_copy(update={"parts": (told,)})
+            notice = TextPart(text=f"[A message of the user was refused: {seen.refused}]")
+            refused = message.model_copy(update={"parts": (notice,)})
             screened.append(refused if seen.refused else seen.messages[0])
         return screened
 
@@ -248,7 +248,7 @@ class ModelTurn:
         return True
 
     def _fall_back(self, reason: str) -> str:
-        """Turn to the next model for the rest of the task; return what subscribers are told."""
+        """Turn to the next model for the rest of the task; return the warning for subscribers."""
         state = self._state
         state.model_index += 1
         return f"{reason}; the task goes on with model {self._models[state.model_index]!r}"

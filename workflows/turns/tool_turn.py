@@ -105,12 +105,12 @@ class ToolTurn:
     async def _skip(self, call: ToolCall) -> None:
         """Let the model read that the call was skipped, and go on."""
         note = self._state.skipped[call.id]
-        said = f"an operator skipped this call{note and f': {note}'}"
+        content = f"an operator skipped this call{note and f': {note}'}"
         outcome: ToolOutcome = "rejected"
         if self._skipping[call.id]:
-            said = f"{said}. It may or may not have taken effect; check before you repeat it."
+            content = f"{content}. It may or may not have taken effect; check before you repeat it."
             outcome = "unknown"
-        result = ToolMessage(call_id=call.id, name=call.name, content=said, outcome=outcome)
+        result = ToolMessage(call_id=call.id, name=call.name, content=content, outcome=outcome)
         await workflow.execute_activity_method(
             ToolPort.store_result,
             StoreResultInput(task=self._scope.ref, position=self._position(call), result=result),
