@@ -114,11 +114,6 @@ def message_update_id(message_id: str) -> str:
     return f"message/{message_identity(message_id)}"
 
 
-def is_marked(message_id: str) -> bool:
-    """Whether a message has an id of its own beside what its client calls it."""
-    return _MARK in message_id
-
-
 def key_mark(key: str) -> str:
     """Return the mark of messages that came with an Idempotency-Key."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
