@@ -14,103 +14,103 @@ from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.questions import QuestionKind
 from tests.support.rigs.peer_rig import PeerRig, Settings, ann
 from tests.support.rigs.tool_rig import ToolRig
-from tests.support.servers.peer_agent import Town
+from tests.support.servers.peer_agent import RemoteAgent
 from tests.support.servers.peer_server import running_peer
 
 
 @pytest_asyncio.fixture(params=["1.0", "0.3"])
-async def town(request: pytest.FixtureRequest) -> AsyncGenerator[Town]:
+async def remote(request: pytest.FixtureRequest) -> AsyncGenerator[RemoteAgent]:
     async with running_peer(version=request.param) as running:
         yield running
 
 
-def _sent(town: Town) -> int:
-    return sum(method in {"SendStreamingMessage", "message/stream"} for method in town.methods)
+def _sent(remote: RemoteAgent) -> int:
+    return sum(method in {"SendStreamingMessage", "message/stream"} for method in remote.methods)
 
 
-async def test_the_next_attempt_goes_on_with_the_task_of_the_last_one(town: Town) -> None:
+async def test_the_next_attempt_goes_on_with_the_task_of_the_last_one(remote: RemoteAgent) -> None:
     """It subscribes to the task that was kept; the peer is asked once, and not told to stop."""
-    rig = PeerRig(ann(town))
-    await rig.lose(await rig.begin(town))
+    rig = PeerRig(ann(remote))
+    await rig.lose(await rig.begin(remote))
     attempt = asyncio.create_task(rig.run("wait 1"))
-    await town.until_called(town.subscribe_method)
-    town.gate.set()
+    await remote.until_called(remote.subscribe_method)
+    remote.gate.set()
     assert (await attempt).startswith("done 1\n")
-    assert len(town.messages) == _sent(town) == 1
-    assert not town.canceled.is_set()
+    assert len(remote.messages) == _sent(remote) == 1
+    assert not remote.canceled.is_set()
 
 
-async def test_a_stream_that_breaks_is_taken_up_again(town: Town) -> None:
+async def test_a_stream_that_breaks_is_taken_up_again(remote: RemoteAgent) -> None:
     """The task is subscribed to; what it did in between is not lost, and not told twice."""
-    rig = PeerRig(ann(town))
-    town.cut = 2  # the task and the first status
-    attempt = await rig.begin(town)
-    await town.until_called(town.subscribe_method)
-    town.gate.set()
+    rig = PeerRig(ann(remote))
+    remote.cut = 2  # the task and the first status
+    attempt = await rig.begin(remote)
+    await remote.until_called(remote.subscribe_method)
+    remote.gate.set()
     assert (await attempt).startswith("done 1\n")
     assert rig.progress == ["half done"]
-    assert len(town.messages) == 1
+    assert len(remote.messages) == 1
 
 
-async def test_without_subscriptions_the_task_is_polled(town: Town) -> None:
+async def test_without_subscriptions_the_task_is_polled(remote: RemoteAgent) -> None:
     """A peer that refuses to be subscribed to is asked for the task, again and again."""
-    rig = PeerRig(ann(town))
-    town.subscribes, town.cut = False, 2
-    attempt = await rig.begin(town)
-    await town.until_called(town.subscribe_method)
-    await town.until_called(town.get_method, town.methods.count(town.get_method) + 2)
-    town.gate.set()
+    rig = PeerRig(ann(remote))
+    remote.subscribes, remote.cut = False, 2
+    attempt = await rig.begin(remote)
+    await remote.until_called(remote.subscribe_method)
+    await remote.until_called(remote.get_method, remote.methods.count(remote.get_method) + 2)
+    remote.gate.set()
     assert (await attempt).startswith("done 1\n")
-    assert town.methods.count(town.subscribe_method) == 1
-    assert len(town.messages) == 1
+    assert remote.methods.count(remote.subscribe_method) == 1
+    assert len(remote.messages) == 1
 
 
-async def test_a_request_whose_answer_was_lost_is_sent_again_as_the_same(town: Town) -> None:
+async def test_a_request_whose_answer_was_lost_is_sent_again_as_the_same(remote: RemoteAgent) -> None:
     """In the same attempt and in the next one: messageId and Idempotency-Key let the peer know."""
-    rig = PeerRig(ann(town))
-    town.cut = 0
+    rig = PeerRig(ann(remote))
+    remote.cut = 0
     await rig.run("say hi")
     rig.kept = None
     await rig.run("say hi")
-    ids = town.message_ids
-    keys = {headers["idempotency-key"] for headers in town.headers if "idempotency-key" in headers}
+    ids = remote.message_ids
+    keys = {headers["idempotency-key"] for headers in remote.headers if "idempotency-key" in headers}
     assert len(ids) == 3
     assert {*ids} == keys
     assert len(keys) == 1
 
 
-async def test_a_request_that_must_not_be_repeated_is_not(town: Town) -> None:
+async def test_a_request_that_must_not_be_repeated_is_not(remote: RemoteAgent) -> None:
     """When the connection breaks before the peer has named a task, the model reads that nobody knows."""
-    rig = PeerRig(ann(town, Settings(idempotent=False)))
-    town.cut = 0
+    rig = PeerRig(ann(remote, Settings(idempotent=False)))
+    remote.cut = 0
     failed = await rig.fail("say hi")
     assert "nobody knows whether it has taken the request" in failed
-    assert len(town.messages) == 1
+    assert len(remote.messages) == 1
     assert not rig.tool.idempotent
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_a_peer_that_is_too_busy_is_asked_later(town: Town, *, idempotent: bool) -> None:
+async def test_a_peer_that_is_too_busy_is_asked_later(remote: RemoteAgent, *, idempotent: bool) -> None:
     """It has taken nothing, so that no request is doubled."""
-    rig = PeerRig(ann(town, Settings(idempotent=idempotent)))
-    town.refusals = [503, 429]
+    rig = PeerRig(ann(remote, Settings(idempotent=idempotent)))
+    remote.refusals = [503, 429]
     assert (await rig.run("say hi")).startswith("hi\n")
-    assert len(town.messages) == 1
+    assert len(remote.messages) == 1
 
 
-async def test_a_task_that_cannot_be_read_for_a_while(town: Town) -> None:
+async def test_a_task_that_cannot_be_read_for_a_while(remote: RemoteAgent) -> None:
     """The peer is asked for it until it answers."""
-    rig = PeerRig(ann(town))
-    attempt = await rig.begin(town)
-    town.refusals = [502, 500]
-    town.gate.set()
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
+    remote.refusals = [502, 500]
+    remote.gate.set()
     assert (await attempt).startswith("done 1\n")
-    assert town.refusals == []
+    assert remote.refusals == []
 
 
 async def test_a_peer_that_is_not_there() -> None:
     """When its time is nearly over the model reads what is wrong, and what to do."""
-    nobody = Town(url=f"http://{LOOPBACK}:{free_port()}")
+    nobody = RemoteAgent(url=f"http://{LOOPBACK}:{free_port()}")
     rig = PeerRig(ann(nobody, Settings(timeout=timedelta(seconds=1))))
     failed = await rig.fail("say hi")
     assert failed.startswith(
@@ -119,56 +119,56 @@ async def test_a_peer_that_is_not_there() -> None:
     assert "try again later" in failed
 
 
-async def test_a_peer_that_has_forgotten_its_task(town: Town) -> None:
+async def test_a_peer_that_has_forgotten_its_task(remote: RemoteAgent) -> None:
     """The model may ask it again."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     rig.kept = {"task": "lost"}
     assert "does not know its task any more; ask it again" in await rig.fail("say hi")
 
 
-async def test_the_card_is_fetched_once(town: Town) -> None:
+async def test_the_card_is_fetched_once(remote: RemoteAgent) -> None:
     """The process knows it for the next call."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     await rig.run("say hi")
     await rig.run("say hi")
-    assert town.cards == 1
+    assert remote.cards == 1
 
 
-async def test_the_tools_activity_keeps_the_task(town: Town) -> None:
+async def test_the_tools_activity_keeps_the_task(remote: RemoteAgent) -> None:
     """What the tool keeps reaches the next attempt; its result names the artifacts, and stands."""
-    (tool,) = ann(town).tools
+    (tool,) = ann(remote).tools
     rig = ToolRig(tool)
     call = rig.call("ann", '{"request": "write"}')
     first, second = await rig.run(call), await rig.run(call)
     assert first == second
     assert len(first.artifacts) == 6
     assert isinstance(await rig.records.kept(rig.task_id, call_key(call.call)), dict)
-    assert len(town.messages) == 1
+    assert len(remote.messages) == 1
 
 
-async def test_question_after_question(town: Town) -> None:
+async def test_question_after_question(remote: RemoteAgent) -> None:
     """The same question again is another one; each answer reaches the peer's one task, once."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     for answer in ("red", "blue"):
         rig.answer(await rig.ask("ask twice"), answer)
     result = await rig.run("ask twice")
     assert result.startswith("took blue\n")
-    assert [message.parts[0].text for message in town.messages] == ["ask twice", "red", "blue"]
-    assert len({message.task_id for message in town.messages[1:]}) == 1
-    assert len(set(town.message_ids)) == 3
+    assert [message.parts[0].text for message in remote.messages] == ["ask twice", "red", "blue"]
+    assert len({message.task_id for message in remote.messages[1:]}) == 1
+    assert len(set(remote.message_ids)) == 3
 
 
-async def test_a_question_is_asked_again_by_the_next_attempt(town: Town) -> None:
+async def test_a_question_is_asked_again_by_the_next_attempt(remote: RemoteAgent) -> None:
     """If the worker died with it, nothing is lost and the peer is not asked twice."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     assert await rig.ask("ask once") == await rig.ask("ask once")
-    assert len(town.messages) == 1
+    assert len(remote.messages) == 1
 
 
 @pytest.mark.parametrize("remembers", ["all", "the task", "the question"])
-async def test_an_answer_that_was_sent_is_not_sent_again(town: Town, remembers: str) -> None:
+async def test_an_answer_that_was_sent_is_not_sent_again(remote: RemoteAgent, remembers: str) -> None:
     """Whatever the worker that died had time to keep."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     rig.answer(await rig.ask("ask twice"), "red")
     asked = rig.kept
     question = await rig.ask("ask twice")
@@ -177,12 +177,12 @@ async def test_an_answer_that_was_sent_is_not_sent_again(town: Town, remembers: 
         rig.kept = {"task": rig.kept["task"]} if remembers == "the task" else asked
     again = await rig.ask("ask twice")
     assert again == question
-    assert len(town.messages) == 2
+    assert len(remote.messages) == 2
 
 
-async def test_an_answer_that_comes_too_late(town: Town) -> None:
+async def test_an_answer_that_comes_too_late(remote: RemoteAgent) -> None:
     """Somebody else has answered the peer; what came of that is the result."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     question = await rig.ask("ask once")
     kept = rig.kept
     rig.answer(question, "red")
@@ -190,26 +190,26 @@ async def test_an_answer_that_comes_too_late(town: Town) -> None:
     rig.kept, rig.answers = kept, []
     rig.answer(question, "blue")
     assert (await rig.run("ask once")).startswith("took red\n")
-    assert len(town.messages) == 2
+    assert len(remote.messages) == 2
 
 
 @pytest.mark.parametrize(("answer", "sent"), [("k3y-to-all", "k3y-to-all"), ({"key": 1}, "")])
-async def test_a_secret_that_the_peer_wants(town: Town, answer: JsonValue, sent: str) -> None:
+async def test_a_secret_that_the_peer_wants(remote: RemoteAgent, answer: JsonValue, sent: str) -> None:
     """It is asked for as one, and handed on as the answer; nothing of it is kept."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     question = await rig.ask("auth")
     rig.answer(question, answer)
     result = await rig.run("auth")
     assert (question.kind, question.text) == (QuestionKind.AUTH, "The key, please.")
-    assert town.messages[1].parts[0].text == sent
+    assert remote.messages[1].parts[0].text == sent
     assert result.startswith("took")
     assert "k3y" not in str(rig.kept)
 
 
-async def test_a_peer_that_wants_to_know_who_asks(town: Town) -> None:
+async def test_a_peer_that_wants_to_know_who_asks(remote: RemoteAgent) -> None:
     """The user is asked for a token, and again if it is not accepted; it goes with every request."""
-    town.wants = "t0ken-of-ann"
-    rig = PeerRig(ann(town, Settings(token="ann-token")))
+    remote.wants = "t0ken-of-ann"
+    rig = PeerRig(ann(remote, Settings(token="ann-token")))
     first = await rig.ask("say t0ken-of-ann")
     rig.answer(first, "wrong")
     second = await rig.ask("say t0ken-of-ann")
@@ -219,112 +219,112 @@ async def test_a_peer_that_wants_to_know_who_asks(town: Town) -> None:
     assert "wants to know who asks" in first.text
     assert "did not accept the token" in second.text
     assert result.startswith("[secret]\n")
-    assert town.headers[-1]["authorization"] == "Bearer t0ken-of-ann"
-    assert len(town.messages) == 1
+    assert remote.headers[-1]["authorization"] == "Bearer t0ken-of-ann"
+    assert len(remote.messages) == 1
 
 
-async def test_a_peer_that_refuses_the_agents_own_credentials(town: Town) -> None:
+async def test_a_peer_that_refuses_the_agents_own_credentials(remote: RemoteAgent) -> None:
     """The model reads who has to do something about it, and not what was refused."""
-    town.wants = "t0ken-of-ann"
-    rig = PeerRig(ann(town, Settings(headers={"Authorization": "Bearer wr0ng-one"})))
+    remote.wants = "t0ken-of-ann"
+    rig = PeerRig(ann(remote, Settings(headers={"Authorization": "Bearer wr0ng-one"})))
     failed = await rig.fail("say hi")
-    assert failed.startswith(f"PeerCredentialsError: the agent at {town.url} refuses the credentials")
+    assert failed.startswith(f"PeerCredentialsError: the agent at {remote.url} refuses the credentials")
     assert "headers= or token=" in failed
     assert "wr0ng" not in failed
 
 
 @pytest.mark.parametrize("remembers", [-1, -2], ids=["taken", "sending"])
-async def test_an_answer_that_the_peer_has_not_got_to(town: Town, remembers: int) -> None:
+async def test_an_answer_that_the_peer_has_not_got_to(remote: RemoteAgent, remembers: int) -> None:
     """The worker died when it was taken, or on its way: the question that still stands is no new one."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     rig.answer(await rig.ask("ask slowly"), "red")
-    await rig.lose(await rig.begin(town, "ask slowly"))
+    await rig.lose(await rig.begin(remote, "ask slowly"))
     rig.kept = rig.ever_kept[remembers]
     attempt = asyncio.create_task(rig.run("ask slowly"))
-    await town.until_called(town.subscribe_method)
-    town.gate.set()
+    await remote.until_called(remote.subscribe_method)
+    remote.gate.set()
     assert (await attempt).startswith("so far\n\ntook red\n")
-    assert len(town.messages) == 2
+    assert len(remote.messages) == 2
 
 
-async def test_an_answer_that_the_peer_refuses(town: Town) -> None:
+async def test_an_answer_that_the_peer_refuses(remote: RemoteAgent) -> None:
     """The user hears why, and gives another one."""
-    town.refuses = "red"
-    rig = PeerRig(ann(town))
+    remote.refuses = "red"
+    rig = PeerRig(ann(remote))
     rig.answer(await rig.ask("ask once"), "red")
     again = await rig.ask("ask once")
     rig.answer(again, "blue")
     assert again.text == "red is no answer\n\nWhich one?"
     assert (await rig.run("ask once")).startswith("took blue\n")
-    assert len(town.messages) == 2
+    assert len(remote.messages) == 2
 
 
-async def test_an_answer_to_something_else_is_not_sent(town: Town) -> None:
+async def test_an_answer_to_something_else_is_not_sent(remote: RemoteAgent) -> None:
     """The peer asks something new by now: its question goes to the user, the old answer to nobody."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     question = await rig.ask("ask once")
     assert isinstance(rig.kept, dict)
     rig.kept = {**rig.kept, "asked": "another"}
     rig.answer(question, "red")
     assert (await rig.ask("ask once")).text == "Which one?"
-    assert len(town.messages) == 1
+    assert len(remote.messages) == 1
 
 
-async def test_a_canceled_call_cancels_the_peers_task(town: Town) -> None:
+async def test_a_canceled_call_cancels_the_peers_task(remote: RemoteAgent) -> None:
     """Before the call itself has ended."""
-    rig = PeerRig(ann(town))
-    attempt = await rig.begin(town)
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
     await rig.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
-    assert town.canceled.is_set()
+    assert remote.canceled.is_set()
 
 
-async def test_a_call_that_takes_too_long_cancels_the_peers_task(town: Town) -> None:
+async def test_a_call_that_takes_too_long_cancels_the_peers_task(remote: RemoteAgent) -> None:
     """A timeout is no cancellation of the activity."""
-    rig = PeerRig(ann(town))
-    attempt = await rig.begin(town)
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
-    assert town.canceled.is_set()
+    assert remote.canceled.is_set()
 
 
 @pytest.mark.parametrize("why", ["not_found", "paused", "reset", "timed_out", "worker_shutdown"])
-async def test_a_call_that_comes_again_leaves_the_peer_alone(town: Town, why: str) -> None:
+async def test_a_call_that_comes_again_leaves_the_peer_alone(remote: RemoteAgent, why: str) -> None:
     """The next attempt finds its task as it was, and at work."""
-    rig = PeerRig(ann(town))
-    attempt = await rig.begin(town)
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
     await rig.cancel(attempt, ActivityCancellationDetails(**{why: True}))
-    town.gate.set()
+    remote.gate.set()
     assert (await rig.run("wait 1")).startswith("done 1\n")
-    assert not town.canceled.is_set()
+    assert not remote.canceled.is_set()
 
 
-async def test_a_forgotten_call_that_nobody_wants_cancels_the_peers_task(town: Town) -> None:
+async def test_a_forgotten_call_that_nobody_wants_cancels_the_peers_task(remote: RemoteAgent) -> None:
     """Temporal took the attempt for lost; the task was cancelled while the next one waited for it."""
-    rig = PeerRig(ann(town))
-    attempt = await rig.begin(town)
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
     rig.is_wanted = False
     await rig.lose(attempt)
-    assert town.canceled.is_set()
+    assert remote.canceled.is_set()
 
 
-async def test_a_stopping_worker_leaves_the_peer_alone(town: Town) -> None:
+async def test_a_stopping_worker_leaves_the_peer_alone(remote: RemoteAgent) -> None:
     """Whether or not the server has told it why."""
-    rig = PeerRig(ann(town))
-    attempt = await rig.begin(town)
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
     rig.environment.worker_shutdown()
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
-    town.gate.set()
+    remote.gate.set()
     assert (await rig.run("wait 1")).startswith("done 1\n")
-    assert not town.canceled.is_set()
+    assert not remote.canceled.is_set()
 
 
-async def test_a_peer_that_cannot_be_told(town: Town) -> None:
+async def test_a_peer_that_cannot_be_told(remote: RemoteAgent) -> None:
     """The call ends all the same."""
-    rig = PeerRig(ann(town))
-    attempt = await rig.begin(town)
-    town.refusals = [500]
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
+    remote.refusals = [500]
     await rig.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
-    assert not town.canceled.is_set()
+    assert not remote.canceled.is_set()

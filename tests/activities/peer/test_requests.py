@@ -20,7 +20,7 @@ from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.peer_rig import PeerRig, Settings, ann
 from tests.support.servers.certificates import certificate_of
-from tests.support.servers.peer_agent import FILE, Town
+from tests.support.servers.peer_agent import FILE, RemoteAgent
 from tests.support.servers.peer_server import running_peer
 from tests.support.servers.tls_proxy import running_tls_proxy
 
@@ -36,8 +36,8 @@ from tests.support.servers.peer_server import running_peer
 from tests.support.servers.tls_proxy import running_tls_proxy
 
 async def main():
-    async with running_peer(version="0.3", binding="GRPC") as town:
-        print(await PeerRig(ann(town)).run("say hi"))
+    async with running_peer(version="0.3", binding="GRPC") as remote:
+        print(await PeerRig(ann(remote)).run("say hi"))
 
 asyncio.run(main())
 """
@@ -50,7 +50,7 @@ def each_way(test: Test) -> Test:
 
 
 @pytest_asyncio.fixture
-async def town() -> AsyncGenerator[Town]:
+async def remote() -> AsyncGenerator[RemoteAgent]:
     async with running_peer() as running:
         yield running
 
@@ -59,10 +59,10 @@ async def town() -> AsyncGenerator[Town]:
 @each_way
 async def test_an_agent_of_any_version_answers(version: str, binding: str, *, streaming: bool) -> None:
     """Over each binding, with and without streaming: its answer, its question, and its reason to refuse."""
-    async with running_peer(version=version, binding=binding, streaming=streaming) as town:
-        waiting, asking, refusing, greeting = (PeerRig(ann(town)) for _ in range(4))
-        attempt = await waiting.begin(town)
-        town.gate.set()
+    async with running_peer(version=version, binding=binding, streaming=streaming) as remote:
+        waiting, asking, refusing, greeting = (PeerRig(ann(remote)) for _ in range(4))
+        attempt = await waiting.begin(remote)
+        remote.gate.set()
         answer = await attempt
         question = await asking.ask("ask once")
         asking.answer(question, "blue")
@@ -73,7 +73,7 @@ async def test_an_agent_of_any_version_answers(version: str, binding: str, *, st
     assert waiting.progress in ([["half done"]] if streaming else [["half done"], []])
     assert (question.kind, question.text) == (QuestionKind.CLARIFICATION, "Which one?")
     assert answered.startswith("took blue\n")
-    assert refused == f"PeerTaskError: the agent at {town.url} refused the task: too much"
+    assert refused == f"PeerTaskError: the agent at {remote.url} refused the task: too much"
     assert greeted == "Hello, Bob!\n\n(context: c)"
 
 
@@ -88,12 +88,12 @@ async def test_a_process_that_serves_0_3_also_speaks_it(first: str) -> None:
     assert printed.decode().startswith("hi\n")
 
 
-async def test_artifacts_are_taken_over(town: Town) -> None:
+async def test_artifacts_are_taken_over(remote: RemoteAgent) -> None:
     """Each under an id of its own: text, data, files as bytes and from the peer; again, nothing is doubled.
 
     A file that is elsewhere, or gone, stays an address.
     """
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
 
     first, second = await rig.run("write"), await rig.run("write")
     written = await rig.written()
@@ -111,24 +111,24 @@ async def test_artifacts_are_taken_over(town: Town) -> None:
     assert parts["own"][0].filename == "two.bin"
     assert [parts[name][0].url for name in ("foreign", "gone")] == [
         "http://elsewhere.example/f",
-        f"{town.url}/gone",
+        f"{remote.url}/gone",
     ]
     assert first.startswith("A text.\n\n")
     assert "\n\nAll is written.\n\nArtifacts: ann-text-" in first
     assert "its file could not be fetched (HTTP 404)" in first
     assert first.count("could not be fetched") == 1
     assert "elsewhere" not in first
-    assert len(town.messages) == 1
+    assert len(remote.messages) == 1
 
 
-async def test_files_and_the_context_go_with_the_request(town: Town) -> None:
+async def test_files_and_the_context_go_with_the_request(remote: RemoteAgent) -> None:
     """Artifacts of ours become parts, each as what it is, and the conversation is the one that was named."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     await rig.artifacts.write_file("photo", FILE, media_type="image/png", filename="photo.png")
     await rig.artifacts.write_file("words", "some words")
     await rig.artifacts.write_data("table", {"rows": 2})
     answer = await rig.run("say hi", context="earlier", files=["photo", "words", "table"])
-    (message,) = town.messages
+    (message,) = remote.messages
     _, photo, words, table = message.parts
     assert (photo.raw, photo.media_type, photo.filename) == (FILE, "image/png", "photo.png")
     assert words.raw == b"some words"
@@ -137,13 +137,13 @@ async def test_files_and_the_context_go_with_the_request(town: Town) -> None:
     assert answer.endswith("(context: earlier)")
 
 
-async def test_too_large_files_are_not_sent(town: Town) -> None:
+async def test_too_large_files_are_not_sent(remote: RemoteAgent) -> None:
     """The model reads which one was too much."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     await rig.artifacts.write_file("large", b"x" * (MAX_SENT + 1))
     failed = await rig.fail("say hi", files=["large"])
     assert "with 'large' the files have more than" in failed
-    assert town.messages == []
+    assert remote.messages == []
 
 
 @each_way
@@ -159,39 +159,39 @@ async def test_each_request_tells_who_asks_and_for_which_trace(
         return {"X-Caller": f"{identity.subject}-s3cret"}
 
     auth = Identity(scheme="bearer", subject="bob")
-    async with running_peer(version=version, binding=binding) as town:
-        rig = PeerRig(ann(town, Settings(headers=headers)), auth=auth)
+    async with running_peer(version=version, binding=binding) as remote:
+        rig = PeerRig(ann(remote, Settings(headers=headers)), auth=auth)
         with trace.get_tracer("test").start_as_current_span("call") as span:
             answer = await rig.run("say bob-s3cret knows")
     trace_id = f"{span.get_span_context().trace_id:032x}"
-    assert {heard["x-caller"] for heard in town.headers} == {"bob-s3cret"}
-    assert all(heard["traceparent"].startswith(f"00-{trace_id}-") for heard in town.headers)
-    assert town.headers[0]["idempotency-key"] == town.message_ids[0]
+    assert {heard["x-caller"] for heard in remote.headers} == {"bob-s3cret"}
+    assert all(heard["traceparent"].startswith(f"00-{trace_id}-") for heard in remote.headers)
+    assert remote.headers[0]["idempotency-key"] == remote.message_ids[0]
     assert answer.startswith("[secret] knows\n")
 
 
-async def test_headers_that_cannot_be_made_are_not_told(town: Town) -> None:
+async def test_headers_that_cannot_be_made_are_not_told(remote: RemoteAgent) -> None:
     """The function's own words may hold what it is there to keep."""
 
     def headers(identity: Identity) -> Mapping[str, str]:
         raise ValueError("s3cret")
 
-    failed = await PeerRig(ann(town, Settings(headers=headers))).fail("say hi")
+    failed = await PeerRig(ann(remote, Settings(headers=headers))).fail("say hi")
     assert failed.endswith("could not be made (ValueError)")
     assert "s3cret" not in failed
 
 
-async def test_a_card_cannot_send_us_anywhere(town: Town) -> None:
+async def test_a_card_cannot_send_us_anywhere(remote: RemoteAgent) -> None:
     """Another origin at a private address is asked only if the agent's author names it."""
-    card_at, named = town.url.replace("127.0.0.1", "localhost"), town.url.removeprefix("http://")
+    card_at, named = remote.url.replace("127.0.0.1", "localhost"), remote.url.removeprefix("http://")
     headers = {"Authorization": "Bearer s3cret-token"}
     refused = await PeerRig(peer(card_at, name="ann", headers=headers)).fail("say hi")
-    heard_before = list(town.methods)
+    heard_before = list(remote.methods)
     answer = await PeerRig(peer(card_at, name="ann", headers=headers, hosts=[named])).run("say hi")
     assert "peer(hosts=[" in refused
     assert heard_before == []
     assert answer.startswith("hi\n")
-    assert {heard["authorization"] for heard in town.headers} == {"Bearer s3cret-token"}
+    assert {heard["authorization"] for heard in remote.headers} == {"Bearer s3cret-token"}
 
 
 @pytest.mark.parametrize("is_allowed", [True, False])
@@ -207,12 +207,15 @@ async def test_credentials_stay_at_the_origin_of_the_card(
 
     monkeypatch.setattr(connection, "_tls", lambda: client)
     monkeypatch.setattr(connection, "WebhookPolicy", lambda: WebhookPolicy(allowance, resolved))
-    async with running_peer() as town, running_tls_proxy(int(town.url.rpartition(":")[2]), server) as port:
-        town.card.supported_interfaces[0].url = f"https://elsewhere.example:{port}/"
+    async with (
+        running_peer() as remote,
+        running_tls_proxy(int(remote.url.rpartition(":")[2]), server) as port,
+    ):
+        remote.card.supported_interfaces[0].url = f"https://elsewhere.example:{port}/"
         rig = PeerRig(
-            peer(town.url, name="ann", headers={"X-Key": "s3cret-key"}, timeout=timedelta(seconds=3))
+            peer(remote.url, name="ann", headers={"X-Key": "s3cret-key"}, timeout=timedelta(seconds=3))
         )
         said = await (rig.run("say hi") if is_allowed else rig.fail("say hi"))
-    assert {heard.get("x-key") for heard in town.headers} == ({None} if is_allowed else set())
+    assert {heard.get("x-key") for heard in remote.headers} == ({None} if is_allowed else set())
     assert ("hi" in said) is is_allowed
-    assert "127.0.0.1:" not in said.replace(town.url, "")
+    assert "127.0.0.1:" not in said.replace(remote.url, "")

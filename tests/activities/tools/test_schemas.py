@@ -17,7 +17,7 @@ from tests.support.doubling import doubling, while_checks_wait
 from tests.support.rigs.mcp_rig import SMALL_STDIO, asker, opened
 from tests.support.rigs.peer_rig import PeerRig, ann
 from tests.support.rigs.tool_rig import ToolRig
-from tests.support.servers.peer_agent import Town
+from tests.support.servers.peer_agent import RemoteAgent
 from tests.support.servers.peer_server import running_peer
 
 SCHEMA: dict[str, JsonValue] = {
@@ -141,7 +141,7 @@ async def test_whatever_returns_an_awaitable_is_a_function() -> None:
 
 
 @pytest_asyncio.fixture
-async def town() -> AsyncGenerator[Town]:
+async def remote() -> AsyncGenerator[RemoteAgent]:
     async with running_peer() as running:
         yield running
 
@@ -164,8 +164,8 @@ async def test_the_tools_of_an_mcp_server() -> None:
     assert one
 
 
-async def test_a_question_of_a_peer(town: Town) -> None:
+async def test_a_question_of_a_peer(remote: RemoteAgent) -> None:
     """It wants data that fits a schema of its own."""
-    rig = PeerRig(ann(town))
+    rig = PeerRig(ann(remote))
     question = await while_checks_wait(rig.ask("want object"))
     assert (question.kind, question.json_schema) == (QuestionKind.DATA, {"type": "object"})

@@ -25,7 +25,7 @@ from everloop.workflows.contract.questions import Answer, Question, QuestionKind
 from everloop.workflows.contract.tasks import Identity, TaskRef
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.servers.peer_agent import Town
+from tests.support.servers.peer_agent import RemoteAgent
 
 TIME = timedelta(seconds=20)
 
@@ -40,16 +40,16 @@ class Settings:
     idempotent: bool = True
 
 
-def ann(town: Town, settings: Settings = Settings()) -> Plugin:
+def ann(remote: RemoteAgent, settings: Settings = Settings()) -> Plugin:
     """Return the plugin that asks the colleague, as the tool `ann`."""
     return peer(
-        town.url,
+        remote.url,
         name="ann",
         headers=settings.headers,
         token=settings.token,
         timeout=settings.timeout,
         idempotent=settings.idempotent,
-        hosts=town.hosts,
+        hosts=remote.hosts,
     )
 
 
@@ -110,10 +110,10 @@ class PeerRig:
             answered = answer_with(question, value, by="user")
         self.answers.append(answered)
 
-    async def begin(self, town: Town, request: str = "wait 1") -> "asyncio.Task[str]":
+    async def begin(self, remote: RemoteAgent, request: str = "wait 1") -> "asyncio.Task[str]":
         """Begin the next attempt; return when the peer works, and the tool knows its task."""
         attempt = asyncio.create_task(self.run(request))
-        await town.begun.wait()
+        await remote.begun.wait()
         while not any(map(self._knows_all, self.ever_kept)):
             self._has_kept.clear()
             await self._has_kept.wait()

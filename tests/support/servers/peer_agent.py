@@ -17,7 +17,7 @@ FILE = b"\x00\x01 a file"
 
 
 @dataclass
-class Town:
+class RemoteAgent:
     """What the colleague has seen, and what a test makes it do.
 
     `gate` lets "wait" go on. `cut` is after how many events the next stream is cut off (None: none is),
@@ -74,8 +74,8 @@ class Town:
 class Colleague(AgentExecutor):
     """Does what the first word of a request says; the rest are its arguments."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, remote: RemoteAgent) -> None:
+        self._town = remote
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message

@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from everloop.deploy.local.servers import LOOPBACK
-from tests.support.servers.peer_agent import FILE, Colleague, Town
+from tests.support.servers.peer_agent import FILE, Colleague, RemoteAgent
 from tests.support.servers.scripted_openai import QuietServer
 
 _EVENTS = b"text/event-stream"
@@ -36,10 +36,10 @@ _Method: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 class Handler(DefaultRequestHandler):
     """The SDK's own handler; a test may take subscriptions away from it."""
 
-    def __init__(self, town: Town, card: pb.AgentCard) -> None:
-        super().__init__(Colleague(town), InMemoryTaskStore(), card)
+    def __init__(self, remote: RemoteAgent, card: pb.AgentCard) -> None:
+        super().__init__(Colleague(remote), InMemoryTaskStore(), card)
         self.card = card
-        self._town = town
+        self._town = remote
 
     def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
@@ -64,9 +64,9 @@ class _CutError(Exception):
 class _Gate:
     """Stands before the SDK's server: writes down what comes, and breaks what a test wants broken."""
 
-    def __init__(self, inner: ASGIApp, town: Town) -> None:
+    def __init__(self, inner: ASGIApp, remote: RemoteAgent) -> None:
         self._inner = inner
-        self._town = town
+        self._town = remote
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -122,8 +122,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 class _Listener(grpc.aio.ServerInterceptor):
     """Writes down what comes by gRPC."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, remote: RemoteAgent) -> None:
+        self._town = remote
 
     async def intercept_service(
         self,
@@ -138,27 +138,27 @@ class _Listener(grpc.aio.ServerInterceptor):
 @asynccontextmanager
 async def running_peer(
     *, version: str = "1.0", binding: str = "JSONRPC", streaming: bool = True
-) -> AsyncGenerator[Town]:
+) -> AsyncGenerator[RemoteAgent]:
     """Serve a colleague that speaks one version over one binding."""
-    town = Town()
-    grpc_server = grpc.aio.server(interceptors=[_Listener(town)])
+    remote = RemoteAgent()
+    grpc_server = grpc.aio.server(interceptors=[_Listener(remote)])
     with socket.create_server((LOOPBACK, 0)) as listening:
-        town.url = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+        remote.url = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
         grpc_url = f"{LOOPBACK}:{grpc_server.add_insecure_port(f'{LOOPBACK}:0')}"
-        url = f"{town.url}/"
+        url = f"{remote.url}/"
         if binding == "GRPC":
-            url, town.hosts = grpc_url, [grpc_url]
-        handler = Handler(town, _card(url, version, binding, streaming=streaming))
-        town.card = handler.card
+            url, remote.hosts = grpc_url, [grpc_url]
+        handler = Handler(remote, _card(url, version, binding, streaming=streaming))
+        remote.card = handler.card
         _serve_grpc(grpc_server, handler, version)
         await grpc_server.start()
-        app = _Gate(Starlette(routes=_routes(handler, binding, is_legacy=version == "0.3")), town)
+        app = _Gate(Starlette(routes=_routes(handler, binding, is_legacy=version == "0.3")), remote)
         server = QuietServer(uvicorn.Config(app, log_config=None, lifespan="off"))
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
-            yield town
+            yield remote
         finally:
-            town.gate.set()
+            remote.gate.set()
             server.should_exit = True
             await serving
             await grpc_server.stop(None)
