@@ -81,14 +81,14 @@ class ArtifactFinalizer:
     """Closes the artifacts of a task, and leaves subscribers with what the store holds of those they saw.
 
     Artifacts are completed if the task completed, and fail if not. A task that completes waits for a blob
-    store that is away; of any other, what cannot be read within `patience` seconds, all in all, is shown as a
-    link (default: 10).
+    store that is away; of any other, what cannot be read within `max_outage` seconds, all in all, is shown as
+    a link (default: 10).
     """
 
-    def __init__(self, artifacts: Artifacts, views: TaskViews, *, patience: float = 10.0) -> None:
+    def __init__(self, artifacts: Artifacts, views: TaskViews, *, max_outage: float = 10.0) -> None:
         self._artifacts = artifacts
         self._views = views
-        self._patience = patience
+        self._max_outage = max_outage
 
     async def end(self, task: TaskRef, state: TaskState) -> None:
         """Close what the task has left open, and tell subscribers. Repeating it is safe.
@@ -97,7 +97,7 @@ class ArtifactFinalizer:
             BlobsUnavailableError, RedisError: a store is away; some may be closed already.
         """
         is_completed = state is TaskState.COMPLETED
-        reading = read_contents if is_completed else _LimitedReading(self._patience).read
+        reading = read_contents if is_completed else _LimitedReading(self._max_outage).read
         published = ArtifactPublisher(self._artifacts, task, _AFTER_ALL_CALLS, self._views, reading=reading)
         context = context_key(task.owner, task.context_id)
         written = [

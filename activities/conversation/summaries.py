@@ -13,16 +13,14 @@ from everloop.activities.conversation.recall import (
     token_budget,
 )
 from everloop.activities.heartbeat import Heartbeat, heartbeating
-from everloop.activities.model.compaction import summary_request
-from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
-from everloop.activities.model.reply import ReplyAssembler
+from everloop.activities.model.compaction import write_summary
+from everloop.activities.model.provider import ModelProvider
 from everloop.activities.telemetry import logging_task
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.recent_messages import Room, newest_turns, safe_ends
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CompactConversationInput, ConversationMessage
 from everloop.workflows.contract.messages import (
-    AssistantMessage,
     SummaryMessage,
 )
 from everloop.workflows.contract.names import context_key
@@ -157,10 +155,10 @@ class ConversationCompactor:
     async def _write(
         self, call: CompactConversationInput, step: SummaryStep, heartbeat: Heartbeat
     ) -> ConversationSummary:
+        earlier = "\n\n".join(summary.text for summary in step.earlier)
+        notes = [SummaryMessage(end=1, text=earlier), *step.messages]
         model = self._provider.choose(call.model, call.task.agent_id)
-        with translate_provider_errors(model, heartbeat):
-            reply = await self._ask(call, model, step)
-        text = reply.text.strip()[:MAX_SUMMARY_CHARACTERS]
+        text, usage = await write_summary(self._provider, call.task, model, notes, len(notes), heartbeat)
         if not text:
             raise ApplicationError(
                 f"model {model!r} wrote no summary of the conversation; it is asked again later",
@@ -172,18 +170,10 @@ class ConversationCompactor:
             summary_level=step.level,
             start=step.start,
             end=step.end,
-            input_tokens=reply.usage.input_tokens,
-            output_tokens=reply.usage.output_tokens,
-            cost=reply.usage.cost,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost=usage.cost,
         )
-        return ConversationSummary(level=step.level, start=step.start, end=step.end, text=text)
-
-    async def _ask(self, call: CompactConversationInput, model: str, step: SummaryStep) -> AssistantMessage:
-        """Return what the model writes. It is streamed because a provider may be silent only for so long."""
-        assembler = ReplyAssembler(0)
-        earlier = "\n\n".join(summary.text for summary in step.earlier)
-        notes = [SummaryMessage(end=1, text=earlier), *step.messages]
-        request = summary_request(model, notes, len(notes))
-        async with self._provider.stream(call.task, request, assembler) as stream:
-            await read_stream(stream, assembler, lambda _: None)
-        return self._provider.priced(request, assembler.reply)
+        return ConversationSummary(
+            level=step.level, start=step.start, end=step.end, text=text[:MAX_SUMMARY_CHARACTERS]
+        )

@@ -27,6 +27,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from everloop.workflows.contract.tasks import TaskRef
 
 # Asking the model to sum up the older part of a conversation.
 
@@ -112,6 +113,30 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 
+async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for whom
+    provider: ModelProvider,
+    task: TaskRef,
+    model: str,
+    messages: Sequence[TranscriptMessage],
+    end: int,
+    heartbeat: Heartbeat,
+    first: int = 0,
+) -> tuple[str, Usage]:
+    """Return what the model writes of the messages before `end` (see `summary_request`); it may be empty.
+
+    It is streamed because a provider may be silent only for so long.
+
+    Raises:
+        ApplicationError: the model cannot be asked now, or at all.
+    """
+    with translate_provider_errors(model, heartbeat):
+        assembler, request = ReplyAssembler(0), summary_request(model, messages, end, first=first)
+        async with provider.stream(task, request, assembler) as stream:
+            await read_stream(stream, assembler, lambda _: None)
+        reply = provider.priced(request, assembler.reply)
+    return reply.text.strip(), reply.usage
+
+
 _log = structlog.get_logger()
 
 
@@ -170,29 +195,19 @@ class ContextCompactor:
             return SummaryMessage(first=call.first, end=call.end), ""
         try:
             model = self._provider.choose(call.model, call.task.agent_id)
-            with translate_provider_errors(model, heartbeat):
-                text, usage = await self._ask(call, model, transcript)
+            text, usage = await write_summary(
+                self._provider, call.task, model, transcript, call.end, heartbeat, call.first
+            )
         except ApplicationError as failure:
             if not failure.non_retryable:
-                await self._tell_retry(call, failure, lease)
+                await self._publish_retry(call, failure, lease)
                 raise
             return _fallback(call, transcript, Usage()), failure.message
-        if text:
+        if text := text[:MAX_SUMMARY_CHARACTERS]:
             return SummaryMessage(first=call.first, end=call.end, text=text, usage=usage), ""
         return _fallback(call, transcript, usage), "the model wrote no summary"
 
-    async def _ask(
-        self, call: CompactContextInput, model: str, transcript: Sequence[TranscriptMessage]
-    ) -> tuple[str, Usage]:
-        """Return what the model writes. It is streamed because a provider may be silent only for so long."""
-        assembler = ReplyAssembler(call.length)
-        request = summary_request(model, transcript, call.end, first=call.first)
-        async with self._provider.stream(call.task, request, assembler) as stream:
-            await read_stream(stream, assembler, lambda _: None)
-        reply = self._provider.priced(request, assembler.reply)
-        return reply.text.strip()[:MAX_SUMMARY_CHARACTERS], reply.usage
-
-    async def _tell_retry(
+    async def _publish_retry(
         self, call: CompactContextInput, failure: ApplicationError, lease: CallLease
     ) -> None:
         delay = failure.next_retry_delay.total_seconds() if failure.next_retry_delay else None

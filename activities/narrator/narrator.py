@@ -52,13 +52,13 @@ class NarrationTerms:
     """How much may be done for one task.
 
     `least_interval`: in seconds, whatever the agent wants (default 1). `max_calls`: of the model (default
-    200). `patience`: how long the view of the task may be missing (default 10 minutes). `longest`: after
+    200). `max_outage`: how long the view of the task may be missing (default 10 minutes). `longest`: after
     which nothing more is narrated (default 23 hours; Temporal ends the activity after 24).
     """
 
     least_interval: float = 1.0
     max_calls: int = 200
-    patience: timedelta = timedelta(minutes=10)
+    max_outage: timedelta = timedelta(minutes=10)
     longest: timedelta = timedelta(hours=23)
 
 
@@ -129,7 +129,7 @@ class Narration:
             self._is_seen = is_over = False
         if self._is_seen:
             self._seen_at = time.monotonic()
-        elif time.monotonic() - self._seen_at > self._terms.patience.total_seconds():
+        elif time.monotonic() - self._seen_at > self._terms.max_outage.total_seconds():
             _log.warning("nothing more is narrated: the view of the task is lost")
             return False
         return not is_over

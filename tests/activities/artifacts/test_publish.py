@@ -324,6 +324,6 @@ async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene,
 async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -> None:
     """There is an end to the patience of a task that was cancelled."""
     scene.blobs.before_get = asyncio.Event().wait
-    endings = ArtifactFinalizer(scene.ward.artifacts, scene.ward.views, patience=0.1)
+    endings = ArtifactFinalizer(scene.ward.artifacts, scene.ward.views, max_outage=0.1)
     await endings.end(scene.task, TaskState.CANCELED)
     assert (await scene.ward.shown(scene.task, scene.task.task_id)).failed

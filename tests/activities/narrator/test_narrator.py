@@ -227,13 +227,13 @@ async def test_a_cancelled_narrator_hangs_up() -> None:
         await request.disconnected.wait()
 
 
-NO_PATIENCE = NarrationTerms(least_interval=0.01, patience=timedelta(0))
+NO_OUTAGE = NarrationTerms(least_interval=0.01, max_outage=timedelta(0))
 NO_TIME = NarrationTerms(least_interval=0.01, longest=timedelta(0))
 
 
 @pytest.mark.parametrize(
     ("terms", "begins", "is_away"),
-    [(NO_PATIENCE, False, False), (NO_PATIENCE, True, True), (NO_TIME, True, False)],
+    [(NO_OUTAGE, False, False), (NO_OUTAGE, True, True), (NO_TIME, True, False)],
     ids=["a lost view", "an outage", "its time is over"],
 )
 async def test_it_is_not_there_for_ever(terms: NarrationTerms, *, begins: bool, is_away: bool) -> None:
