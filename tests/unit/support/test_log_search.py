@@ -40,7 +40,7 @@ def test_a_text_that_was_said_is_found_in_logs_of_processes(name: str, logs: Pat
 @pytest.mark.parametrize("level", ["debug", "error"])
 def test_a_secret_is_found_at_every_level(level: str, logs: Path) -> None:
     """Also in a line that is no JSON."""
-    secret = seed_secret(f"planted secret {uuid4()}")
+    secret = seed_secret(f"seeded secret {uuid4()}")
     (logs / "worker-0.log").write_text(line(level, secret) + f"Traceback: {secret}\n")
 
     assert len(LogSearch(logs).leaks()) == 2
