@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from everloop.stores.quotas import RESERVATION, Quotas, Rate
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import answered, new_id, status, submitted
 
@@ -70,6 +70,16 @@ async def test_requests_come_back_evenly(store: Store) -> None:
 
     assert refused
     assert await quotas.take_request(owner, rate) > 0
+
+
+async def test_the_rate_of_one_owner_is_not_that_of_another(store: Store) -> None:
+    """Who has used up a rate is refused; others are not."""
+    owner, quotas = new_id(), store.quotas
+    for _ in range(5):
+        await quotas.take_request(owner, SLOW)
+
+    assert await quotas.take_request(owner, SLOW) > 0
+    assert await quotas.take_request(new_id(), SLOW) == 0
 
 
 async def test_as_many_tasks_as_the_limit_are_reserved(store: Store) -> None:
@@ -148,6 +158,20 @@ async def test_a_reservation_that_comes_to_nothing_passes(store: Store) -> None:
         await asyncio.sleep(0.01)
 
 
+async def test_a_task_that_exists_outlives_its_reservation(store: Store) -> None:
+    """It counts by itself from when it is created."""
+    owner, quotas = new_id(), store.make_quotas(timedelta(milliseconds=100))
+    task_id = new_id()
+    assert await quotas.reserve_task(owner, task_id, 2)
+    await create(store, owner, task_id)
+    assert await quotas.reserve_task(owner, new_id(), 2)
+
+    while not await quotas.reserve_task(owner, new_id(), 2):  # noqa: ASYNC110 -- a fact of a server, no event
+        await asyncio.sleep(0.01)
+
+    assert not await quotas.reserve_task(owner, new_id(), 1)  # whatever became of the last reservation
+
+
 async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
     """Its place is free at once; a task that exists keeps its own."""
     owner, task_id = new_id(), new_id()
@@ -158,3 +182,13 @@ async def test_a_task_that_will_not_exist_is_released(store: Store) -> None:
     await store.quotas.release_task(owner, view.task_id)
 
     assert await reserve(store, owner, new_id(), new_id()) == [True, False]
+
+
+async def test_counts_expire(redis: Redis) -> None:
+    """An owner who comes no more leaves no key behind."""
+    owner, quotas = new_id(), Quotas(redis)
+    await quotas.take_request(owner, SLOW)
+    await quotas.reserve_task(owner, new_id(), 1)
+
+    assert 0 < await redis.ttl(request_rate_key(owner)) <= 60
+    assert 0 < await redis.ttl(open_tasks_key(owner)) <= 60

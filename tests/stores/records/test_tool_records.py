@@ -166,6 +166,17 @@ async def test_a_call_may_be_released_for_later(tool_records: ToolRecords) -> No
     assert not await tool_records.renew(ours, HELD)
 
 
+async def test_a_release_takes_no_outcome_away(tool_records: ToolRecords) -> None:
+    """An attempt that was given up may release late."""
+    ours = lease(new_id())
+    await tool_records.claim(ours, HELD)
+    await tool_records.finish(ours, OUTCOME)
+
+    await tool_records.release(ours)
+
+    assert await tool_records.claim(lease(ours.task_id), HELD) is Claim.FINISHED
+
+
 async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
     """Who works on the call takes it again with the next renewal."""
     records, ours = ToolRecords(redis), lease(new_id())
@@ -189,6 +200,15 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis, started: 
     assert await records.outcome(task_id, "c1") is None
     assert await records.finish(ours, OUTCOME) == OUTCOME
     assert await redis.hget(key, "outcome") == newer
+
+
+async def test_calls_and_tasks_have_records_of_their_own(tool_records: ToolRecords) -> None:
+    """The same call id in another task, or another call of the task, is another call."""
+    first, second = new_id(), new_id()
+    await tool_records.finish(lease(first), OUTCOME)
+
+    assert await tool_records.claim(lease(first, "c2"), HELD) is Claim.FIRST
+    assert await tool_records.claim(lease(second), HELD) is Claim.FIRST
 
 
 async def test_records_expire(redis: Redis) -> None:
@@ -226,6 +246,15 @@ async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: Jso
     assert await tool_records.kept(task_id, "c1") == value
     assert await tool_records.kept(task_id, "c2") is None
     assert await tool_records.kept(new_id(), "c1") is None
+
+
+async def test_a_kept_value_can_be_forgotten(tool_records: ToolRecords) -> None:
+    """None takes the place of what was kept."""
+    ours = lease(new_id())
+    await tool_records.claim(ours, 60)
+    await tool_records.keep(ours, "c1", "earlier")
+    await tool_records.keep(ours, "c1", None)
+    assert await tool_records.kept(ours.task_id, "c1") is None
 
 
 async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords) -> None:

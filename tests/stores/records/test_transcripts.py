@@ -177,6 +177,31 @@ async def test_a_run_never_sees_replies_of_the_run_before(transcripts: Transcrip
     assert (await transcripts.open(task_id, "second", length + 1)).messages is None
 
 
+async def test_what_a_run_has_of_its_own_is_not_copied_over(transcripts: Transcripts) -> None:
+    """Only what it lacks: an answered tool of the new run may have left its result before the first call."""
+    task_id = new_id()
+    await transcripts.put(task_id, "first", 0, (*MESSAGES[:2], said("other")))
+    await transcripts.put(task_id, "second", 2, [RESULT])
+
+    for _ in range(2):
+        opened = await transcripts.open(task_id, "second", 3, previous_run="first")
+        assert opened == OpenedTranscript(MESSAGES, None)
+    assert (await transcripts.open(task_id, "first", 3)).messages == (*MESSAGES[:2], said("other"))
+
+
+async def test_sending_a_transcript_again_replaces_it(transcripts: Transcripts) -> None:
+    """Chunks overwrite from their position on; one that starts at 0 clears what stood there."""
+    task_id = new_id()
+    many = [said(f"m{n}") for n in range(1_200)]
+    await transcripts.put(task_id, "run", 0, MESSAGES)
+    await transcripts.put_reply(task_id, "run", 3, REPLY)
+
+    await transcripts.put(task_id, "run", 0, many[:2])
+    assert await transcripts.open(task_id, "run", 3) == OpenedTranscript(None, None)
+    await transcripts.put(task_id, "run", 2, many[2:])
+    assert await transcripts.open(task_id, "run", 1_200) == OpenedTranscript(tuple(many), None)
+
+
 @pytest.mark.parametrize("entry", ['{"role": "oracle"}', "sealed:k1:AAAA", "sealed:k9:AAAA"])
 async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: str) -> None:
     """An entry of a newer version, one that does not decrypt or is of an unknown key is sent again.

@@ -10,7 +10,7 @@ from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin
 from everloop.workflows.contract.messages import ToolCall
-from everloop.workflows.contract.tasks import GuardRules, approvers_of, refusal
+from everloop.workflows.contract.tasks import Decision, GuardRules, approvers_of, refusal
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
 
@@ -40,6 +40,12 @@ async def test_the_strictest_list_that_names_a_tool_decides(tool: str, expected:
     plugin = guard(allow=["read_*"], approve=["write_*", "*_costly"], deny=["*_secret"], default="deny")
 
     assert await _decision(plugin, tool) == expected
+
+
+@pytest.mark.parametrize("default", ["allow", "deny", "approve"])
+async def test_the_default_decides_about_all_others(default: Decision) -> None:
+    """Whatever it is."""
+    assert await _decision(guard(deny=["rm"], default=default), "other") == default
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,12 @@ async def test_nobody_learns_which_names_a_private_network_has(scheme: str, prob
     assert str(unknown.value) == str(private.value)
 
 
+async def test_whoever_delivers_hears_that_a_name_does_not_resolve() -> None:
+    """It is tried again later."""
+    with pytest.raises(OSError, match="no such host"):
+        await policy().addresses("new.example.com", 443, is_plain=False)
+
+
 @pytest.mark.parametrize(
     ("allow", "url", "address"),
     [

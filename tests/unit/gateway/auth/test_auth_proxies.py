@@ -37,6 +37,13 @@ async def test_a_client_without_a_certificate_is_nobody(headers: dict[str, str])
     assert await NGINX.recognise(headers, "10.1.2.3") is None
 
 
+@pytest.mark.parametrize("subject", ["anonymous", "a\tb", "x" * 256, " ", "CN=\udce4"])
+async def test_a_subject_that_cannot_be_an_owner_is_refused(subject: str) -> None:
+    """The same rules as for all owners."""
+    with pytest.raises(CredentialsError, match="cannot be an owner"):
+        await NGINX.recognise({"x-client-subject": subject}, "10.1.2.3")
+
+
 async def test_a_subject_that_comes_twice_is_refused() -> None:
     """One of them may be the client's: joined, they could be the name of a third."""
     headers = CallHeaders([("x-client-subject", "CN=billing"), ("x-client-subject", "O=Acme")])
