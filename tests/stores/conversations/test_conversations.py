@@ -1,0 +1,258 @@
+"""Conversations of contexts: in order, once per task, apart from each other, with summaries that fit them."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from everloop.stores.conversations import (
+    MAX_MESSAGES,
+    Conversations,
+    ConversationSummary,
+    Span,
+)
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from everloop.workflows.contract.names import (
+    conversation_key,
+    conversation_positions_key,
+    conversation_summaries_key,
+    conversation_tasks_key,
+)
+from tests.stores.conftest import IMPLEMENTATIONS
+from tests.stores.examples import new_id
+from tests.support.conversations import count_kept, kept_messages
+from tests.support.memory.conversations import MemoryConversations
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def conversations(request: pytest.FixtureRequest) -> Conversations:
+    if request.param == "memory":
+        return MemoryConversations(count_tokens=letters)
+    return Conversations(request.getfixturevalue(str(request.param)), count_tokens=letters)
+
+
+def said(text: str) -> UserMessage:
+    return UserMessage(message_id=text, parts=(TextPart(text=text),))
+
+
+def calls(*ids: str) -> AssistantMessage:
+    return AssistantMessage(tool_calls=tuple(ToolCall(id=i, name="search", arguments="{}") for i in ids))
+
+
+def result(id_: str) -> ToolMessage:
+    return ToolMessage(call_id=id_, name="search", content=f"found {id_}", artifacts=("a",))
+
+
+def letters(message: ConversationMessage) -> int:
+    """Count one token for each letter of a user's message, and one for every other message."""
+    return len(message.message_id) if isinstance(message, UserMessage) else 1
+
+
+ANSWER = AssistantMessage(text="b")
+WORK = (said("a"), calls("1", "2"), result("1"), result("2"), calls("1"), result("1"), ANSWER)
+"""A turn in which the model gave two calls the same id."""
+
+
+async def many(conversations: Conversations, count: int = 10) -> str:
+    """Return a context with so many messages of the user, whose texts are their positions."""
+    context = new_id()
+    await conversations.append(context, "t", [said(str(n)) for n in range(count)])
+    return context
+
+
+async def test_a_task_appends_once(conversations: Conversations) -> None:
+    """An activity that runs again adds nothing; the same task id in another context is another task."""
+    context, other = new_id(), new_id()
+    for _ in range(3):
+        await conversations.append(context, "t1", [said("a")])
+    await conversations.append(other, "t1", [said("a")])
+
+    assert await kept_messages(conversations, context) == [said("a")]
+    assert await kept_messages(conversations, other) == [said("a")]
+
+
+async def test_tasks_that_end_at_once_both_land(conversations: Conversations) -> None:
+    """What each of them said stays together."""
+    context = new_id()
+    tasks = [[said(f"{task}{n}") for n in range(20)] for task in "abcde"]
+    appends = (conversations.append(context, said[0].message_id, said) for said in tasks)
+    await asyncio.gather(*appends)
+
+    kept = await kept_messages(conversations, context)
+
+    found = [kept[start : start + 20] for start in range(0, 100, 20)]
+    assert len(kept) == 100
+    assert all(said in found for said in tasks)
+
+
+RECENT: Sequence[tuple[int, int | None, Sequence[ConversationMessage]]] = [
+    (0, None, []),
+    (1, None, [said("xyz")]),
+    (2, None, [said("xyz"), ANSWER]),
+    (8, None, [said("xyz"), ANSWER]),
+    (9, None, [*WORK, said("xyz"), ANSWER]),
+    (9, 10, [said("xyz"), ANSWER]),
+    (9, 11, [*WORK, said("xyz"), ANSWER]),
+    (9, 4, [said("xyz"), ANSWER]),
+    (9, 3, [said("xyz")]),
+    (9, 2, []),
+]
+
+
+@pytest.mark.parametrize(("max_messages", "max_tokens", "expected"), RECENT)
+async def test_recent_messages_are_the_newest_turns_that_fit(
+    conversations: Conversations,
+    max_messages: int,
+    max_tokens: int | None,
+    expected: Sequence[ConversationMessage],
+) -> None:
+    """As a whole: what is returned begins with the user, and within both limits."""
+    context = new_id()
+    await conversations.append(context, "t1", WORK)
+    await conversations.append(context, "t2", [said("xyz"), ANSWER])
+
+    assert await conversations.get_recent(context, max_messages, max_tokens) == [*expected]
+
+
+ENDS: Sequence[tuple[int, Sequence[ConversationMessage]]] = [
+    (1, WORK[:1]),
+    (2, [WORK[0], *WORK[6:]]),
+    (3, [WORK[0], *WORK[6:]]),
+    (4, [WORK[0], *WORK[4:]]),
+    (6, [WORK[0], *WORK[4:]]),
+    (7, WORK),
+]
+
+
+@pytest.mark.parametrize(("max_messages", "expected"), ENDS)
+async def test_of_a_turn_that_is_too_long_the_beginning_and_the_end_are_recent(
+    conversations: Conversations, max_messages: int, expected: Sequence[ConversationMessage]
+) -> None:
+    """What the user wanted, and the newest messages, no result without its call."""
+    context = new_id()
+    await conversations.append(context, "t", WORK)
+
+    assert await conversations.get_recent(context, max_messages) == [*expected]
+
+
+async def test_ranges_go_by_positions_since_the_beginning(conversations: Conversations) -> None:
+    """They stay the same when the oldest messages make room."""
+    context = await many(conversations)
+    before = await conversations.get_range(context, 3, 5)
+    outside = [await conversations.get_range(context, *span) for span in ((5, 5), (5, 3), (10, 12))]
+    await conversations.append(context, "more", [said(str(n)) for n in range(10, MAX_MESSAGES + 4)])
+
+    assert before == [said("3"), said("4")]
+    assert outside == [[], [], []]
+    assert await conversations.get_span(context) == Span(4, MAX_MESSAGES + 4)
+    assert await conversations.get_range(context, 3, 6) == [said("4"), said("5")]
+    assert await conversations.get_range(context, 0, 4) == []
+    assert await conversations.get_range(context, MAX_MESSAGES + 3, MAX_MESSAGES + 9) == [
+        said(str(MAX_MESSAGES + 3))
+    ]
+
+
+async def test_a_conversation_keeps_the_newest_messages(conversations: Conversations) -> None:
+    """It does not grow without end, not even when one task says more than that."""
+    context = await many(conversations, MAX_MESSAGES + 5)
+
+    kept = await kept_messages(conversations, context)
+
+    assert (len(kept), kept[0], kept[-1]) == (MAX_MESSAGES, said("5"), said(str(MAX_MESSAGES + 4)))
+
+
+def summary(start: int, end: int, text: str = "", level: int = 0) -> ConversationSummary:
+    return ConversationSummary(level=level, start=start, end=end, text=text or f"{start} to {end}")
+
+
+KEPT = (summary(0, 3), summary(3, 6))
+SUMMARIES: Sequence[tuple[str, ConversationSummary, Sequence[ConversationSummary]]] = [
+    ("the next ones", summary(6, 10), [*KEPT, summary(6, 10)]),
+    ("after a gap", summary(8, 10), [*KEPT, summary(8, 10)]),
+    ("again", summary(3, 6, "other words"), KEPT),
+    ("the same range on another level", summary(3, 6, level=1), KEPT),
+    ("covered already", summary(4, 6), KEPT),
+    ("overlapping", summary(5, 8), KEPT),
+    ("overlapping and covering", summary(1, 8), KEPT),
+    ("covering one", summary(3, 8), [KEPT[0], summary(3, 8)]),
+    ("covering both", summary(0, 6, level=1), [summary(0, 6, level=1)]),
+    ("of messages that are not there", summary(6, 11), KEPT),
+    ("of nothing", summary(6, 6), KEPT),
+]
+
+
+@pytest.mark.parametrize(("new", "expected"), [c[1:] for c in SUMMARIES], ids=[c[0] for c in SUMMARIES])
+async def test_summaries_are_kept_by_their_ranges(
+    conversations: Conversations, new: ConversationSummary, expected: Sequence[ConversationSummary]
+) -> None:
+    """They never overlap: a wider one takes the place of others; what else meets one is too late."""
+    context = await many(conversations)
+    for kept in reversed(KEPT):
+        await conversations.compact(context, kept)
+
+    for _ in range(2):
+        await conversations.compact(context, new)
+
+    assert await conversations.get_summaries(context) == [*expected]
+    assert await count_kept(conversations, context) == 10
+
+
+async def test_a_cleared_conversation_is_forgotten(conversations: Conversations) -> None:
+    """With its summaries, also one that is being written meanwhile; no retry of a task brings it back."""
+    context, other = await many(conversations), await many(conversations)
+    await conversations.compact(context, summary(0, 3))
+    for _ in range(2):
+        await conversations.clear(context)
+    await conversations.compact(context, summary(3, 6))
+    await conversations.append(context, "t", [said("again")])
+
+    assert await kept_messages(conversations, context) == []
+    assert await conversations.get_recent(context, 10) == []
+    assert await conversations.get_summaries(context) == []
+    assert await count_kept(conversations, other) == 10
+
+    await conversations.append(context, "next", [said("a"), said("b")])
+    await conversations.compact(context, summary(9, 11))
+    await conversations.compact(context, summary(10, 11))
+
+    assert await conversations.get_range(context, 10, 11) == [said("a")]
+    assert await conversations.get_summaries(context) == [summary(10, 11)]
+
+
+async def test_an_emptied_redis_begins_anew(own_redis: Redis) -> None:
+    """What was said is gone, and so are its positions and its tasks; nothing that follows fails."""
+    conversations = Conversations(own_redis)
+    context = await many(conversations)
+    await own_redis.flushall()
+
+    await conversations.compact(context, summary(0, 3))
+    await conversations.append(context, "t", [said("a")])
+
+    assert await kept_messages(conversations, context) == [said("a")]
+    assert await conversations.get_span(context) == Span(0, 1)
+    assert await conversations.get_summaries(context) == []
+
+
+async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> None:
+    """Thirty days, from the last message on: no key of it stays longer, none goes before."""
+    context = new_id()
+    await Conversations(redis, ttl=timedelta(seconds=100)).append(context, "t1", [said("a")])
+    conversations = Conversations(redis)
+    await conversations.compact(context, summary(0, 1))
+    keys = [conversation_key(context), conversation_summaries_key(context), conversation_tasks_key(context)]
+    short = [await redis.ttl(key) for key in keys]
+    await conversations.append(context, "t2", [said(str(n)) for n in range(MAX_MESSAGES)])
+
+    assert all(0 < ttl <= 100 for ttl in short)
+    thirty_days = 30 * 24 * 3600
+    for key in (*keys, conversation_positions_key(context)):
+        assert thirty_days - 60 < await redis.ttl(key) <= thirty_days
