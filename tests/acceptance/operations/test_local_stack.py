@@ -176,7 +176,7 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
         ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, "OPENAI_BASE_URL is set, but OPENAI_API_KEY is not"),
         ({"EVERLOOP_MODEL": "gpt-4.1-mini"}, "EVERLOOP_MODEL is gpt-4.1-mini, but OPENAI_API_KEY is not set"),
         ({"EVERLOOP_PORT": "70000"}, "EVERLOOP_PORT: "),
-        ({"EVERLOOP_REDIS_PORT": "x"}, "EVERLOOP_REDIS_PORT=x: "),
+        ({"EVERLOOP_REDIS_PORT": "x"}, "EVERLOOP_REDIS_PORT: "),
     ],
 )
 async def test_settings_that_cannot_work_are_one_clear_line(
