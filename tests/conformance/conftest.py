@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncGenerator
 
+import grpc
+import httpx
 import pytest
 import pytest_asyncio
 
-from tests.conformance.bindings import BINDINGS, Binding, opened
 from tests.conformance.stack import Stack, running_stack
-from tests.conformance.webhook import Webhook, running_webhook
+from tests.support.wires.agent import Agent
+from tests.support.wires.wires import NAMES, all_wires, each
 
 session = pytest_asyncio.fixture(scope="session", loop_scope="session")
 
@@ -21,14 +23,23 @@ async def stack(
         yield stack
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=BINDINGS)
-async def agent(stack: Stack, request: pytest.FixtureRequest) -> AsyncGenerator[Binding]:
-    """The conformance agent, over each binding in turn."""
-    async with opened(stack.url, stack.grpc_address, request.param) as binding:
-        yield binding
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def agents(stack: Stack) -> AsyncGenerator[dict[str, Agent]]:
+    """The conformance agent, over each binding of 1.0."""
+    async with (
+        httpx.AsyncClient(base_url=stack.url, timeout=60) as http,
+        grpc.aio.insecure_channel(stack.grpc_address) as channel,
+    ):
+        yield {name: Agent(wire) for name, wire in all_wires(http, channel).items()}
 
 
-@session
-async def webhook() -> AsyncGenerator[Webhook]:
-    async with running_webhook() as webhook:
-        yield webhook
+@pytest.fixture(scope="session", params=each(NAMES[:3]))
+def agent(agents: dict[str, Agent], request: pytest.FixtureRequest) -> Agent:
+    """Over each binding of 1.0 in turn: JSON-RPC in the gate, the others in `make test-all`."""
+    return agents[request.param]
+
+
+@pytest.fixture(scope="session", params=NAMES[:3])
+def each_agent(agents: dict[str, Agent], request: pytest.FixtureRequest) -> Agent:
+    """Over each binding of 1.0, for what each binding says in its own way."""
+    return agents[request.param]

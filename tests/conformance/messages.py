@@ -19,6 +19,11 @@ ANSWERS_DIRECTLY = "tck-message-response"
 STREAMS = "tck-stream-001"
 LASTS = "test-resubscribe-message-id"
 
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+"""All that the gateway serves."""
+
+VERSION = {"A2A-Version": "1.0"}
+
 TERMINAL = frozenset(
     {
         pb.TASK_STATE_COMPLETED,

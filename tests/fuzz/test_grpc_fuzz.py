@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.fuzz.insides import MAX_REFUSAL, insides
 from tests.fuzz.target import CONFIG, FUZZ, HOOK, Target
 from tests.gateway.harness import unique
-from tests.gateway.wire_requests import CURRENT, LEGACY, NAMES, Ask, legacy_proto
+from tests.support.wires.operations import LEGACY, OPERATIONS, legacy_proto, params_of
 
 TASK = "the-task-that-there-is-of-thirty-six"
 """Stands for its id, which is as long."""
@@ -86,15 +86,18 @@ def _kind(method: MethodDescriptor) -> type[Message]:
 def _filled(method: MethodDescriptor) -> list[bytes]:
     """Return requests of a method that are right, or as good as."""
     kind = _kind(method)
-    params = [{}, {"id": TASK}, {"taskId": TASK, "id": CONFIG, "url": HOOK}, {"name": f"tasks/{TASK}"}]
+    params: list[dict[str, Any]] = [
+        {},
+        {"id": TASK},
+        {"taskId": TASK, "id": CONFIG, "url": HOOK},
+        {"name": f"tasks/{TASK}"},
+    ]
     params.append({"name": f"tasks/{TASK}/pushNotificationConfigs/{CONFIG}"})
     params += [{"id": TASK, "historyLength": -1}, {"taskId": TASK, "pageSize": -1, "pageToken": "x"}]
-    for operation in CURRENT:
-        if method.name == NAMES[operation][0]:
-            params.append(CURRENT[operation](Ask(operation, "nobody")))
-            params.append(CURRENT[operation](Ask(operation)))
-            if operation in LEGACY and kind.DESCRIPTOR.file.name == pb03.DESCRIPTOR.name:
-                params.append(legacy_proto(Ask(operation, "nobody")))
+    if method.name in OPERATIONS:
+        params += [params_of(method.name, "nobody"), params_of(method.name)]
+        if method.name in LEGACY and kind.DESCRIPTOR.file.name == pb03.DESCRIPTOR.name:
+            params.append(legacy_proto(method.name, params_of(method.name, "nobody")))
     return [_serialized(kind, each) for each in params]
 
 

@@ -17,7 +17,7 @@ from tests.fuzz.insides import MAX_REFUSAL, insides
 from tests.fuzz.mutations import BROKEN, exchanges, mutated, written
 from tests.fuzz.target import CONFIG, FUZZ, HOOK, Target
 from tests.gateway.harness import unique
-from tests.gateway.wire_requests import CURRENT, LEGACY, NAMES, Ask
+from tests.support.wires.operations import LEGACY, OPERATIONS, legacy_params, params_of
 
 TASK = "the task that there is"
 """Stands for its id."""
@@ -51,22 +51,21 @@ class Sample:
 
 
 def _sample(operation: str, version: str, task: str) -> Sample:
-    is_legacy = version == "0.3"
-    ask = Ask(operation, task, CONFIG)
-    params = (LEGACY if is_legacy else CURRENT)[operation](ask)
+    params = params_of(operation, task, CONFIG)
+    params = legacy_params(operation, params) if version == "0.3" else params
     written = json.dumps(params).replace("https://hooks.example/x", HOOK)
-    method = NAMES[operation][is_legacy]
+    method = OPERATIONS[operation].method if version == "0.3" else operation
     return Sample(version, {"jsonrpc": "2.0", "id": 1, "method": method, "params": json.loads(written)})
 
 
 def _samples() -> list[Sample]:
-    versions = {"1.0": CURRENT, "0.3": LEGACY}
+    versions = {"1.0": [*OPERATIONS], "0.3": LEGACY}
     return [
         _sample(operation, version, task)
         for version, operations in versions.items()
         for operation in operations
         for task in (TASK, "nobody", "")
-        if (operation, task) != ("on_cancel_task", TASK)  # it would be gone for the other samples
+        if (operation, task) != ("CancelTask", TASK)  # it would be gone for the other samples
     ]
 
 

@@ -1,28 +1,26 @@
 """A gateway that speaks gRPC too, as `python -m everloop.gateway` does with EVERLOOP_GRPC_PORT."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import pytest
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
-from everloop.gateway.cards.signing import CardKey
-from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.server import STALLED_AFTER
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.harness import AGENT, RunningGateway, running_gateway
+from tests.gateway.harness import RunningGateway, running_gateway
 
-SERVICE = "/lf.a2a.v1.A2AService"
+SERVICE, LEGACY_SERVICE = "/lf.a2a.v1.A2AService", "/a2a.v1.A2AService"
 
-BODY_BYTES = 1_000_000
-"""What these gateways read at most."""
+MESSAGE_BYTES, BODY_BYTES = 1_000_000, 2_000_000
+"""What these gateways read at most, also over HTTP."""
 
 
 @dataclass
@@ -58,34 +56,23 @@ class GrpcGateway:
 
 
 @asynccontextmanager
-async def running_grpc_gateway(  # noqa: PLR0913 -- what a test may set of a gateway, each by its name
+async def running_grpc_gateway(
     client: Client,
     views: TaskViews,
     *,
-    queue: str,
-    agents: Sequence[Agent] = (AGENT,),
     access: AccessControl | None = None,
-    push: PushOperations | None = None,
-    card_key: CardKey | None = None,
     stalled_after: float = STALLED_AFTER,
+    **options: Any,  # noqa: ANN401 -- those of `running_gateway`
 ) -> AsyncGenerator[GrpcGateway]:
     """Serve a gateway and gRPC, each on a free port, until the block ends."""
-    access = access or AccessControl()
+    options = {"max_message_bytes": MESSAGE_BYTES, "max_body_bytes": BODY_BYTES, **options}
     settings = GatewaySettings(
-        grpc_port=0, shutdown_grace=1, max_message_bytes=BODY_BYTES - 1, max_body_bytes=BODY_BYTES
+        grpc_port=0, shutdown_grace=1, max_message_bytes=MESSAGE_BYTES, max_body_bytes=BODY_BYTES
     )
+    access = access or AccessControl()
     server = GrpcServer(settings, access, stalled_after=stalled_after)
     async with (
-        running_gateway(
-            client,
-            views,
-            queue=queue,
-            agents=agents,
-            access=access,
-            push=push,
-            card_key=card_key,
-            grpc_port=server.port,
-        ) as gateway,
+        running_gateway(client, views, access=access, grpc_port=server.port, **options) as gateway,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         await server.start(gateway.app.state.handler)

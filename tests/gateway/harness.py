@@ -1,13 +1,15 @@
 """What gateway tests run against: real gateways, the real workflow with a scripted model, and a stand-in."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import uuid4
 
 import httpx
+from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2 import SendMessageRequest, Task
 from starlette.applications import Starlette
 from temporalio import activity, workflow
@@ -21,8 +23,11 @@ from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.app import build_app
-from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.auth.access import AccessControl, Authenticator
+from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
+from everloop.gateway.auth.schemes import AnyScheme
 from everloop.gateway.cards.signing import CardKey
+from everloop.gateway.context import ANONYMOUS, Caller
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.server import GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings, Stores
@@ -313,6 +318,28 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
                 if not server.should_exit:  # a second call would leave the lifespan unfinished for ever
                     server.stop()
                 await serving
+
+
+def key_scheme(
+    path: Path, callers: Mapping[str, tuple[str, list[str]]]
+) -> tuple[AnyScheme, dict[str, Mapping[str, str]]]:
+    """Make an API key of each owner and scopes; return who knows them, and the headers of each caller."""
+    headers: dict[str, Mapping[str, str]] = {}
+    for name, (owner, scopes) in callers.items():
+        key, line = new_key(owner, scopes, None)
+        add_key(path, line)
+        headers[name] = {"X-API-Key": key}
+    return AnyScheme([ApiKeyScheme(path)]), headers
+
+
+class Named(Authenticator):
+    """Reads the owner from the header `owner`."""
+
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        return Caller(owner=headers.get("owner", ANONYMOUS))
+
+    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
+        return {}
 
 
 def unique(word: str) -> str:

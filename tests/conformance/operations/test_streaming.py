@@ -5,7 +5,6 @@ from contextlib import aclosing
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from tests.conformance.bindings import Binding, refusal
 from tests.conformance.messages import (
     ANSWERS_DIRECTLY,
     ASKS,
@@ -16,22 +15,24 @@ from tests.conformance.messages import (
     STREAMS,
     TERMINAL,
     all_of,
-    fresh,
     ids_of,
     message,
     state_of,
 )
+from tests.support.wires.agent import Agent
 
 
 @pytest.mark.parametrize("behaviour", [COMPLETES, ASKS, REJECTS, STREAMS])
-async def test_a_stream_begins_with_the_task(agent: Binding, behaviour: str) -> None:
-    """The first event is the Task; what follows are updates (§3.1.2)."""
+async def test_a_stream_begins_with_the_task(agent: Agent, behaviour: str) -> None:
+    """The first event is the Task; what follows are updates of it, in its context (§3.1.2, §4.2.1)."""
     first, *others = await all_of(agent.send_streaming(message(behaviour)))
     assert first.WhichOneof("payload") == "task"
     assert {event.WhichOneof("payload") for event in others} <= {"status_update", "artifact_update"}
+    assert all(ids_of(first))
+    assert {ids_of(event) for event in others} == {ids_of(first)}
 
 
-async def test_a_stream_ends_with_the_task(agent: Binding) -> None:
+async def test_a_stream_ends_with_the_task(agent: Agent) -> None:
     """The last event tells the terminal state, none before it does, and the stream closes (§3.1.2)."""
     events = await all_of(agent.send_streaming(message(STREAMS)))
     states = [state for event in events if (state := state_of(event)) is not None]
@@ -39,7 +40,7 @@ async def test_a_stream_ends_with_the_task(agent: Binding) -> None:
     assert [state for state in states if state in TERMINAL] == [pb.TASK_STATE_COMPLETED]
 
 
-async def test_a_stream_ends_where_the_task_is_interrupted(agent: Binding) -> None:
+async def test_a_stream_ends_where_the_task_is_interrupted(agent: Agent) -> None:
     """Input-required closes the stream of a send (§11.7)."""
     events = await all_of(agent.send_streaming(message(ASKS)))
     states = [state for event in events if (state := state_of(event)) is not None]
@@ -47,17 +48,7 @@ async def test_a_stream_ends_where_the_task_is_interrupted(agent: Binding) -> No
     assert [state for state in states if state in INTERRUPTED | TERMINAL] == [pb.TASK_STATE_INPUT_REQUIRED]
 
 
-async def test_all_events_are_of_one_task(agent: Binding) -> None:
-    """Each event names the task and the context that the first one has (§4.2.1, §4.2.2)."""
-    events = await all_of(agent.send_streaming(message(STREAMS)))
-    assert len(events) > 2
-    task_id, context_id = ids_of(events[0])
-    assert task_id
-    assert context_id
-    assert {ids_of(event) for event in events} == {(task_id, context_id)}
-
-
-async def test_events_come_in_the_order_they_were_made(agent: Binding) -> None:
+async def test_events_come_in_the_order_they_were_made(agent: Agent) -> None:
     """Working, then the artifact, then completed; times do not go back (§3.5.2)."""
     events = await all_of(agent.send_streaming(message("tck-stream-ordering-001")))
     kinds = [event.WhichOneof("payload") for event in events]
@@ -71,7 +62,7 @@ async def test_events_come_in_the_order_they_were_made(agent: Binding) -> None:
     assert times == sorted(times)
 
 
-async def test_the_updates_add_up_to_the_task(agent: Binding) -> None:
+async def test_the_updates_add_up_to_the_task(agent: Agent) -> None:
     """Applying appends and replacements gives the artifacts that GetTask shows (§4.2.2)."""
     texts: dict[str, str] = {}
     events = await all_of(agent.send_streaming(message(STREAMS)))
@@ -86,7 +77,7 @@ async def test_the_updates_add_up_to_the_task(agent: Binding) -> None:
     assert texts == {one.artifact_id: "".join(part.text for part in one.parts) for one in task.artifacts}
 
 
-async def test_a_streamed_follow_up_continues_its_task(agent: Binding) -> None:
+async def test_a_streamed_follow_up_continues_its_task(agent: Agent) -> None:
     """A message to an interrupted task is streamed from that task on (§3.4.3)."""
     asking = await agent.send(message(ASKS))
     events = await all_of(agent.send_streaming(message(COMPLETES, taskId=asking.id)))
@@ -94,33 +85,14 @@ async def test_a_streamed_follow_up_continues_its_task(agent: Binding) -> None:
     assert state_of(events[-1]) == pb.TASK_STATE_COMPLETED
 
 
-async def test_a_streamed_direct_answer_is_one_message(agent: Binding) -> None:
+async def test_a_streamed_direct_answer_is_one_message(agent: Agent) -> None:
     """A stream that answers with a Message has nothing else, and closes (§3.1.2)."""
     (only,) = await all_of(agent.send_streaming(message(ANSWERS_DIRECTLY)))
     assert only.WhichOneof("payload") == "message"
     assert only.message.role == pb.ROLE_AGENT
 
 
-async def test_a_stream_to_an_ended_task_is_refused(agent: Binding) -> None:
-    """A terminal task takes no message, streamed or not (§3.1.2)."""
-    ended = await agent.send(message(COMPLETES))
-    refused = await refusal(all_of(agent.send_streaming(message(COMPLETES, taskId=ended.id))))
-    assert refused.reason == "UNSUPPORTED_OPERATION"
-
-
-async def test_a_stream_to_an_unknown_task_is_refused(agent: Binding) -> None:
-    """A task id that does not exist is not found (§3.1.2)."""
-    refused = await refusal(all_of(agent.send_streaming(message(COMPLETES, taskId=fresh("task")))))
-    assert refused.reason == "TASK_NOT_FOUND"
-
-
-async def test_a_stream_of_an_invalid_message_is_refused(agent: Binding) -> None:
-    """It is checked like a send (§3.3.2)."""
-    refused = await refusal(all_of(agent.send_streaming(message(COMPLETES, parts=[]))))
-    assert refused.reason == "INVALID_PARAMS"
-
-
-async def test_a_task_outlives_its_stream(agent: Binding) -> None:
+async def test_a_task_outlives_its_stream(agent: Agent) -> None:
     """Leaving a stream does not end or cancel the task (§3.5.2)."""
     async with aclosing(agent.send_streaming(message(LASTS))) as events:
         task_id = ids_of(await anext(events))[0]
@@ -128,7 +100,7 @@ async def test_a_task_outlives_its_stream(agent: Binding) -> None:
     assert state_of(ended[-1]) not in {pb.TASK_STATE_CANCELED, pb.TASK_STATE_FAILED}
 
 
-async def test_returning_immediately_means_nothing_to_a_stream(agent: Binding) -> None:
+async def test_returning_immediately_means_nothing_to_a_stream(agent: Agent) -> None:
     """A stream goes on to the end of the task, whatever returnImmediately says (§3.2.2)."""
     events = await all_of(agent.send_streaming(message(STREAMS, configuration={"returnImmediately": True})))
     assert state_of(events[-1]) == pb.TASK_STATE_COMPLETED

@@ -4,9 +4,9 @@ from typing import Any
 
 from a2a.types import a2a_pb2 as pb
 
-from tests.conformance.bindings import VERSION, Binding, refusal
-from tests.conformance.messages import COMPLETES, content, fresh, message
+from tests.conformance.messages import COMPLETES, VERSION, content, fresh, message
 from tests.conformance.stack import Stack
+from tests.support.wires.agent import Agent, refusal
 
 
 async def _agent_id(stack: Stack) -> str:
@@ -14,7 +14,7 @@ async def _agent_id(stack: Stack) -> str:
     return catalogue[0]["id"]
 
 
-async def test_the_tenant_names_the_agent(agent: Binding, stack: Stack) -> None:
+async def test_the_tenant_names_the_agent(agent: Agent, stack: Stack) -> None:
     """Every operation takes the tenant of the agent, on every binding (§4.4.6)."""
     tenant = await _agent_id(stack)
     request = message(COMPLETES)
@@ -26,7 +26,7 @@ async def test_the_tenant_names_the_agent(agent: Binding, stack: Stack) -> None:
     assert [one.id for one in page.tasks] == [task.id]
 
 
-async def test_an_unknown_tenant_is_refused(agent: Binding) -> None:
+async def test_an_unknown_tenant_is_refused(agent: Agent) -> None:
     """The error names the field (§3.3.2)."""
     request = message(COMPLETES)
     request.tenant = fresh("nobody")

@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.conformance.bindings import GRPC, JSONRPC, REST, Binding, Refusal, refusal
 from tests.conformance.messages import COMPLETES, all_of, fresh, message
+from tests.support.wires.agent import Agent, refusal
+from tests.support.wires.wires import GRPC, JSONRPC, REST, Refusal
 
 CODES: dict[str, dict[str, int | str]] = {
     "TASK_NOT_FOUND": {JSONRPC: -32001, REST: 404, GRPC: "NOT_FOUND"},
@@ -18,34 +19,34 @@ CODES: dict[str, dict[str, int | str]] = {
 """The table of §5.4, and the codes that each binding has for invalid parameters."""
 
 
-async def _task_not_found(agent: Binding) -> object:
+async def _task_not_found(agent: Agent) -> object:
     return await agent.get(fresh("task"))
 
 
-async def _task_not_cancelable(agent: Binding) -> object:
+async def _task_not_cancelable(agent: Agent) -> object:
     ended = await agent.send(message(COMPLETES))
     return await agent.cancel(ended.id)
 
 
-async def _unsupported_operation(agent: Binding) -> object:
+async def _unsupported_operation(agent: Agent) -> object:
     ended = await agent.send(message(COMPLETES))
     return await agent.send(message(COMPLETES, taskId=ended.id))
 
 
-async def _unsupported_stream(agent: Binding) -> object:
+async def _unsupported_stream(agent: Agent) -> object:
     ended = await agent.send(message(COMPLETES))
     return await all_of(agent.subscribe(ended.id))
 
 
-async def _content_type_not_supported(agent: Binding) -> object:
+async def _content_type_not_supported(agent: Agent) -> object:
     return await agent.send(message(COMPLETES, configuration={"acceptedOutputModes": ["video/x-none"]}))
 
 
-async def _invalid_params(agent: Binding) -> object:
+async def _invalid_params(agent: Agent) -> object:
     return await agent.list(pageSize=1000)
 
 
-PROVOKED: dict[str, Callable[[Binding], Awaitable[object]]] = {
+PROVOKED: dict[str, Callable[[Agent], Awaitable[object]]] = {
     "TASK_NOT_FOUND": _task_not_found,
     "TASK_NOT_CANCELABLE": _task_not_cancelable,
     "UNSUPPORTED_OPERATION": _unsupported_operation,
@@ -55,37 +56,29 @@ PROVOKED: dict[str, Callable[[Binding], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("reason", PROVOKED)
-async def test_each_error_has_its_code_on_each_binding(agent: Binding, reason: str) -> None:
-    """The same failure is the same error everywhere, in the binding's own code (§5.1, §5.4)."""
-    refused = await refusal(PROVOKED[reason](agent))
-    assert (refused.reason, refused.code) == (reason, CODES[reason][agent.name])
-    _check_http(agent, refused)
+async def test_each_error_has_its_code_on_each_binding(each_agent: Agent, reason: str) -> None:
+    """The same failure is the same error everywhere, in the binding's own code (§5.1, §5.4).
 
-
-@pytest.mark.parametrize("reason", PROVOKED)
-async def test_each_error_has_an_error_info(agent: Binding, reason: str) -> None:
-    """An ErrorInfo of the protocol's domain is there; details name their types (§9.5, §10.6, §11.6)."""
-    refused = await refusal(PROVOKED[reason](agent))
+    An ErrorInfo of the protocol's domain is there; details name their types (§9.5, §10.6, §11.6). The message
+    is for people, and shows nothing of the inside (§3.3.2).
+    """
+    refused = await refusal(PROVOKED[reason](each_agent))
+    assert (refused.reason, refused.code) == (reason, CODES[reason][each_agent.binding])
+    _check_http(each_agent, refused)
     assert refused.error_info["domain"] == "a2a-protocol.org"
     assert all(detail["@type"].startswith("type.googleapis.com/") for detail in refused.details)
-
-
-@pytest.mark.parametrize("reason", PROVOKED)
-async def test_each_error_tells_people_what_happened(agent: Binding, reason: str) -> None:
-    """There is a message to read, which shows nothing of the inside (§3.3.2)."""
-    refused = await refusal(PROVOKED[reason](agent))
     assert len(refused.message) > 10
     assert not any(word in refused.message for word in ("Traceback", "Error(", "redis", "temporal"))
 
 
-async def test_a_stream_that_is_refused_is_an_ordinary_error(agent: Binding) -> None:
+async def test_a_stream_that_is_refused_is_an_ordinary_error(each_agent: Agent) -> None:
     """What is refused before the first event has the same code as without streaming (§5.4)."""
-    refused = await refusal(_unsupported_stream(agent))
-    assert refused.code == CODES["UNSUPPORTED_OPERATION"][agent.name]
-    _check_http(agent, refused)
+    refused = await refusal(_unsupported_stream(each_agent))
+    assert refused.code == CODES["UNSUPPORTED_OPERATION"][each_agent.binding]
+    _check_http(each_agent, refused)
 
 
-def _check_http(agent: Binding, refused: Refusal) -> None:
+def _check_http(agent: Agent, refused: Refusal) -> None:
     """JSON-RPC tells its errors in the body of a 200; REST in the status, too."""
-    expected = {JSONRPC: 200, REST: refused.code, GRPC: None}[agent.name]
+    expected = {JSONRPC: 200, REST: refused.code, GRPC: None}[agent.binding]
     assert refused.http_status == expected

@@ -1,15 +1,14 @@
 """Clients of A2A 0.3 over REST: 0.3 §3.2.3, §3.5.3."""
 
-import json
 from typing import Any
 
 import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as v03
 from google.protobuf.json_format import ParseDict
 
-from tests.conformance.event_stream import data_of
 from tests.conformance.messages import ASKS, COMPLETES, STREAMS, fresh
 from tests.conformance.stack import Stack
+from tests.support.wires.events import events_of
 
 
 def _said(behaviour: str, **fields: object) -> dict[str, Any]:
@@ -28,10 +27,6 @@ async def test_a_message_leads_to_a_task(stack: Stack) -> None:
     task = await _send(stack, COMPLETES)
     ParseDict(task, v03.Task(), ignore_unknown_fields=False)
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-
-
-async def test_a_follow_up_continues_its_task(stack: Stack) -> None:
-    """By its task id (0.3 §7.1)."""
     asking = await _send(stack, ASKS)
     done = await _send(stack, COMPLETES, taskId=asking["id"])
     assert (done["id"], done["status"]["state"]) == (asking["id"], "TASK_STATE_COMPLETED")
@@ -53,7 +48,7 @@ async def test_a_stream_has_one_final_update(stack: Stack, behaviour: str) -> No
     """POST /v1/message:stream: the task first, one final status last (0.3 §3.3.3)."""
     async with stack.http.stream("POST", "/v1/message:stream", json=_said(behaviour)) as response:
         assert response.headers["content-type"].split(";")[0] == "text/event-stream"
-        events = [json.loads(data) async for data in data_of(response)]
+        events = [event.data async for event in events_of(response) if event.data]
     for event in events:
         ParseDict(event, v03.StreamResponse(), ignore_unknown_fields=False)
     assert "task" in events[0]
@@ -66,9 +61,8 @@ async def test_a_client_can_subscribe(stack: Stack) -> None:
     asking = await _send(stack, ASKS)
     for verb in ("GET", "POST"):
         async with stack.http.stream(verb, f"/v1/tasks/{asking['id']}:subscribe") as response:
-            async for data in data_of(response):
-                assert json.loads(data)["task"]["id"] == asking["id"]
-                break
+            events = events_of(response)
+            assert (await anext(events)).data["task"]["id"] == asking["id"]
 
 
 async def test_configs_are_made_read_listed_and_deleted(stack: Stack) -> None:
@@ -105,6 +99,8 @@ async def test_errors_have_the_codes_of_0_3(stack: Stack) -> None:
     done = await _send(stack, COMPLETES)
     unknown = await stack.http.get("/v1/tasks/none")
     canceled = await stack.http.post(f"/v1/tasks/{done['id']}:cancel")
+    written = await stack.http.post("/v1/message:send", json=_said(COMPLETES, taskId=done["id"]))
+    assert [each.status_code for each in (unknown, canceled, written)] == [404, 400, 400]
     assert (unknown.json()["code"], canceled.json()["code"]) == (-32001, -32002)
 
 
@@ -114,28 +110,3 @@ async def test_a_refused_stream_has_the_status_of_its_error(stack: Stack) -> Non
     written = await stack.http.post("/v1/message:stream", json=_said(COMPLETES, taskId=done["id"]))
     unknown = await stack.http.post("/v1/tasks/none:subscribe")
     assert (written.status_code, unknown.status_code) == (400, 404)
-
-
-@pytest.mark.parametrize(
-    ("verb", "path", "status"),
-    [("GET", "/v1/tasks/none", 404), ("POST", "/v1/tasks/none:cancel", 404), ("GET", "/v1/nothing", 404)],
-)
-async def test_what_does_not_exist_is_404(stack: Stack, verb: str, path: str, status: int) -> None:
-    """Statuses are those of HTTP (0.3 §3.2.3)."""
-    assert (await stack.http.request(verb, path)).status_code == status
-
-
-async def test_what_an_ended_task_refuses_is_the_clients_fault(stack: Stack) -> None:
-    """Canceling it and writing to it are 4xx (0.3 §3.2.3)."""
-    done = await _send(stack, COMPLETES)
-    canceled = await stack.http.post(f"/v1/tasks/{done['id']}:cancel")
-    written = await stack.http.post("/v1/message:send", json=_said(COMPLETES, taskId=done["id"]))
-    assert 400 <= canceled.status_code < 500
-    assert 400 <= written.status_code < 500
-
-
-@pytest.mark.parametrize("body", ["{", "7", '{"message": 7}'])
-async def test_a_malformed_body_is_400(stack: Stack, body: str) -> None:
-    """What cannot be parsed is told so (0.3 §3.2.3)."""
-    headers = {"Content-Type": "application/json"}
-    assert (await stack.http.post("/v1/message:send", content=body, headers=headers)).status_code == 400

@@ -1,4 +1,4 @@
-"""A gateway of two agents that access its tasks, all its bindings, and callers with keys of every kind."""
+"""A gateway of two agents that guards its tasks, all its bindings, and callers with keys of every kind."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -8,34 +8,19 @@ from pathlib import Path
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
-from everloop.gateway.auth.schemes import AnyScheme
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import context_key
-from tests.gateway.bindings.test_operations import RememberedPush
 from tests.gateway.grpc_harness import running_grpc_gateway
-from tests.gateway.harness import AGENT, RunningGateway, StandInTask, stand_in_worker, unique
-from tests.gateway.wire_requests import CURRENT, LEGACY, Ask
-from tests.gateway.wires import Wire, all_wires
+from tests.gateway.harness import AGENT, RunningGateway, StandInTask, key_scheme, stand_in_worker, unique
+from tests.gateway.push.remembered_push import RememberedPush
+from tests.support.wires.operations import LEGACY, OPERATIONS, params_of
+from tests.support.wires.wires import Headers, Wire, all_wires
 
 OTHER = replace(AGENT, id="other", name="Other")
 
-OPERATIONS = {
-    "JSON-RPC 1.0": sorted(CURRENT),
-    "REST 1.0": sorted(CURRENT),
-    "gRPC 1.0": sorted(CURRENT),
-    "JSON-RPC 0.3": sorted(LEGACY),
-    "REST 0.3": sorted(LEGACY),
-    "gRPC 0.3": sorted(LEGACY),
-}
-"""The bindings, and what there is on each."""
-
-OF_NO_TASK = {"on_list_tasks", "on_get_extended_agent_card"}
+OF_NO_TASK = {"ListTasks", "GetExtendedAgentCard"}
 """Operations that name no task; each has a test of its own."""
-
-EVERYTHING = [(name, operation) for name, operations in OPERATIONS.items() for operation in operations]
-OF_A_TASK = [(name, operation) for name, operation in EVERYTHING if operation not in OF_NO_TASK]
 
 DOWNLOADS = (
     "artifacts/{}",
@@ -47,7 +32,18 @@ DOWNLOADS = (
 )
 """Addresses of artifacts, but for the context; there is an artifact `a`, and no `b`."""
 
-Headers = Mapping[str, str]
+KEYS = {
+    "owner": ("alice", ["tasks:read", "tasks:write"]),
+    "stranger": ("mallory", ["tasks:read", "tasks:write"]),
+    "reader": ("alice", ["tasks:read"]),
+    "writer": ("alice", ["tasks:write"]),
+    "bound": ("alice", ["tasks:read", "tasks:write", "agents:other"]),
+}
+
+
+def operations_of(wire: Wire) -> list[str]:
+    """Return what there is on a binding in a version."""
+    return LEGACY if wire.is_legacy else [*OPERATIONS]
 
 
 @dataclass(frozen=True)
@@ -64,19 +60,10 @@ class Cluster:
     async def task(self, agent: str = "") -> str:
         """Start a task of the owner, give it a push config, and wait until its worker has nothing to do."""
         wire, owner = self.wires["JSON-RPC 1.0"], self.keys["owner"]
-        started = await self.gateway.http.post(
-            f"agents/{agent}" if agent else "/",
-            json={
-                "jsonrpc": "2.0",
-                "id": 1,
-                "method": "SendMessage",
-                "params": CURRENT["on_message_send"](Ask("")),
-            },
-            headers=owner,
-        )
-        task_id: str = started.json()["result"]["task"]["id"]
-        config = Ask("on_create_task_push_notification_config", task_id, agent=agent)
-        assert (await wire.send(config, owner)).status == 200
+        sent = await wire.send("SendMessage", params_of("SendMessage"), owner, agent)
+        task_id: str = sent.result["task"]["id"]
+        config = "CreateTaskPushNotificationConfig"
+        assert (await wire.send(config, params_of(config, task_id), owner, agent)).status == 200
         assert await self.client.get_workflow_handle_for(StandInTask.run, task_id).query(StandInTask.messages)
         return task_id
 
@@ -95,28 +82,17 @@ class Cluster:
         return await self.views.load(task_id), description.history_length, description.status, configs
 
 
-KEYS = {
-    "owner": ("alice", ["tasks:read", "tasks:write"]),
-    "stranger": ("mallory", ["tasks:read", "tasks:write"]),
-    "reader": ("alice", ["tasks:read"]),
-    "writer": ("alice", ["tasks:write"]),
-    "bound": ("alice", ["tasks:read", "tasks:write", "agents:other"]),
-}
-
-
 @asynccontextmanager
 async def running_cluster(client: Client, views: TaskViews, path: Path) -> AsyncGenerator[Cluster]:
     """Serve it; `path` is where the keys are kept."""
-    queue, push, keys = unique("cluster"), RememberedPush(), dict[str, Headers]()
-    for name, (owner, scopes) in KEYS.items():
-        key, line = new_key(owner, scopes, None)
-        add_key(path, line)
-        keys[name] = {"X-API-Key": key}
-    access = AccessControl(AnyScheme([ApiKeyScheme(path)]))
+    queue, push = unique("cluster"), RememberedPush()
+    scheme, keys = key_scheme(path, KEYS)
     agents = [AGENT, OTHER]
     async with (
         stand_in_worker(client, queue),
-        running_grpc_gateway(client, views, queue=queue, agents=agents, access=access, push=push) as served,
+        running_grpc_gateway(
+            client, views, queue=queue, agents=agents, access=AccessControl(scheme), push=push
+        ) as served,
     ):
         wires = all_wires(served.http.http, served.channel)
         yield Cluster(served.http, wires, push, client, views, keys)

@@ -10,8 +10,7 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.origins import OwnPagesOnly
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.harness import RunningGateway, running_gateway, unique
-from tests.gateway.named_callers import Named
+from tests.gateway.harness import Named, RunningGateway, running_gateway, unique
 
 PUBLIC = "agents.example.org"
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
@@ -20,9 +21,11 @@ from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
 from everloop.stores.quotas import Quotas, Rate
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
-from tests.gateway.named_callers import Named
+from tests.gateway.grpc_harness import running_grpc_gateway
+from tests.gateway.harness import Named, PromptModel, RunningGateway, running_gateway, stand_in_worker, unique
 from tests.support.recorded_metrics import Recorded
+from tests.support.wires.operations import params_of
+from tests.support.wires.wires import NAMES, Wire, all_wires
 
 TOO_MANY = -32033
 REFUSED = "everloop.requests.refused"
@@ -50,6 +53,35 @@ async def redis(redis_url: str) -> AsyncGenerator[Redis]:
         yield redis
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def wires(client: Client, views: TaskViews, redis_url: str) -> AsyncGenerator[dict[str, Wire]]:
+    """A gateway that takes two requests a minute of each owner, and one open task."""
+    settings, queue = LimitSettings(requests_per_minute=2, max_open_tasks=1), unique("limited")
+    async with connect_redis(redis_url) as redis, stand_in_worker(client, queue):
+        access = AccessControl(Named(), RequestLimits(settings, Quotas(redis)))
+        async with running_grpc_gateway(client, views, queue=queue, access=access) as gateway:
+            yield all_wires(gateway.http.http, gateway.channel)
+
+
+@pytest.mark.parametrize("wire", NAMES)
+async def test_each_binding_says_when_to_come_back(wires: dict[str, Wire], wire: str) -> None:
+    """429 and Retry-After over HTTP, RESOURCE_EXHAUSTED with RetryInfo over gRPC."""
+    headers = [{"owner": unique("owner")} for _ in range(2)]
+    asked = [await wires[wire].send("GetTask", {"id": "nobody"}, headers[0]) for _ in range(3)]
+    sent = [await wires[wire].send("SendMessage", params_of("SendMessage"), headers[1]) for _ in range(2)]
+
+    assert [b"no task" in reply.body for reply in asked] == [True, True, False]
+    assert b"2 a minute" in asked[2].body
+    assert sent[0].status in {200, "OK"}
+    assert b"too many open tasks" in sent[1].body
+    for reply in (asked[2], sent[1]):
+        assert reply.status in {429, "RESOURCE_EXHAUSTED"}
+        if wire.startswith("gRPC"):
+            assert "google.rpc.RetryInfo" in reply.headers["grpc-status-details-bin"]
+        else:
+            assert int(reply.headers["retry-after"]) > 0
+
+
 def message(prompt: str, message_id: str = "") -> dict[str, Any]:
     """Return the parameters of a SendMessage that does not wait."""
     sent = {"messageId": message_id or unique("m"), "role": "ROLE_USER", "parts": [{"text": prompt}]}
@@ -59,19 +91,19 @@ def message(prompt: str, message_id: str = "") -> dict[str, Any]:
 async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
     client: Client, views: TaskViews, model: PromptModel, queue: str, redis: Redis
 ) -> None:
-    """Fifty messages on two gateways with a limit of five start five tasks; the others are told to wait."""
+    """Twenty messages on two gateways with a limit of five start five tasks; the others are told to wait."""
     owner, prompt, gate = unique("owner"), unique("open"), asyncio.Event()
     model.scripts[prompt] = [gate]
     async with limited(client, views, queue, redis, max_open_tasks=5) as gateways:
         answers = await asyncio.gather(
-            *(gateways[n % 2].call("SendMessage", message(prompt), owner=owner) for n in range(50))
+            *(gateways[n % 2].call("SendMessage", message(prompt), owner=owner) for n in range(20))
         )
         started = [answer for answer in answers if "result" in answer.json()]
         refused = [answer for answer in answers if "error" in answer.json()]
         listed = (await gateways[0].call("ListTasks", {}, owner=owner)).json()["result"]
         gate.set()
 
-    assert (len(started), len(refused), listed["totalSize"]) == (5, 45, 5)
+    assert (len(started), len(refused), listed["totalSize"]) == (5, 15, 5)
     assert {answer.status_code for answer in refused} == {429}
     assert {answer.json()["error"]["code"] for answer in refused} == {TOO_MANY}
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused)

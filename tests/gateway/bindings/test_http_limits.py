@@ -16,9 +16,10 @@ from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.context import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
 from everloop.gateway.bindings.shell import Binding, Endpoint, HttpShell
+from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
 from everloop.gateway.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
-from tests.gateway.harness import AGENT
+from tests.gateway.harness import AGENT, RunningGateway
 
 
 class Echo(Binding):
@@ -70,16 +71,49 @@ async def exchange(url: str, sent: bytes) -> tuple[bytes, bytes]:
     ]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [b"X: " + b"x" * 300_000, b"".join(b"X-%d: y\r\n" % n for n in range(30_000))],
-    ids=["large", "many"],
-)
-async def test_headers_over_the_limit_are_refused(impatient: str, headers: bytes) -> None:
-    """431, the text names the limit, and the connection ends."""
-    status, _ = await exchange(impatient, HEAD + headers + b"\r\n\r\n")
+HEADS: dict[str, bytes] = {
+    "a long address": b"GET /" + b"x" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a long query": b"GET /tasks?x=" + b"y" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a long header": HEAD + b"X: " + b"x" * MAX_HEAD_BYTES + b"\r\n\r\n",
+    "large headers": HEAD + b"X: %s\r\n" % (b"y" * 990) * 1_000 + b"\r\n",
+    "different headers": HEAD + b"".join(b"X-%d: y\r\n" % n for n in range(30_000)) + b"\r\n",
+    "empty headers": b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 20_000 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_headers_over_the_limit_are_refused(gateway: RunningGateway, name: str) -> None:
+    """431 in JSON, the text names the limit, and the connection ends."""
+    status, body = await exchange(gateway.url, HEADS[name])
 
     assert status == b"HTTP/1.1 431 Request Header Fields Too Large"
+    error = json.loads(body)["error"]
+    assert (error["code"], f"more than {MAX_HEADERS}; send less" in error["message"]) == (431, True)
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/healthz", "/artifacts/x", "/.well-known/agent-card.json"])
+async def test_hundreds_of_headers_are_read(gateway: RunningGateway, path: str) -> None:
+    """More than proxies take; what is beyond is refused, wherever it is sent to."""
+    many = {f"x-{n}": "y" for n in range(MAX_HEADERS + 1)}
+    some = dict([*many.items()][:-20])
+
+    assert (await gateway.http.get(path, headers=some)).status_code != 431
+    assert (await gateway.http.get(path, headers=many)).status_code == 431
+
+
+async def test_clients_that_stall_keep_nobody_waiting(gateway: RunningGateway) -> None:
+    """Neither those that send their bodies drop by drop, nor those that read no answers."""
+    address = urlsplit(gateway.url)
+    reading = b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: [::]\r\n\r\n" * 2_000
+    connections = [await asyncio.open_connection(address.hostname, address.port) for _ in range(100)]
+    for number, (_, writer) in enumerate(connections):
+        writer.write(reading if number % 2 else HEAD + b"Content-Length: 100000\r\n\r\n{")
+
+    answer = await gateway.http.get("/tasks")
+
+    for _, writer in connections:
+        writer.transport.abort()
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
 """A large artifact, downloaded from a gateway process: every byte of it, in flat memory."""
 
 import hashlib
-import sys
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import pytest
 import pytest_asyncio
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Append, Artifacts, Create, NewPart
@@ -18,9 +17,10 @@ from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.downloads.site import MIB, check_error
-from tests.support.servers.processes import ServerProcess, running_valkey, wait_until_answers
+from tests.gateway.process.gateways import running_process
+from tests.support.servers.processes import ServerProcess, running_valkey
 
-SIZE = 200 * MIB
+SIZE = 100 * MIB
 CONTEXT = "large"
 ADDRESS = f"/artifacts/{CONTEXT}/large/parts/0"
 
@@ -54,46 +54,27 @@ async def put_large(artifacts: Artifacts, size: int) -> str:
     return digest.hexdigest()
 
 
-@pytest_asyncio.fixture
-async def process(tmp_path: Path, temporal_address: str) -> AsyncGenerator[Process]:
-    settings = BlobSettings(blob_directory=tmp_path / "blobs")
-    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        server, address = _gateway(tmp_path, temporal_address, url)
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def process(tmp_path_factory: pytest.TempPathFactory, temporal_address: str) -> AsyncGenerator[Process]:
+    directory = tmp_path_factory.mktemp("downloads")
+    settings = BlobSettings(blob_directory=directory / "blobs")
+    async with running_valkey(directory) as (_, redis_url), connect_redis(redis_url) as redis:
+        variables = {
+            "TEMPORAL_ADDRESS": temporal_address,
+            "EVERLOOP_REDIS_URL": redis_url,
+            "EVERLOOP_BLOB_DIRECTORY": str(settings.blob_directory),
+        }
         async with (
+            running_process(directory / "gateway.log", variables) as (server, url),
             opened_blobs(settings, redis) as blobs,
-            httpx.AsyncClient(base_url=address, timeout=60) as http,
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
-            await wait_until_answers(server, lambda: _is_ready(http), "gateway")
-            try:
-                artifacts = make_artifacts(ArtifactSettings(), redis, blobs, RedisTaskViews(redis))
-                yield Process(server, http, artifacts, settings.blob_directory)
-            finally:
-                server.stop()
-
-
-def _gateway(directory: Path, temporal_address: str, redis_url: str) -> tuple[ServerProcess, str]:
-    port = free_port()
-    variables = {
-        "TEMPORAL_ADDRESS": temporal_address,
-        "EVERLOOP_REDIS_URL": redis_url,
-        "EVERLOOP_BLOB_DIRECTORY": str(directory / "blobs"),
-        "EVERLOOP_AGENTS": "tests.gateway.harness:AGENT",
-        "EVERLOOP_PORT": str(port),
-    }
-    server = ServerProcess([sys.executable, "-m", "everloop.gateway"], directory / "gateway.log", variables)
-    server.start()
-    return server, f"http://{LOOPBACK}:{port}"
-
-
-async def _is_ready(http: httpx.AsyncClient) -> bool:
-    try:
-        return (await http.get("/readyz")).is_success
-    except httpx.TransportError:
-        return False
+            artifacts = make_artifacts(ArtifactSettings(), redis, blobs, RedisTaskViews(redis))
+            yield Process(server, http, artifacts, settings.blob_directory)
 
 
 async def test_a_large_file_is_downloaded_in_flat_memory(process: Process) -> None:
-    """200 MB, whole, while another client takes nothing of its own download: less than 64 MB above idle."""
+    """100 MB, whole, while another client takes nothing of its own download: less than 48 MB above idle."""
     digest = await put_large(process.artifacts, SIZE)
     await process.http.get(ADDRESS, headers={"Range": "bytes=0-0"})
     idle = process.memory("VmRSS")
@@ -107,12 +88,12 @@ async def test_a_large_file_is_downloaded_in_flat_memory(process: Process) -> No
                 size += len(piece)
 
     assert (size, read.hexdigest()) == (SIZE, digest)
-    assert process.memory("VmHWM") - idle < 64 * MIB
+    assert process.memory("VmHWM") - idle < 48 * MIB
 
 
 async def test_a_damaged_blob_is_a_clear_error_and_never_a_short_file(process: Process) -> None:
     """Its sha256 tells: an error that names the part before the first byte, later a cut connection."""
-    await put_large(process.artifacts, 30 * MIB)
+    await put_large(process.artifacts, 12 * MIB)
     whole = (await process.http.get(ADDRESS)).content
     blobs = [path for path in process.blobs.rglob("*") if path.is_file() and path.stat().st_size > MIB]
     results: list[str] = []

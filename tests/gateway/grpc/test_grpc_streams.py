@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import socket
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -21,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from structlog.testing import capture_logs
 from temporalio.client import Client
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.servers import LOOPBACK
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.server import AddressInUseError
@@ -31,7 +29,6 @@ from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send
-from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 ALONE = (("grpc.use_local_subchannel_pool", 1),)
 """Options of a client with a connection of its own."""
@@ -216,50 +213,3 @@ async def test_a_port_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) 
             GrpcServer(GatewaySettings(grpc_port=port), AccessControl())
 
     assert not capfd.readouterr().err
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def process(
-    queue: str, tmp_path: Path, temporal_address: str, redis_url: str
-) -> AsyncGenerator[tuple[ServerProcess, str, grpc.aio.Channel]]:
-    """A gateway process that answers, its address, and a channel to it."""
-    port, grpc_port = free_port(), free_port()
-    variables = {
-        "EVERLOOP_AGENTS": "tests.gateway.harness:AGENT",
-        "EVERLOOP_TASK_QUEUE": queue,
-        "TEMPORAL_ADDRESS": temporal_address,
-        "EVERLOOP_REDIS_URL": redis_url,
-        "EVERLOOP_PORT": str(port),
-        "EVERLOOP_GRPC_PORT": str(grpc_port),
-    }
-    process = ServerProcess([sys.executable, "-m", "everloop.gateway"], tmp_path / "log", variables)
-    process.start()
-    try:
-        async with grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel:
-
-            async def ready() -> bool:
-                return channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY
-
-            await wait_until_answers(process, ready, "gateway")
-            yield process, f"http://{LOOPBACK}:{port}", channel
-    finally:
-        process.stop()
-
-
-async def test_a_gateway_process_serves_grpc_until_it_is_told_to_stop(
-    gateway: GrpcGateway, model: PromptModel, process: tuple[ServerProcess, str, grpc.aio.Channel]
-) -> None:
-    """EVERLOOP_GRPC_PORT turns it on; open streams are told to go on elsewhere, and the process ends well."""
-    prompt, gate = unique("process"), asyncio.Event()
-    model.scripts[prompt] = ["one ", gate]
-    running, url, channel = process
-    async with connected(url, binding="GRPC", streaming=False) as caller:
-        task_id = await task_of(caller, prompt)
-    events = aiter(gateway.subscribe(task_id, channel=channel))
-    await anext(events)
-
-    exit_code, ended = await asyncio.gather(asyncio.to_thread(running.stop), end_of(events))
-    gate.set()
-
-    assert exit_code == 0
-    assert "call SubscribeToTask" in (ended.details() or "")

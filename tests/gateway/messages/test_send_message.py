@@ -19,8 +19,7 @@ from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
-from tests.gateway.harness import PromptModel, running_gateway, unique
-from tests.gateway.named_callers import Named
+from tests.gateway.harness import Named, PromptModel, running_gateway, unique
 from tests.support.a2a_client import connected, request, response_of, send
 
 

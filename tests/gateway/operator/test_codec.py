@@ -23,8 +23,7 @@ from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.harness import RunningGateway, running_gateway
-from tests.gateway.named_callers import Named
+from tests.gateway.harness import Named, RunningGateway, running_gateway
 from tests.support.encryption import keyring
 from tests.support.memory.blobs import MemoryBlobs
 from tests.support.secret_search import contains

@@ -1,45 +1,20 @@
 """What a gateway process may need while many clients send it as much as it takes."""
 
 import asyncio
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 
 import httpx
 import psutil
+import pytest
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.support.servers.processes import ServerProcess, running_valkey, wait_until_answers
+from tests.gateway.process.gateways import running_process
+from tests.support.servers.processes import running_valkey
 
 CLIENTS = 50
 BODY_BYTES = 16_000_000
 GROWTH = 1_600_000_000
 """Bytes: twice the bodies of all. What is read takes some times its size while it is parsed."""
-
-
-@asynccontextmanager
-async def started(log: Path, variables: dict[str, str]) -> AsyncGenerator[tuple[psutil.Process, str]]:
-    """Run a gateway on a free port; yield its process when it answers, and its address."""
-    port = free_port()
-    url = f"http://{LOOPBACK}:{port}"
-    environment = {"EVERLOOP_PORT": str(port), "EVERLOOP_AGENTS": "tests.gateway.harness:AGENT", **variables}
-    process = ServerProcess([sys.executable, "-m", "everloop.gateway"], log, environment)
-
-    async def ready() -> bool:
-        async with httpx.AsyncClient(base_url=url) as http:
-            try:
-                return (await http.get("/readyz")).is_success
-            except httpx.TransportError:
-                return False
-
-    process.start()
-    try:
-        await wait_until_answers(process, ready, "gateway")
-        yield psutil.Process(process.pid), url
-    finally:
-        process.stop()
 
 
 async def peak(process: psutil.Process, sending: "asyncio.Future[list[httpx.Response]]") -> int:
@@ -64,14 +39,16 @@ LARGE = (
 """A long text, and as many values as fit."""
 
 
+@pytest.mark.slow
 async def test_large_bodies_at_once_take_bounded_memory(tmp_path: Path, temporal_address: str) -> None:
     """Of fifty bodies of 16 MB as many are read as there is room for; the others are to come again."""
     variables = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_BLOB_DIRECTORY": str(tmp_path / "blobs")}
     headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
     async with (
         running_valkey(tmp_path) as (_, redis_url),
-        started(tmp_path / "log", {**variables, "EVERLOOP_REDIS_URL": redis_url}) as (process, url),
+        running_process(tmp_path / "log", {**variables, "EVERLOOP_REDIS_URL": redis_url}) as (server, url),
     ):
+        process = psutil.Process(server.pid)
         before = process.memory_info().rss
         async with httpx.AsyncClient(base_url=url, timeout=100) as http:
             posts = (http.post("/", content=LARGE[n % 5 == 0], headers=headers) for n in range(CLIENTS))

@@ -2,14 +2,20 @@
 
 import asyncio
 import json
+import os
 import socket
 import sys
-from collections.abc import Mapping
+import uuid
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import grpc
 import httpx
 import pytest
+from a2a.types import a2a_pb2 as pb
+from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway import __main__ as gateway_main
@@ -22,58 +28,71 @@ from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
-from tests.gateway.harness import unique
+from tests.chaos.link import running_link
+from tests.gateway.harness import PromptModel, unique
+from tests.gateway.process.gateways import AGENTS, outcomes, running_process, started
 from tests.support.servers.buckets import new_bucket, running_moto
-from tests.support.servers.processes import ServerProcess, running_valkey, wait_until_answers
+from tests.support.servers.processes import running_valkey
 
-AGENTS = "tests.gateway.harness:AGENT"
 LARGE = b"0123456789" * 20_000
 
 
-def gateway_process(log: Path, variables: Mapping[str, str]) -> ServerProcess:
-    return ServerProcess(
-        [sys.executable, "-m", "everloop.gateway"], log, {"EVERLOOP_AGENTS": AGENTS, **variables}
-    )
-
-
-async def started(log: Path, variables: Mapping[str, str]) -> tuple[ServerProcess, str]:
-    """Start a gateway on a free port; return it when it answers, and its address."""
-    port = free_port()
-    process, url = (
-        gateway_process(log, {"EVERLOOP_PORT": str(port), **variables}),
-        f"http://{LOOPBACK}:{port}",
-    )
-    process.start()
-
-    async def ready() -> bool:
-        async with httpx.AsyncClient(base_url=url) as http:
-            try:
-                return (await http.get("/readyz")).is_success
-            except httpx.TransportError:
-                return False
-
-    await wait_until_answers(process, ready, "gateway")
-    return process, url
-
-
-def outcome(process: ServerProcess) -> tuple[int, str]:
-    """Run the process to its end; return its exit code and what it wrote."""
-    process.start()
-    assert process._process
-    return process._process.wait(timeout=200), process.output
-
-
-async def test_a_gateway_serves_until_it_is_told_to_stop(
-    tmp_path: Path, temporal_address: str, redis_url: str
+async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
+    tmp_path: Path, temporal_address: str, redis_url: str, queue: str, model: PromptModel
 ) -> None:
-    """SIGTERM ends it with exit code 0, and all it logged is JSON."""
-    variables = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url}
-    process, _ = await started(tmp_path / "log", variables)
+    """The whole way of an operator: make a key, start, call, on gRPC too. SIGTERM ends it with exit code 0.
 
-    assert process.stop() == 0
-    events = [json.loads(line)["event"] for line in process.output.splitlines()]
-    assert "gateway ready" in events
-    assert events[-1] == "gateway stopped"
+    Open streams are told to go on elsewhere; all it logged is JSON, and the key is nowhere in it.
+    """
+    keys, grpc_port = str(tmp_path / "keys"), free_port()
+    making = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "everloop", "keys", "add", "acme"),
+        env={**os.environ, "EVERLOOP_API_KEYS_FILE": keys},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    key = (await making.communicate())[0].decode().strip()
+    variables = {
+        "TEMPORAL_ADDRESS": temporal_address,
+        "EVERLOOP_REDIS_URL": redis_url,
+        "EVERLOOP_TASK_QUEUE": queue,
+        "EVERLOOP_HOST": "0.0.0.0",
+        "EVERLOOP_GRPC_PORT": str(grpc_port),
+        "EVERLOOP_AUTH": "api-key",
+        "EVERLOOP_API_KEYS_FILE": keys,
+        "EVERLOOP_LOG_LEVEL": "debug",
+    }
+    prompt, gate = unique("process"), asyncio.Event()
+    model.scripts[prompt] = ["one ", gate]
+    process, url = await started(tmp_path / "log", variables)
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageSize": 1}}
+    async with (
+        httpx.AsyncClient(base_url=url, headers={"A2A-Version": "1.0"}) as http,
+        grpc.aio.insecure_channel(f"{LOOPBACK}:{grpc_port}") as channel,
+    ):
+        without = await http.post("/", json=body)
+        allowed = await http.post("/", json=body, headers={"X-API-Key": key})
+        card = (await http.get("/.well-known/agent-card.json")).json()
+        message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text=prompt)])
+        service: Any = A2AServiceStub(channel)
+        events: AsyncIterator[pb.StreamResponse] = service.SendStreamingMessage(
+            pb.SendMessageRequest(message=message), metadata=(("x-api-key", key),)
+        )
+        await anext(aiter(events))
+        stopping = asyncio.create_task(asyncio.to_thread(process.stop))
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            [event async for event in events]
+        code = await stopping
+    gate.set()
+
+    assert code == 0
+    assert without.status_code == 401
+    assert "tasks" in allowed.json()["result"]
+    assert card["securitySchemes"]["apiKey"]["apiKeySecurityScheme"]["name"] == "X-API-Key"
+    assert "call SubscribeToTask" in (ended.value.details() or "")
+    assert key.split("_", 2)[2] not in process.output
+    logged = [json.loads(line)["event"] for line in process.output.splitlines()]
+    assert "gateway ready" in logged
+    assert logged[-1] == "gateway stopped"
 
 
 async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temporal_address: str) -> None:
@@ -89,22 +108,47 @@ async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temp
                 "EVERLOOP_S3_ENDPOINT": endpoint,
                 "EVERLOOP_S3_PRESIGNED": "60",
             }
-            process, url = await started(tmp_path / "log", variables)
-            with closing(S3Blobs(bucket, endpoint=endpoint, presigned=60)) as blobs:
-                artifacts = RedisArtifacts(redis, blobs, RedisTaskViews(redis))
-                create = Create("task", (NewPart("text", LARGE, filename="a \u202e.md"),), complete=True)
-                await artifacts.apply(context_key(ANONYMOUS, "c"), "a", create)
-            async with httpx.AsyncClient() as http:
+            async with running_process(tmp_path / "log", variables) as (_, url), httpx.AsyncClient() as http:
+                with closing(S3Blobs(bucket, endpoint=endpoint, presigned=60)) as blobs:
+                    artifacts = RedisArtifacts(redis, blobs, RedisTaskViews(redis))
+                    part = NewPart("text", LARGE, filename="a \u202e.md")
+                    await artifacts.apply(
+                        context_key(ANONYMOUS, "c"), "a", Create("task", (part,), complete=True)
+                    )
                 address = f"{url}/artifacts/c/a/parts/0"
                 ours, sent = await http.head(address), await http.get(address)
                 theirs = await http.get(sent.headers.get("Location", address))
-            exit_code = process.stop()
 
     assert sent.status_code == 307
     assert sent.headers["Location"].startswith(endpoint)
     assert theirs.content == LARGE
     for name in ("Content-Type", "Content-Disposition"):
         assert theirs.headers[name] == ours.headers[name]
+
+
+async def test_a_call_that_outlives_the_grace_period_is_told_to_come_again(
+    tmp_path: Path, temporal_address: str, redis_url: str
+) -> None:
+    """It gets 503 with Retry-After, as for any other outage, and not the 500 of a server that failed."""
+    message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": "Hello."}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    async with running_link(int(temporal_address.rpartition(":")[2])) as link:
+        variables = {
+            "TEMPORAL_ADDRESS": link.address,
+            "EVERLOOP_REDIS_URL": redis_url,
+            "EVERLOOP_SHUTDOWN_GRACE": "0",
+        }
+        process, url = await started(tmp_path / "log", variables)
+        link.flows.clear()
+        async with httpx.AsyncClient(timeout=30, headers={"A2A-Version": "1.0"}) as http:
+            sending = asyncio.create_task(http.post(url, json=call))
+            await link.until_held()
+            exit_code = await asyncio.to_thread(process.stop)
+            answer = await sending
+
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) > 0
+    assert "another one answers" in answer.json()["error"]["message"]
     assert exit_code == 0
 
 
@@ -141,56 +185,51 @@ def test_a_client_that_takes_nothing_loses_its_connection() -> None:
             connection.sendall(b"x" * 64 * 1024 * 1024)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ("redis", "Redis at 127.0.0.1:1 cannot be used"),
-        ("temporal", "cannot reach Temporal at 127.0.0.1:1"),
-        ("port", "set EVERLOOP_HOST and EVERLOOP_PORT"),
-        ("setting", "EVERLOOP_PORT: Input should be a valid integer"),
-        ("agents", "EVERLOOP_AGENTS: cannot load 'nothing:here'"),
-    ],
-)
-def test_what_stops_a_gateway_at_start_is_one_clear_line(
-    tmp_path: Path, temporal_address: str, redis_url: str, wrong: str, words: str
-) -> None:
-    """Exit code 1 and the last line says what is wrong and what to do; no traceback."""
+SETTING = "wrong setting: EVERLOOP_"
+STOPS: list[tuple[dict[str, str], str]] = [
+    ({"EVERLOOP_REDIS_URL": "redis://127.0.0.1:1/0"}, "Redis at 127.0.0.1:1 cannot be used"),
+    ({"TEMPORAL_ADDRESS": "127.0.0.1:1"}, "cannot reach Temporal at 127.0.0.1:1"),
+    ({"EVERLOOP_AGENTS": "nothing:here"}, "EVERLOOP_AGENTS: cannot load 'nothing:here'"),
+    ({"EVERLOOP_PORT": "eight"}, f"{SETTING}PORT: Input should be a valid integer"),
+    ({"EVERLOOP_MAX_BODY_BYTES": "0"}, f"{SETTING}MAX_BODY_BYTES: Input should be greater than"),
+    ({"EVERLOOP_MAX_BODY_BYTES": "9000000"}, f"{SETTING}MAX_BODY_BYTES: 9000000 is too small for a message"),
+    ({"EVERLOOP_MAX_MESSAGE_BYTES": "20000000"}, f"{SETTING}MAX_BODY_BYTES: 16000000 is too small"),
+    ({"EVERLOOP_LOG_LEVEL": "s3cr"}, f"{SETTING}LOG_LEVEL: Input should be 'debug', 'info'"),
+    ({"EVERLOOP_REDIS_URL": "redis://:s3cr/s3cr@host/0"}, f"{SETTING}REDIS_URL: expected redis://"),
+    ({"EVERLOOP_AUTH": "s3cr-et"}, f"{SETTING}AUTH: Input should be 'none', 'api-key'"),
+    ({"EVERLOOP_MTLS_PROXIES": "s3cr/et"}, f"{SETTING}MTLS_PROXIES: expected addresses"),
+    *(
+        ({"EVERLOOP_HOST": host, **more}, f"EVERLOOP_HOST is {host!r}: whoever reaches it")
+        for host, more in (
+            ("0.0.0.0", {}),
+            ("::", {}),
+            ("0.0.0.0", {"EVERLOOP_AUTH": "none"}),
+            ("0.0.0.0", {"EVERLOOP_AUTH_ALLOW_ANONYMOUS": "true"}),
+        )
+    ),
+]
+"""What a gateway does not start with: no server, a wrong setting, or a port open to everybody."""
+
+
+def test_what_stops_a_gateway_at_start_is_one_clear_line(temporal_address: str, redis_url: str) -> None:
+    """Exit code 1, and the only line says what is wrong and what to do; no traceback, and no value."""
+    servers = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url}
     with socket.create_server((LOOPBACK, 0)) as taken:
-        port = taken.getsockname()[1] if wrong == "port" else free_port()
-        variables = {
-            "TEMPORAL_ADDRESS": "127.0.0.1:1" if wrong == "temporal" else temporal_address,
-            "EVERLOOP_REDIS_URL": "redis://127.0.0.1:1/0" if wrong == "redis" else redis_url,
-            "EVERLOOP_PORT": "eight" if wrong == "setting" else str(port),
-            "EVERLOOP_AGENTS": "nothing:here" if wrong == "agents" else AGENTS,
-            "EVERLOOP_TASK_QUEUE": unique("process"),
-        }
-        code, output = outcome(gateway_process(tmp_path / "log", variables))
+        port, metrics = str(taken.getsockname()[1]), f"{LOOPBACK}:{taken.getsockname()[1]}"
+        cases = [
+            *STOPS,
+            ({"EVERLOOP_PORT": port}, "set EVERLOOP_HOST and EVERLOOP_PORT"),
+            (
+                {"EVERLOOP_METRICS_ADDRESS": metrics},
+                f"cannot listen on {metrics} for metrics: Address already in",
+            ),
+        ]
+        ends = outcomes(*({**servers, **variables} for variables, _ in cases))
 
-    lines = [line for line in output.splitlines() if not line.startswith("{")]
-    assert code == 1
-    assert len(lines) == 1
-    assert lines[0].startswith("gateway: ")
-    assert words in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "words"),
-    [
-        ("EVERLOOP_MAX_BODY_BYTES", "0", "EVERLOOP_MAX_BODY_BYTES: Input should be greater than"),
-        ("EVERLOOP_MAX_BODY_BYTES", "9000000", "EVERLOOP_MAX_BODY_BYTES: 9000000 is too small for a message"),
-        ("EVERLOOP_MAX_MESSAGE_BYTES", "20000000", "EVERLOOP_MAX_BODY_BYTES: 16000000 is too small"),
-        ("EVERLOOP_LOG_LEVEL", "loud", "EVERLOOP_LOG_LEVEL: Input should be 'debug', 'info'"),
-        ("EVERLOOP_REDIS_URL", "redis://:s3cr/loud@host/0", "EVERLOOP_REDIS_URL: expected redis://"),
-    ],
-)
-def test_a_wrong_setting_is_told_by_its_variable(
-    tmp_path: Path, variable: str, value: str, words: str
-) -> None:
-    """The only line names the variable that was set, what is expected of it, and not what it holds."""
-    code, output = outcome(gateway_process(tmp_path / "log", {"EVERLOOP_PORT": "0", variable: value}))
-
-    (line,) = output.splitlines()
-    assert code == 1
-    assert line.startswith(f"gateway: wrong setting: {words}")
-    assert "s3cr" not in line
-    assert "loud" not in line
+    for (variables, words), (code, output) in zip(cases, ends, strict=True):
+        lines = [line for line in output.splitlines() if not line.startswith("{")]
+        assert (code, len(lines)) == (1, 1), (variables, output)
+        assert lines[0].startswith("gateway: "), variables
+        assert words in lines[0], variables
+        assert "s3cr" not in output
+        assert "gateway ready" not in output

@@ -1,113 +1,69 @@
-"""Streams on every binding over HTTP: ids, going on behind one, errors, a server that stops."""
+"""Streams on every binding over HTTP: ids, going on behind one, errors, a server that stops, how many."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 
-import httpx
 import pytest
+import pytest_asyncio
 from a2a.types.a2a_pb2 import Task
 from temporalio.client import Client
 
+from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
+from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.tasks.fanout import EventFanout, OnIdle, Subscription
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState
-from tests.gateway.bindings.raw_calls import RAW_BINDINGS, Call, RawBinding, changed
-from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, running_gateway, unique
+from tests.gateway.harness import Named, PromptModel, RunningGateway, StoodIn, running_gateway, unique
+from tests.gateway.streams.followed_tasks import working_task
+from tests.gateway.streams.sse import all_of, message, stream
+from tests.support.wires.events import Event
+from tests.support.wires.operations import params_of
+from tests.support.wires.wires import OVER_HTTP, REST, HttpWire, http_wires
 
-every_binding = pytest.mark.parametrize("binding", RAW_BINDINGS, ids=str)
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One block of a stream, by its fields; comments have the name ""."""
-
-    fields: dict[str, str]
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return json.loads(self.fields["data"])
+every_binding = pytest.mark.parametrize("binding", OVER_HTTP)
+SEND, SUBSCRIBE = "SendStreamingMessage", "SubscribeToTask"
 
 
-async def blocks(response: httpx.Response) -> AsyncGenerator[Sent]:
-    fields: dict[str, str] = {}
-    async for line in response.aiter_lines():
-        name, _, value = line.partition(":")
-        if line:
-            fields[name] = value.strip()
-        elif fields:
-            yield Sent(fields)
-            fields = {}
+def wire_of(gateway: RunningGateway, binding: str) -> HttpWire:
+    return http_wires(gateway.http)[binding]
 
 
-@asynccontextmanager
-async def stream(url: str, call: Call, last_id: str = "") -> AsyncGenerator[AsyncIterator[Sent]]:
-    headers = {**call["headers"], **({"Last-Event-ID": last_id} if last_id else {})}
-    async with (
-        httpx.AsyncClient(base_url=url, timeout=60) as http,
-        http.stream(**changed(call, headers=headers)) as response,
-    ):
-        assert response.headers["Content-Type"].startswith("text/event-stream")
-        yield blocks(response)
-
-
-async def all_of(url: str, call: Call, last_id: str = "") -> list[Sent]:
-    async with stream(url, call, last_id) as sent:
-        return [each async for each in sent]
-
-
-def text_of(binding: RawBinding, sent: list[Sent]) -> str:
-    """Return what the artifact updates add up to."""
-    texts: list[str] = []
-    for each in sent:
-        result = binding.result(each.data)
-        artifact = result.get("artifactUpdate", result).get("artifact", {})
-        texts += [part.get("text", "") for part in artifact.get("parts", [])]
-    return "".join(texts)
+def task_of(event: Event) -> str:
+    """Return the id of the task that a stream begins with."""
+    return event.result.get("task", event.result)["id"]
 
 
 @every_binding
 async def test_a_client_goes_on_behind_any_event(
-    gateway: RunningGateway, model: PromptModel, binding: RawBinding
+    gateway: RunningGateway, model: PromptModel, binding: str
 ) -> None:
     """Every event has an id, and behind each follows exactly the rest, however it is asked for."""
-    prompt = unique("ids")
+    wire, prompt = wire_of(gateway, binding), unique("ids")
     model.scripts[prompt] = ["one ", "two ", "three"]
-    call = binding.send(prompt, unique("m"), stream=True)
+    params = message(prompt)
 
-    sent = await all_of(gateway.url, call)
+    sent = await all_of(wire, SEND, params)
 
-    assert text_of(binding, sent) == "one two three"
-    ids = [each.fields["id"] for each in sent]
+    assert "".join(each.text for each in sent) == "one two three"
+    ids = [each.id for each in sent]
     assert len(set(ids)) == len(ids)
-    first = binding.result(sent[0].data)
-    subscribe = binding.subscribe(first.get("task", first)["id"])
-    for again in (call, subscribe):
-        rest = await all_of(gateway.url, again, ids[1])
-        assert [each.fields["id"] for each in rest] == ids[2:]
-        results = [binding.result(each.data) for each in rest]
-        assert results == [binding.result(each.data) for each in sent[2:]]
+    for operation, again in ((SEND, params), (SUBSCRIBE, {"id": task_of(sent[0])})):
+        assert await all_of(wire, operation, again, ids[1]) == sent[2:]
 
 
 @every_binding
-async def test_a_stream_that_cannot_begin_is_a_plain_error(
-    gateway: RunningGateway, binding: RawBinding
-) -> None:
+async def test_a_stream_that_cannot_begin_is_a_plain_error(gateway: RunningGateway, binding: str) -> None:
     """With the status and the media type of one; over JSON-RPC 0.3 it is the only event of a stream."""
-    async with httpx.AsyncClient(base_url=gateway.url) as http:
-        response = await http.request(**binding.subscribe("nobody"))
+    wire = wire_of(gateway, binding)
+    reply = await wire.send(SUBSCRIBE, {"id": "nobody"})
 
-    if binding.name == "JSON-RPC 0.3":
-        assert response.headers["Content-Type"].startswith("text/event-stream")
-        assert '"code":-32001' in response.text.replace(" ", "")
-        return
-    is_own = binding.name == "REST 1.0"
-    assert response.headers["Content-Type"] == f"application/{'a2a+' if is_own else ''}json"
-    assert response.status_code == (404 if binding.is_rest else 200)
-    assert binding.error(response)["reason"] == "TASK_NOT_FOUND"
+    is_stream, is_own = binding == "JSON-RPC 0.3", binding == "REST 1.0"
+    expected = "text/event-stream" if is_stream else f"application/{'a2a+' if is_own else ''}json"
+    assert reply.headers["content-type"].split(";")[0] == expected
+    assert reply.status == (404 if wire.binding == REST else 200)
+    assert reply.reason == "TASK_NOT_FOUND" or reply.json["error"]["code"] == -32001
 
 
 class BrokenFanout(EventFanout):
@@ -121,40 +77,42 @@ class BrokenFanout(EventFanout):
         yield  # pragma: no cover -- it makes a generator of the function
 
 
-@every_binding
 async def test_a_stream_that_fails_ends_with_an_error(
-    client: Client, views: TaskViews, queue: str, model: PromptModel, binding: RawBinding
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
-    """Its last event is the error, without an id, and shows nothing of our insides."""
+    """Its last event is the error, without an id, and shows nothing of our insides. On each binding."""
     prompt, gate = unique("fails"), asyncio.Event()
     model.scripts[prompt] = [gate]
     async with running_gateway(client, views, queue=queue, fanout=BrokenFanout(views)) as gateway:
-        task, last = await all_of(gateway.url, binding.send(prompt, unique("m"), stream=True))
+        ends = {
+            each: await all_of(wire_of(gateway, each), SEND, message(prompt, unique("m")))
+            for each in OVER_HTTP
+        }
     gate.set()
 
-    assert "id" in task.fields
-    assert "id" not in last.fields
-    assert ("event" in last.fields) is (binding.name != "JSON-RPC 0.3")
-    error = last.data["error"]
-    assert error["code"] == (500 if binding.is_rest else -32603)
-    assert error["message"].startswith("internal error, reference ")
-    assert "secret" not in last.fields["data"]
+    for binding, (task, last) in ends.items():
+        assert (task.id != "", last.id) == (True, "")
+        assert ("event" in last.fields) is (binding != "JSON-RPC 0.3")
+        error = last.data["error"]
+        assert error["code"] == (500 if binding.startswith("REST") else -32603)
+        assert error["message"].startswith("internal error, reference ")
+        assert "secret" not in last.fields["data"]
 
 
 @every_binding
 async def test_a_server_that_stops_asks_its_clients_to_come_back(
-    client: Client, views: TaskViews, queue: str, model: PromptModel, binding: RawBinding
+    client: Client, views: TaskViews, queue: str, model: PromptModel, binding: str
 ) -> None:
     """Streams end with a comment and a time to wait; elsewhere the client misses nothing."""
     prompt, gate = unique("stops"), asyncio.Event()
     model.scripts[prompt] = ["half ", gate, "whole"]
-    heard: list[Sent] = []
+    heard: list[Event] = []
     async with running_gateway(client, views, queue=queue) as gateway:
-        call = binding.send(prompt, unique("m"), stream=True)
-        async with stream(gateway.url, call) as sent:
+        params = message(prompt)
+        async with stream(wire_of(gateway, binding), SEND, params) as sent:
             async for each in sent:
                 heard.append(each)
-                if "half" in each.fields["data"]:
+                if each.text:
                     break
             gateway.server.stop()
             farewell = [each async for each in sent][-1]
@@ -162,23 +120,67 @@ async def test_a_server_that_stops_asks_its_clients_to_come_back(
     assert "connect again" in farewell.fields[""]
     async with running_gateway(client, views, queue=queue) as other:
         gate.set()
-        rest = await all_of(other.url, call, heard[-1].fields["id"])
+        rest = await all_of(wire_of(other, binding), SEND, params, heard[-1].id)
 
-    assert text_of(binding, [*heard, *rest]) == "half whole"
+    assert "".join(each.text for each in [*heard, *rest]) == "half whole"
     assert all("retry" not in each.fields for each in rest)
 
 
-@pytest.mark.parametrize("binding", RAW_BINDINGS[2:], ids=str)
+@pytest.mark.parametrize("binding", ["JSON-RPC 0.3", "REST 0.3"])
 async def test_the_question_that_ends_a_stream_is_final_in_the_old_version(
-    stand_in: RunningGateway, client: Client, views: TaskViews, binding: RawBinding
+    stand_in: RunningGateway, client: Client, views: TaskViews, binding: str
 ) -> None:
     """Clients of 0.3 look for that mark, and it is on the last status only."""
-    async with stream(stand_in.url, binding.send(unique("asks"), unique("m"), stream=True)) as sent:
-        first = binding.result((await anext(sent)).data)
-        task = StoodIn(client, views, Task(id=first.get("task", first)["id"]))
+    async with stream(wire_of(stand_in, binding), SEND, message(unique("asks"))) as sent:
+        task = StoodIn(client, views, Task(id=task_of(await anext(sent))))
         await task.publish(TaskState.WORKING)
         await task.publish(TaskState.INPUT_REQUIRED)
-        rest = [binding.result(each.data) async for each in sent]
+        rest = [each.result async for each in sent]
     await task.end()
 
     assert [bool(each.get("statusUpdate", each).get("final")) for each in rest] == [False, True]
+
+
+MOST = 2
+
+
+def test_streams_are_counted_as_long_as_they_last() -> None:
+    """Of each owner, and of all together; others have room until there is none."""
+    streams = OpenStreams(most=3, most_of_owner=2)
+    with streams.hold("ann"), streams.hold("ann"):
+        with pytest.raises(TooManyRequestsError, match="2 streams"), streams.hold("ann"):
+            pass
+        with streams.hold("bob"), pytest.raises(UnavailableNowError), streams.hold("cid"):
+            pass
+    with streams.hold("ann"), streams.hold("ann"):
+        pass
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def small(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
+    async with running_gateway(
+        client, views, queue="none", access=AccessControl(Named()), max_streams_per_owner=MOST
+    ) as gateway:
+        yield gateway
+
+
+@every_binding
+async def test_a_stream_too_many_is_refused(small: RunningGateway, views: TaskViews, binding: str) -> None:
+    """By 429 and when to come again; those that were closed make room. A message of it has no effect."""
+    task, wire = await working_task(views), wire_of(small, binding)
+    params = params_of(SEND)
+    for _ in range(2):
+        async with AsyncExitStack() as held:
+            opened = [stream(wire, SUBSCRIBE, {"id": task.id}) for _ in range(MOST)]
+            streams = [await held.enter_async_context(each) for each in opened]
+            for each in streams:  # which would be closed with the last reference to them
+                await anext(each)
+            replies = [await wire.send(SUBSCRIBE, {"id": task.id}), await wire.send(SEND, params)]
+            listed = await small.call("ListTasks", {})
+
+        for refused in replies:
+            assert (refused.status, refused.headers["retry-after"]) == (429, "10")
+            assert f"{MOST} streams" in refused.body.decode()
+        assert task.id in listed.text
+        assert params["message"]["messageId"] not in listed.text
+    await task.complete()

@@ -25,13 +25,13 @@ from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.grpc_harness import running_grpc_gateway
 from tests.gateway.harness import (
     AGENT,
+    Named,
     RunningGateway,
     StoodIn,
     running_gateway,
     stand_in_worker,
     unique,
 )
-from tests.gateway.named_callers import Named
 from tests.gateway.streams.followed_tasks import FollowedTask
 from tests.support.a2a_client import Answer, connected, request, send
 

@@ -19,8 +19,7 @@ from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
-from tests.gateway.harness import AGENT, RunningGateway, running_gateway, unique
-from tests.gateway.named_callers import Named
+from tests.gateway.harness import AGENT, Named, RunningGateway, running_gateway, unique
 
 OTHER = Agent(id="other", name="Other", description="Another one.", model="scripted")
 INVALID_PARAMS = -32602

@@ -27,8 +27,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.gateway.harness import AGENT, PromptModel, RunningGateway, running_gateway, unique
-from tests.gateway.named_callers import Named
+from tests.gateway.harness import AGENT, Named, PromptModel, RunningGateway, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.memory.transcripts import MemoryTranscripts
 

@@ -25,7 +25,7 @@ from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 from tests.gateway.harness import running_gateway, unique
-from tests.gateway.process.test_process import gateway_process
+from tests.gateway.process.gateways import gateway_process
 from tests.gateway.tasks.silent_tasks import (
     BUG,
     defective_worker,

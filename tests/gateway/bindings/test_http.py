@@ -1,0 +1,267 @@
+"""Headers, status codes and malformed input on every binding over HTTP: the same rules everywhere."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+import pytest_asyncio
+from a2a.types import a2a_pb2 as pb
+from temporalio.client import Client
+
+from everloop.gateway.auth.access import AccessControl, Authenticator, RequestLimits
+from everloop.gateway.context import Caller
+from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.views.interface import TaskViews
+from tests.gateway.grpc_harness import BODY_BYTES
+from tests.gateway.harness import AGENT, PromptModel, RunningGateway, running_gateway
+from tests.support.wires.operations import params_of
+from tests.support.wires.wires import OVER_HTTP, REST, Call, HttpWire, Reply, http_wires, reply_of
+
+SECRETS = ("Traceback", 'File "', ".py", "pydantic", "protobuf", "ParseDict", "secret")
+INVALID, NOT_FOUND = ((200, -32602), 400, "INVALID_PARAMS"), ((200, -32001), 404, "TASK_NOT_FOUND")
+VERSION = ((200, -32009), 400, "VERSION_NOT_SUPPORTED")
+
+Expected = tuple[tuple[int, int], int, str]
+"""Status and code of JSON-RPC, the status of REST, which is its code too, and the reason."""
+
+
+def check(reply: Reply, wire: HttpWire, expected: Expected) -> str:
+    """The error has this code, status and reason, and shows nothing of our insides; return its text."""
+    rpc, rest, reason = expected
+    refused = reply.refusal
+    assert refused, reply
+    assert (refused.reason, refused.error_info["domain"]) == (reason, "a2a-protocol.org")
+    assert (reply.status, refused.code) == ((rest, rest) if wire.binding == REST else rpc)
+    for secret in SECRETS:
+        assert secret not in reply.body.decode()
+    return refused.message
+
+
+async def answer(wire: HttpWire, call: Call) -> Reply:
+    return reply_of(await wire.http.request(**call))
+
+
+def reading(wire: HttpWire, **headers: str) -> Call:
+    """Read a task that nobody has; `A2A_Version` stands for A2A-Version."""
+    return wire.call("GetTask", {"id": "x"}, {name.replace("_", "-"): v for name, v in headers.items()})
+
+
+async def test_every_agent_has_an_address(over_http: HttpWire) -> None:
+    """Without an agent there is nothing."""
+    known = await over_http.send("GetTask", {"id": "x"}, agent=AGENT.id)
+    unknown = await over_http.send("GetTask", {"id": "x"}, agent="nobody")
+
+    check(known, over_http, NOT_FOUND)
+    text = check(unknown, over_http, ((404, -32600), 404, "ADDRESS_UNKNOWN"))
+    assert "no agent 'nobody' here" in text
+
+
+async def test_versions_that_nobody_serves_are_refused(over_http: HttpWire) -> None:
+    """The error names the versions of this server. What is of one version is not served in the other."""
+    for version in ("99.0", "1.1", "1.7", "0.2", "2.0", "banana", "9" * 5000, "1.0, 0.3"):
+        text = check(await answer(over_http, reading(over_http, A2A_Version=version)), over_http, VERSION)
+        assert "this server speaks 1.0 and 0.3" in text
+
+    call = reading(over_http)
+    call["headers"] = {"A2A-Version": "1.0"} if over_http.is_legacy else {}
+    text = check(await answer(over_http, call), over_http, VERSION)
+    assert ("A2A-Version: 0.3" if over_http.is_legacy else "send the header A2A-Version: 1.0") in text
+
+
+async def test_patch_versions_and_queries_are_understood(over_http: HttpWire) -> None:
+    """A patch number changes nothing, nor does naming the version in the query; names have no case."""
+    for suffix in ("", ".0", ".17"):
+        version = over_http.version + suffix
+        in_query: Call = {**reading(over_http), "headers": {}}
+        in_query["params"] = {**in_query.get("params", {}), "A2A-Version": version}
+        lower: Call = {**reading(over_http), "headers": {"a2a-version": version}}
+        for call in (reading(over_http, A2A_Version=version), in_query, lower):
+            check(await answer(over_http, call), over_http, NOT_FOUND)
+
+
+async def test_a_body_has_to_be_declared_as_json(over_http: HttpWire) -> None:
+    """As JSON or as A2A's JSON, with parameters; web pages of others can send the rest without asking."""
+    call = over_http.call("SendMessage", params_of("SendMessage"))
+    body = json.dumps(call["json"]).encode()
+    for kind in ("application/json", "application/a2a+json", "Application/JSON; charset=utf-8"):
+        taken = await answer(over_http, over_http.raw_body(body, **{"Content-Type": kind}))
+        assert (taken.status, taken.refusal) == (200, None)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "", "json"):
+        headers = {"Content-Type": kind} if kind else {}
+        refused = await answer(over_http, over_http.raw_body(body, **headers))
+        text = check(refused, over_http, ((415, -32005), 415, "CONTENT_TYPE_NOT_SUPPORTED"))
+        assert "Content-Type: application/json" in text
+
+
+BODIES = {
+    "empty": b"",
+    "cut off": b'{"secret',
+    "no UTF-8": b'{"\xff": 1}',
+    "nested": b"[" * 100_000,
+    "long number": b"9" * 5000,
+    "NaN": b'{"x": NaN}',
+    "the same name twice": b'{"secret": 1, "secret": 2}',
+}
+
+
+async def test_what_is_no_json_is_refused(over_http: HttpWire) -> None:
+    """The text repeats nothing of it."""
+    for body in BODIES.values():
+        reply = await answer(over_http, over_http.raw_body(body, **{"Content-Type": "application/json"}))
+        check(reply, over_http, ((200, -32700), 400, "PARSE_ERROR"))
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_body_over_the_limit_is_refused(over_http: HttpWire, *, declared: bool) -> None:
+    """413, and the text names the limit, with a Content-Length and without."""
+    body = b'{"x": "' + b"y" * BODY_BYTES + b'"}'
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        yield body
+
+    call = over_http.raw_body(body, **{"Content-Type": "application/json"})
+    reply = await answer(over_http, call if declared else {**call, "content": pieces()})
+
+    text = check(reply, over_http, ((413, -32600), 413, "CONTENT_TOO_LARGE"))
+    assert f"larger than the {BODY_BYTES} bytes" in text
+
+
+DEEP = json.loads("[" * 300 + "]" * 300)
+
+PARAMS: dict[str, object] = {
+    "list": [],
+    "message is a text": {"message": "secret"},
+    "message is a list": {"message": []},
+    "no parts": {"message": {"messageId": "m", "role": "ROLE_USER"}},
+    "odd role": {"message": {"messageId": "m", "role": "secret", "parts": [{"text": "x"}]}},
+    "odd part": {"message": {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": 5}]}},
+    "nested": {"message": {"messageId": "m", "metadata": {"x": DEEP}}},
+    "nested metadata": {"message": {"messageId": "m", "role": "user", "parts": []}, "metadata": {"x": DEEP}},
+    "half a character": {"message": {"messageId": "\ud800", "role": "user", "parts": []}},
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_parameters_that_do_not_fit_are_refused(over_http: HttpWire, *, stream: bool) -> None:
+    """Streams too are refused with a plain error, before they begin."""
+    for params in PARAMS.values():
+        call = over_http.raw(params, stream=stream)
+        call["content"] = json.dumps(call.pop("json")).encode()
+        call["headers"]["Content-Type"] = "application/json"
+        check(await answer(over_http, call), over_http, INVALID)
+
+
+async def test_files_that_are_no_base64_are_refused(over_http: HttpWire) -> None:
+    """A decoder would make another file of it."""
+    parts: dict[str, Any] = {"parts": [{"raw": "secret!"}]}
+    if over_http.is_legacy:
+        parts = {"parts": [{"kind": "file", "file": {"bytes": "secret!"}}]}
+    if over_http.name == "REST 0.3":
+        parts = {"content": [{"file": {"fileWithBytes": "secret!"}}]}
+    role = "user" if over_http.name == "JSON-RPC 0.3" else "ROLE_USER"
+
+    reply = await answer(over_http, over_http.raw({"message": {"messageId": "m", "role": role, **parts}}))
+
+    assert "is no base64" in check(reply, over_http, INVALID)
+
+
+async def test_the_extension_is_confirmed(over_http: HttpWire) -> None:
+    """Under the name of the header that activated it, which has no case."""
+    name = "X-A2A-Extensions" if over_http.is_legacy else "A2A-Extensions"
+    for each in (name, name.lower()):
+        asked = {each: f"https://example.com/other, {EVENTS_EXTENSION}"}
+        reply = await over_http.send("GetTask", {"id": "x"}, asked)
+        assert reply.headers[name.lower()] == EVENTS_EXTENSION
+
+
+async def test_http_methods_that_an_address_does_not_take(over_http: HttpWire) -> None:
+    """405 says which it takes."""
+    call: Call = {**over_http.raw({}), "method": "PUT"}
+    response = await over_http.http.request(**call)
+
+    assert (response.status_code, response.headers["Allow"]) == (405, "POST")
+    assert response.json()["error"]["details"][0]["reason"] == "METHOD_NOT_ALLOWED"
+
+
+class NamedBy(Authenticator):
+    """Believes whoever says a name."""
+
+    def __init__(self) -> None:
+        self.peers: list[str] = []
+
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        self.peers.append(peer)
+        if not headers.get("x-name"):
+            raise UnauthenticatedError("say X-Name", challenge='Name realm="tests"')
+        return Caller(owner=headers["x-name"], scheme="name")
+
+    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
+        return {}
+
+
+class NotGreedy(RequestLimits):
+    """Refuses the owner "greedy", and fails for "unlucky"."""
+
+    async def admit_request(self, owner: str) -> None:
+        if owner == "greedy":
+            raise TooManyRequestsError("that is too much; come back later", retry_after=7)
+        if owner == "unlucky":
+            raise RuntimeError("secret")
+
+
+@pytest.fixture(scope="module")
+def named() -> NamedBy:
+    return NamedBy()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(
+    client: Client, views: TaskViews, queue: str, model: PromptModel, named: NamedBy
+) -> AsyncGenerator[RunningGateway]:
+    access = AccessControl(named, NotGreedy())
+    async with running_gateway(client, views, queue=queue, access=access) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("name", OVER_HTTP)
+async def test_who_calls_is_asked_first(guarded: RunningGateway, named: NamedBy, name: str) -> None:
+    """401 with the challenge, 429 with Retry-After; of a guard that fails a reference. Tasks have owners."""
+    async with httpx.AsyncClient(base_url=guarded.url) as http:
+        wire = http_wires(http)[name]
+        stranger = await wire.send("GetTask", {"id": "x"})
+        streaming = params_of("SendStreamingMessage")
+        greedy = await wire.send("SendStreamingMessage", streaming, {"X-Name": "greedy"})
+        unlucky = await wire.send("GetTask", {"id": "x"}, {"X-Name": "unlucky"})
+        sent = (await wire.send("SendMessage", params_of("SendMessage"), {"X-Name": "ann"})).result
+        task = {"id": sent.get("task", sent)["id"]}
+        ann, bob = [await wire.send("GetTask", task, {"X-Name": each}) for each in ("ann", "bob")]
+
+    check(stranger, wire, ((401, -32031), 401, "UNAUTHENTICATED"))
+    assert stranger.headers["www-authenticate"] == 'Name realm="tests"'
+    assert named.peers[-1] == "127.0.0.1"
+    check(greedy, wire, ((429, -32033), 429, "TOO_MANY_REQUESTS"))
+    assert greedy.headers["retry-after"] == "7"
+    assert unlucky.refusal
+    assert unlucky.refusal.message.startswith("internal error, reference ")
+    assert b"secret" not in unlucky.body
+    assert ann.refusal is None
+    check(bob, wire, NOT_FOUND)
+
+
+@pytest.mark.parametrize("path", ["/", "/message:send", "/v1/message:stream", "/agents/staged"])
+async def test_a_stranger_is_refused_before_the_body_is_read(guarded: RunningGateway, path: str) -> None:
+    """The answer comes although the body never does."""
+    address = urlsplit(guarded.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Content-Length: 1000000\r\n\r\n".encode()
+    )
+
+    assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+    writer.close()

@@ -1,0 +1,61 @@
+"""Server-sent events as HTML §9.2 writes them, strictly enough to notice what is no event stream."""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import ParseDict
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: its id, empty if it has none, and its JSON, None if it is only a comment.
+
+    `fields` are all that it has; a comment is the field "".
+    """
+
+    id: str
+    data: Any
+    fields: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What it tells, without an envelope of JSON-RPC."""
+        return self.data.get("result", self.data)
+
+    @property
+    def response(self) -> pb.StreamResponse:
+        """The same as 1.0 defines it."""
+        return ParseDict(self.result, pb.StreamResponse())
+
+    @property
+    def text(self) -> str:
+        """What it adds to an artifact."""
+        artifact = self.result.get("artifactUpdate", self.result).get("artifact", {})
+        return "".join(part.get("text", "") for part in artifact.get("parts", ()))
+
+
+async def events_of(response: httpx.Response) -> AsyncGenerator[Event]:
+    """Yield the events of a stream, comments too."""
+    assert response.headers["content-type"].split(";")[0] == "text/event-stream"
+    fields: dict[str, str] = {}
+    async for line in _lines(response.aiter_text()):
+        name, _, value = line.partition(":")
+        if line:
+            fields[name] = value.removeprefix(" ")
+        elif fields:
+            data = fields.get("data")
+            yield Event(fields.get("id", ""), None if data is None else json.loads(data), fields)
+            fields = {}
+
+
+async def _lines(texts: AsyncIterator[str]) -> AsyncGenerator[str]:
+    """Yield lines; httpx would also part them where Unicode does, which may be inside of JSON."""
+    rest = ""
+    async for text in texts:
+        *lines, rest = (rest + text).replace("\r\n", "\n").split("\n")
+        for line in lines:
+            yield line
