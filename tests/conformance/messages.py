@@ -25,12 +25,7 @@ BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 VERSION = {"A2A-Version": "1.0"}
 
 TERMINAL = frozenset(
-    {
-        pb.TASK_STATE_COMPLETED,
-        pb.TASK_STATE_FAILED,
-        pb.TASK_STATE_CANCELED,
-        pb.TASK_STATE_REJECTED,
-    }
+    {pb.TASK_STATE_COMPLETED, pb.TASK_STATE_FAILED, pb.TASK_STATE_CANCELED, pb.TASK_STATE_REJECTED}
 )
 INTERRUPTED = frozenset({pb.TASK_STATE_INPUT_REQUIRED, pb.TASK_STATE_AUTH_REQUIRED})
 
@@ -42,12 +37,7 @@ def fresh(word: str) -> str:
 
 def content(behaviour: str, **fields: object) -> dict[str, Any]:
     """Return a message as JSON has it, which makes the agent behave like that."""
-    return {
-        "messageId": fresh(behaviour),
-        "role": "ROLE_USER",
-        "parts": [{"text": "Please."}],
-        **fields,
-    }
+    return {"messageId": fresh(behaviour), "role": "ROLE_USER", "parts": [{"text": "Please."}], **fields}
 
 
 def message(

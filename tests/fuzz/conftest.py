@@ -1,4 +1,7 @@
-"""One target for all fuzzers, and what it says while it is fuzzed."""
+"""One target for all fuzzers, and what it says while it is fuzzed.
+
+The gate sends what they begin with; `make test-all` lets them fuzz.
+"""
 
 import logging
 from collections.abc import AsyncGenerator, Generator

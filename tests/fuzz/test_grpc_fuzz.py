@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.descriptor import MethodDescriptor
@@ -23,19 +24,9 @@ from tests.support.wires.operations import LEGACY, OPERATIONS, legacy_proto, par
 TASK = "the-task-that-there-is-of-thirty-six"
 """Stands for its id, which is as long."""
 
-_KNOWN = {
-    "OK",
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "FAILED_PRECONDITION",
-    "UNIMPLEMENTED",
-    "RESOURCE_EXHAUSTED",
-}
+_KNOWN = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"}
 
-_SERVICES = (
-    pb.DESCRIPTOR.services_by_name["A2AService"],
-    pb03.DESCRIPTOR.services_by_name["A2AService"],
-)
+_SERVICES = (pb.DESCRIPTOR.services_by_name["A2AService"], pb03.DESCRIPTOR.services_by_name["A2AService"])
 _METHODS: list[MethodDescriptor] = [method for service in _SERVICES for method in service.methods]
 
 
@@ -137,6 +128,7 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
     return path_of(method), content
 
 
+@pytest.mark.slow
 @given(request=requests())
 @settings(FUZZ, max_examples=400)
 async def test_bytes_that_are_almost_a_request(target: Target, request: tuple[str, bytes]) -> None:
@@ -155,6 +147,7 @@ _VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=6
 )
 
 
+@pytest.mark.slow
 @given(method=st.sampled_from(_METHODS), metadata=st.dictionaries(_NAMES, _VALUES, max_size=3))
 @settings(FUZZ, max_examples=150)
 async def test_any_metadata(target: Target, method: MethodDescriptor, metadata: dict[str, str]) -> None:

@@ -184,6 +184,7 @@ def batched(bodies: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
         yield batch
 
 
+@pytest.mark.slow
 @given(request=requests())
 @settings(FUZZ, max_examples=400)
 async def test_requests_that_are_almost_right(target: Target, request: tuple[bytes, dict[str, str]]) -> None:
@@ -192,6 +193,7 @@ async def test_requests_that_are_almost_right(target: Target, request: tuple[byt
     check(*await post(target, body.replace(TASK.encode(), target.task_id.encode()), headers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 async def test_anything_in_the_place_of_any_field_of_a_message(target: Target, version: str) -> None:
     """Text that is no UTF-8, numbers of thousands of digits, brackets by the thousand."""
@@ -206,6 +208,7 @@ async def test_anything_in_the_place_of_any_field_of_a_message(target: Target, v
     assert await target.is_well()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
 async def test_what_passes_as_content_can_be_worked_on(target: Target, version: str) -> None:
     """Whatever a message may hold, a task starts with it, and is shown with it."""
@@ -229,6 +232,7 @@ async def test_what_passes_as_content_can_be_worked_on(target: Target, version: 
     assert results > 20
 
 
+@pytest.mark.slow
 @given(body=st.binary(max_size=300))
 @settings(FUZZ, max_examples=100)
 async def test_bodies_that_are_no_requests(target: Target, body: bytes) -> None:

@@ -21,6 +21,8 @@ from schemathesis.specs.openapi.checks import (
 from tests.fuzz.insides import MAX_REFUSAL, insides
 from tests.fuzz.target import FUZZ, HOOK, Target
 
+pytestmark = pytest.mark.slow
+
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer"}
 _STRUCT = {"type": "object"}

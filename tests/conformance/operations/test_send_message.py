@@ -5,16 +5,7 @@ from collections.abc import Callable
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from tests.conformance.messages import (
-    ASKS,
-    COMPLETES,
-    LASTS,
-    REJECTS,
-    TERMINAL,
-    WRITES_TEXT,
-    fresh,
-    message,
-)
+from tests.conformance.messages import ASKS, COMPLETES, LASTS, REJECTS, TERMINAL, WRITES_TEXT, fresh, message
 from tests.support.wires.agent import Agent, refusal
 
 IMMEDIATELY = {"returnImmediately": True}

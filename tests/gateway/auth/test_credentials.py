@@ -86,7 +86,6 @@ async def test_what_is_meant_as_a_token_is_refused_as_one(
             assert "has to be Bearer and one token, and come once" in refused.text
         twice = await served.list_artifacts([("Authorization", token), ("Authorization", token), known])
         other = await served.list_artifacts([("Authorization", "Basic YTpi"), known])
-
     assert twice.status_code == 401
     assert other.status_code == 200
 
@@ -98,7 +97,6 @@ async def test_an_issuer_that_does_not_answer_is_an_outage(client: Client, views
         async with site(client, views, **JWT, jwt_jwks_url=issuer.url) as served:
             token = f"Bearer {KEY.token()}"
             replies = [await served.get_task(wire, Authorization=token) for wire in NAMES]
-
     for reply in replies:
         assert reply.status in {503, "UNAVAILABLE"}, reply
         assert b"does not answer" in reply.body
@@ -120,7 +118,6 @@ async def test_a_key_that_is_removed_is_refused_at_the_next_call(
         add_key(path, other)
         remove_key(path, line.id)
         after, new = await served.get_task(X_API_Key=first), await served.get_task(X_API_Key=second)
-
     assert b"no task" in before.body
     assert after.status == 401
     assert b"no task" in new.body
@@ -151,6 +148,5 @@ async def test_a_proxy_that_adds_its_header_does_not_pass_on_the_clients(
         twice = [(SUBJECT, "anonymous"), (SUBJECT, "CN=billing")]
         reply = await served.list_artifacts(twice)
         alone = await served.list_artifacts([(SUBJECT, "anonymous")])
-
     assert reply.status_code == 401
     assert alone.status_code == 401

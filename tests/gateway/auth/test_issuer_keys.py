@@ -54,7 +54,6 @@ async def test_keys_are_fetched_once_for_many_tokens(site: Site) -> None:
     assert all(await asyncio.gather(*(site.takes(OLD.token()) for _ in range(20))))
     site.now = FRESH
     assert await site.takes(OLD.token())
-
     assert site.issuer.asked == 1
 
 
@@ -63,7 +62,6 @@ async def test_a_new_key_is_known_as_soon_as_a_token_names_it(site: Site) -> Non
     assert await site.takes(OLD.token())
     site.issuer.keys = [OLD.public(), NEW.public()]
     site.now = REFETCH_PAUSE
-
     assert await site.takes(NEW.token())
     assert await site.takes(OLD.token())
     assert site.issuer.asked == 2
@@ -74,7 +72,6 @@ async def test_a_key_that_is_withdrawn_is_good_for_ten_minutes_at_most(site: Sit
     assert await site.takes(OLD.token())
     site.issuer.keys = [NEW.public()]
     site.now = FRESH + 1
-
     assert not await site.takes(OLD.token())
     assert await site.takes(NEW.token())
     assert site.issuer.asked == 2
@@ -85,14 +82,12 @@ async def test_strangers_do_not_make_us_ask_the_issuer_all_the_time(site: Site) 
     for second in range(60):
         site.now = float(second)
         assert not await site.takes(SigningKey(kid=f"made-up-{second}").token())
-
     assert site.issuer.asked == 2
 
 
 async def test_without_the_issuer_nobody_can_tell(site: Site) -> None:
     """503 and when to come back, not 401: the token may be good. When the issuer is back, it is."""
     site.issuer.status = 500
-
     with pytest.raises(UnavailableNowError) as caught:
         await site.takes(OLD.token())
     site.issuer.status = 200
@@ -100,7 +95,6 @@ async def test_without_the_issuer_nobody_can_tell(site: Site) -> None:
         await site.takes(OLD.token())
     assert site.issuer.asked == 1
     site.now = REFETCH_PAUSE
-
     assert caught.value.retry_after
     assert "127.0.0.1" not in str(caught.value)
     assert await site.takes(OLD.token())
@@ -111,7 +105,6 @@ async def test_known_keys_hold_for_an_hour_without_the_issuer(site: Site) -> Non
     assert await site.takes(OLD.token())
     site.issuer.status = 503
     site.now = KEPT
-
     assert await site.takes(OLD.token())
     with pytest.raises(UnavailableNowError):
         await site.takes(NEW.token())
@@ -124,10 +117,8 @@ async def test_known_keys_hold_for_an_hour_without_the_issuer(site: Site) -> Non
 async def test_an_answer_that_is_no_set_of_keys_is_none(site: Site, body: str) -> None:
     """It is as if the issuer did not answer; the log says so, and nothing of what it said."""
     site.issuer.body = body
-
     with capture_logs() as logs, pytest.raises(UnavailableNowError):
         await site.takes(OLD.token())
-
     assert [entry["event"] for entry in logs] == ["keys of tokens cannot be fetched"]
 
 
@@ -140,7 +131,6 @@ async def test_keys_that_are_for_something_else_check_no_tokens(site: Site) -> N
         {"kty": "RSA", "kid": "half", "n": "AQAB"},
         {"kid": "nothing"},
     ]
-
     assert not await site.takes(OLD.token())
     assert not await site.takes(NEW.token())
 
@@ -149,7 +139,6 @@ async def test_a_key_is_good_for_the_algorithm_that_it_names(site: Site) -> None
     """RFC 7517 §4.4; without a name for all of its kind."""
     named, free = SigningKey("RS256", "named", RSA), SigningKey("RS512", "free", RSA)
     site.issuer.keys = [named.public(alg="RS256"), free.public()]
-
     assert await site.takes(named.token())
     assert not await site.takes(SigningKey("RS512", "named", RSA).token())
     assert await site.takes(free.token())
@@ -160,7 +149,6 @@ async def test_an_only_key_needs_no_name(site: Site) -> None:
     nameless = SigningKey(kid=None)
     site.issuer.keys = [nameless.public()]
     assert await site.takes(nameless.token())
-
     site.issuer.keys = [nameless.public(), OLD.public()]
     site.now = FRESH + 1
     assert not await site.takes(nameless.token())
@@ -176,7 +164,6 @@ async def test_a_caller_who_leaves_does_not_stop_the_others(site: Site) -> None:
     with pytest.raises(asyncio.CancelledError):
         await first
     site.issuer.release.set()
-
     assert await second
     assert site.issuer.asked == 1
 
@@ -187,13 +174,11 @@ async def test_a_known_key_does_not_wait_for_an_issuer_that_hangs(site: Site) ->
     site.issuer.release = threading.Event()
     site.issuer.reached.clear()
     site.now = FRESH + 1
-
     with capture_logs() as logs:
         assert all(await asyncio.gather(*(site.takes(OLD.token()) for _ in range(20))))
         still_asking = list(logs)
         assert await asyncio.to_thread(site.issuer.reached.wait, 30)
     site.issuer.release.set()
-
     assert still_asking == []
     assert site.issuer.asked == 2
 
@@ -206,7 +191,6 @@ async def test_after_a_failure_the_issuer_is_asked_in_the_background(site: Site)
     assert await site.takes(OLD.token())
     site.issuer.status, site.issuer.keys = 200, [NEW.public()]
     site.now += REFETCH_PAUSE
-
     assert await site.takes(OLD.token())
     assert await site.takes(NEW.token())
     assert not await site.takes(OLD.token())
@@ -216,6 +200,5 @@ async def test_after_a_failure_the_issuer_is_asked_in_the_background(site: Site)
 async def test_an_outage_is_no_refusal_of_the_caller(site: Site) -> None:
     """The authenticator lets it through as it is: bindings answer 503."""
     site.issuer.status = 500
-
     with pytest.raises(UnavailableNowError):
         await AnyScheme([site.scheme]).authenticate({"authorization": f"Bearer {OLD.token()}"}, "")

@@ -55,7 +55,6 @@ async def test_a_name_that_is_not_ours_is_refused(site: RunningGateway, address:
 async def test_the_refusal_says_what_to_do(site: RunningGateway) -> None:
     """The operator of a gateway with a name reads which setting it is."""
     answer = await site.http.post("/", json={}, headers={"Host": "evil.example"})
-
     error = answer.json()["error"]
     assert (error["code"], error["details"][0]["reason"]) == (421, "MISDIRECTED")
     assert "this server is not called 'evil.example'" in error["message"]
@@ -118,7 +117,6 @@ async def test_with_authentication_names_do_not_matter(client: Client, views: Ta
     """No page has the credentials."""
     async with running_gateway(client, views, queue="none", access=AccessControl(Named())) as gateway:
         read = await status(gateway, "GET", "/healthz", Host="any.example", Origin="http://evil.example")
-
     assert read == 200
 
 

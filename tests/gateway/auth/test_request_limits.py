@@ -11,11 +11,7 @@ from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.gateway.auth.access import (
-    AccessControl,
-    LimitSettings,
-    RequestLimits,
-)
+from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
@@ -69,7 +65,6 @@ async def test_each_binding_says_when_to_come_back(wires: dict[str, Wire], wire:
     headers = [{"owner": unique("owner")} for _ in range(2)]
     asked = [await wires[wire].send("GetTask", {"id": "nobody"}, headers[0]) for _ in range(3)]
     sent = [await wires[wire].send("SendMessage", params_of("SendMessage"), headers[1]) for _ in range(2)]
-
     assert [b"no task" in reply.body for reply in asked] == [True, True, False]
     assert b"2 a minute" in asked[2].body
     assert sent[0].status in {200, "OK"}
@@ -102,7 +97,6 @@ async def test_of_many_messages_at_once_as_many_start_tasks_as_may(
         refused = [answer for answer in answers if "error" in answer.json()]
         listed = (await gateways[0].call("ListTasks", {}, owner=owner)).json()["result"]
         gate.set()
-
     assert (len(started), len(refused), listed["totalSize"]) == (5, 15, 5)
     assert {answer.status_code for answer in refused} == {429}
     assert {answer.json()["error"]["code"] for answer in refused} == {TOO_MANY}
@@ -130,7 +124,6 @@ async def test_a_place_is_free_when_a_task_ends(
         while (await views.state(task_id)) != "completed":  # noqa: ASYNC110 -- a fact of a worker, no event
             await asyncio.sleep(0.01)
         later = await two.call("SendMessage", message("hi"), owner=owner)
-
     assert again.json()["result"]["task"]["id"] == task_id
     assert refused.status_code == 429
     assert recorded.counts(REFUSED) == {("open_tasks",): 1}
@@ -148,7 +141,6 @@ async def test_requests_over_the_rate_are_refused_on_every_gateway(
             *(gateways[n % 2].call("ListTasks", {}, owner=owner) for n in range(20))
         )
         other = await gateways[0].call("ListTasks", {}, owner=unique("other"))
-
     refused = [answer for answer in answers if answer.status_code != 200]
     assert len(refused) == 16
     assert {answer.status_code for answer in refused} == {429}
@@ -176,7 +168,6 @@ class _Away(Quotas):
 async def test_without_the_store_a_call_is_refused_for_now() -> None:
     """Nobody is let through uncounted; the client is told to come back."""
     limits = RequestLimits(LimitSettings(requests_per_minute=1, max_open_tasks=1), _Away())
-
     for call in (limits.admit_request("o"), limits.reserve_task("o", "t"), limits.release_task("o", "t")):
         with pytest.raises(UnavailableNowError, match="task store") as raised:
             await call
@@ -198,7 +189,6 @@ async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> Non
     limits, owner = RequestLimits(LimitSettings(requests_per_minute=3), Quotas(redis)), unique("owner")
     for _ in range(3):
         await limits.admit_request(owner)
-
     with pytest.raises(TooManyRequestsError, match="3 a minute") as raised:
         await limits.admit_request(owner)
     assert 0 < (raised.value.retry_after or 0) <= 20
@@ -221,10 +211,8 @@ def test_wrong_settings_are_named(
     """The message has the variable, and what was expected of it."""
     for name, value in variables.items():
         monkeypatch.setenv(f"EVERLOOP_{name}", value)
-
     with pytest.raises(ValidationError) as raised:
         LimitSettings()
-
     assert expected in explain(raised.value)
 
 
@@ -232,6 +220,5 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     """An empty variable counts as not set."""
     for name, value in {"REQUESTS_PER_MINUTE": "60", "REQUEST_BURST": "5", "MAX_OPEN_TASKS": ""}.items():
         monkeypatch.setenv(f"EVERLOOP_{name}", value)
-
     assert LimitSettings().rate == Rate(per_minute=60, burst=5)
     assert LimitSettings().max_open_tasks is None

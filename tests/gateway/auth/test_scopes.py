@@ -76,9 +76,7 @@ async def test_a_missing_scope_is_told_before_a_body_is_parsed(cluster: Cluster,
     """Whoever may not send does not make the server read what was sent."""
     version = "0.3" if path.startswith("/v1/") else "1.0"
     headers = {**cluster.keys["reader"], "Content-Type": "application/json", "A2A-Version": version}
-
     answer = await cluster.gateway.http.post(path, content=b"no JSON", headers=headers)
-
     assert answer.status_code == 403
     assert "tasks:write" in answer.text
 
@@ -90,9 +88,7 @@ async def test_a_missing_scope_is_told_before_parameters_are_checked(
     """On JSON-RPC the body says what the operation is; the answer has the id of the request."""
     body = {"jsonrpc": "2.0", "id": "x", "method": method, "params": {"message": {"parts": 5}}}
     headers = {**cluster.keys["reader"], "A2A-Version": version}
-
     answer = await cluster.gateway.http.post("/", json=body, headers=headers)
-
     assert (answer.status_code, answer.json()["id"], answer.json()["error"]["code"]) == (403, "x", -32032)
 
 
@@ -142,6 +138,5 @@ async def test_no_key_reaches_the_log_or_an_answer(
             reply = await wire.send("GetTask", {"id": str(uuid4())}, {"X-API-Key": key})
             assert key.encode() not in reply.body
             assert key not in str(reply.headers)
-
     out, err = capfd.readouterr()
     assert good[:-4] not in out + err

@@ -90,7 +90,6 @@ async def test_what_strangers_call_the_same_is_not_the_same(cluster: Cluster) ->
         return str(answer.json()["result"]["task"]["id"])
 
     first, again, theirs = await sent("owner"), await sent("owner"), await sent("stranger")
-
     assert first == again
     assert first != theirs
 
@@ -108,6 +107,5 @@ async def test_a_stranger_downloads_nothing(cluster: Cluster) -> None:
             assert theirs.status_code == missing.status_code, path
             assert theirs.text.replace(context, "") == missing.text.replace(nobodys, "")
             assert "secret" not in theirs.text
-
     answer = await http.get(f"artifacts/{context}/a/parts/0", headers=cluster.keys["owner"])
     assert (answer.status_code, answer.text) == (200, "secret")

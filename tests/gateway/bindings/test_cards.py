@@ -103,9 +103,7 @@ async def test_the_pure_card_has_the_fields_of_1_0_and_no_others(
 ) -> None:
     """A reader that refuses fields it does not know takes it; it names no interface of another version."""
     content = await card_at(http, f"{prefix}{PURE_CARD}")
-
     card = ParseDict(content, pb.AgentCard(), ignore_unknown_fields=False)
-
     assert {one.protocol_version for one in card.supported_interfaces} == {"1.0"}
     assert card.supported_interfaces[0].protocol_binding == "JSONRPC"
     assert dict(card.security_schemes) == SCHEMES
@@ -116,9 +114,7 @@ async def test_the_pure_card_has_the_fields_of_1_0_and_no_others(
 async def test_the_merged_card_is_a_card_of_0_3_too(http: httpx.AsyncClient, prefix: str, path: str) -> None:
     """It has every field that 0.3 requires, under its name in 0.3, and those of 1.0 besides."""
     content = await card_at(http, f"{prefix}{path}")
-
     card = old.AgentCard.model_validate(content)
-
     assert content["supportedInterfaces"][0]["protocolVersion"] == "1.0"
     assert card.protocol_version == "0.3"
     assert card.preferred_transport == "JSONRPC"
@@ -131,7 +127,6 @@ async def test_the_merged_card_is_a_card_of_0_3_too(http: httpx.AsyncClient, pre
 async def test_an_agent_has_one_card_wherever_it_is_asked_for(http: httpx.AsyncClient) -> None:
     """The default agent's is at the root and at its own address, and names the root."""
     at_the_root, at_its_own = await card_at(http, CARD), await card_at(http, f"agents/writer/{CARD}")
-
     assert at_the_root == at_its_own
     assert at_the_root["url"] == str(http.base_url)
 
@@ -139,7 +134,6 @@ async def test_an_agent_has_one_card_wherever_it_is_asked_for(http: httpx.AsyncC
 async def test_the_catalogue_names_every_agent(http: httpx.AsyncClient) -> None:
     """With the address that each is called at, and that of its card, where the same name stands."""
     catalogue = (await http.get("/agents")).raise_for_status().json()
-
     assert [(entry["id"], entry["name"], entry["description"]) for entry in catalogue] == [
         ("writer", "Writer", "Writes."),
         ("reader", "Reader", "Reads “quotes”."),
@@ -187,7 +181,6 @@ async def test_clients_may_keep_what_they_have(http: httpx.AsyncClient, path: st
 async def test_head_tells_what_get_would(http: httpx.AsyncClient, path: str) -> None:
     """The same headers, without the content."""
     head, get = await http.head(path), await http.get(path)
-
     assert head.status_code == 200
     assert not head.content
     for name in ("ETag", "Content-Length", "Content-Type", "Last-Modified", "Cache-Control"):
@@ -202,7 +195,6 @@ async def test_gateways_of_the_same_key_give_the_same_tag(key: CardKey) -> None:
     for transport in transports:
         async with httpx.AsyncClient(base_url="http://test/", transport=transport) as http:
             answers.append(await http.get(CARD))
-
     assert answers[0].content != answers[1].content
     assert answers[0].headers["ETag"] == answers[1].headers["ETag"]
 
@@ -225,7 +217,6 @@ async def test_the_official_client_verifies_the_card(http: httpx.AsyncClient, pr
     card = await A2ACardResolver(http, str(http.base_url)).get_agent_card(
         f"{prefix}{path}", signature_verifier=await verifier(http)
     )
-
     assert len(card.signatures) == 1
 
 
@@ -239,7 +230,6 @@ async def test_the_official_client_verifies_the_extended_card(
         card = await caller.get_extended_agent_card(
             pb.GetExtendedAgentCardRequest(), signature_verifier=verify
         )
-
     assert card.name == "Reader"
     assert [skill.id for skill in card.skills] == ["reader", "tool.search"]
 
@@ -254,7 +244,6 @@ async def test_the_extended_card_of_0_3_lists_every_interface(http: httpx.AsyncC
         body = {"jsonrpc": "2.0", "id": 1, "method": "agent/getAuthenticatedExtendedCard"}
         content = (await http.post("/", json=body, headers={"A2A-Version": "0.3"})).json()["result"]
         transports = [one["transport"] for one in content["additionalInterfaces"]]
-
     assert transports == ["JSONRPC", "HTTP+JSON", "GRPC"]
 
 
@@ -263,7 +252,6 @@ async def test_without_authentication_there_is_no_extended_card(client: Client, 
     async with running_gateway(client, views, queue="none") as gateway:
         card = await card_at(gateway.http, CARD)
         refused = (await gateway.call("GetExtendedAgentCard", {})).json()["error"]
-
     assert refused["code"] == -32004
     assert "does not ask who calls" in refused["message"]
     assert not card["capabilities"].get("extendedAgentCard")
@@ -277,7 +265,6 @@ async def test_a_card_without_grpc_can_be_asked_for(http: httpx.AsyncClient, pre
         f"{prefix}http/{CARD}", signature_verifier=await verifier(http)
     )
     usual = await card_at(http, f"{prefix}{CARD}")
-
     assert {one.protocol_binding for one in card.supported_interfaces} == {"JSONRPC", "HTTP+JSON"}
     assert "GRPC" in {one["protocolBinding"] for one in usual["supportedInterfaces"]}
 
@@ -287,6 +274,5 @@ async def test_without_a_key_there_are_no_signatures(client: Client, views: Task
     async with running_gateway(client, views, queue="none") as gateway:
         card = await card_at(gateway.http, CARD)
         keys = await gateway.http.get(".well-known/jwks.json")
-
     assert "signatures" not in card
     assert keys.status_code == 404

@@ -175,15 +175,7 @@ GATE = {
     "a time",
     "extensions",
     "certificates",
-} | {
-    "commas before a token",
-    "a token",
-    "a key",
-    "an origin",
-    "steps of a path",
-    "escapes",
-    "a query",
-}
+} | {"commas before a token", "a token", "a key", "an origin", "steps of a path", "escapes", "a query"}
 """One of each kind of reading; the others are measured in `make test-all`."""
 
 
@@ -210,7 +202,6 @@ async def test_work_on_a_body_grows_with_its_size(app: Starlette) -> None:
     head = (
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
-
     await _check(app, lambda n: head + b"1\r\nx\r\n" * n, 100)
 
 
@@ -219,7 +210,6 @@ async def test_baggage_is_not_read(app: Starlette, caplog: pytest.LogCaptureFixt
     with caplog.at_level("WARNING", "opentelemetry"):
         await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"baggage: a" + b" " * 8_000 + b"b")))
         await asyncio.to_thread(_answered(app, _get(b"/tasks/x", b"tracestate: " + b"%" * 8_000)))
-
     # What exports spans may have been shut down by an earlier test of this process, and says so for each.
     assert not [record for record in caplog.records if not record.name.startswith("opentelemetry.sdk.")]
 
@@ -227,6 +217,5 @@ async def test_baggage_is_not_read(app: Starlette, caplog: pytest.LogCaptureFixt
 def test_headers_that_are_repeated_are_joined_once() -> None:
     """In their order, and it is known which they are."""
     headers = CallHeaders([("a", "1"), ("b", "2"), ("a", "3"), ("a", "")])
-
     assert headers == {"a": "1, 3, ", "b": "2"}
     assert headers.repeated == {"a"}

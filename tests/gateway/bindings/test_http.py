@@ -55,7 +55,6 @@ async def test_every_agent_has_an_address(over_http: HttpWire) -> None:
     """Without an agent there is nothing."""
     known = await over_http.send("GetTask", {"id": "x"}, agent=AGENT.id)
     unknown = await over_http.send("GetTask", {"id": "x"}, agent="nobody")
-
     check(known, over_http, NOT_FOUND)
     text = check(unknown, over_http, ((404, -32600), 404, "ADDRESS_UNKNOWN"))
     assert "no agent 'nobody' here" in text
@@ -66,7 +65,6 @@ async def test_versions_that_nobody_serves_are_refused(over_http: HttpWire) -> N
     for version in ("99.0", "1.1", "1.7", "0.2", "2.0", "banana", "9" * 5000, "1.0, 0.3"):
         text = check(await answer(over_http, reading(over_http, A2A_Version=version)), over_http, VERSION)
         assert "this server speaks 1.0 and 0.3" in text
-
     call = reading(over_http)
     call["headers"] = {"A2A-Version": "1.0"} if over_http.is_legacy else {}
     text = check(await answer(over_http, call), over_http, VERSION)
@@ -126,7 +124,6 @@ async def test_a_body_over_the_limit_is_refused(over_http: HttpWire, *, declared
 
     call = over_http.raw_body(body, **{"Content-Type": "application/json"})
     reply = await answer(over_http, call if declared else {**call, "content": pieces()})
-
     text = check(reply, over_http, ((413, -32600), 413, "CONTENT_TOO_LARGE"))
     assert f"larger than the {BODY_BYTES} bytes" in text
 
@@ -164,9 +161,7 @@ async def test_files_that_are_no_base64_are_refused(over_http: HttpWire) -> None
     if over_http.name == "REST 0.3":
         parts = {"content": [{"file": {"fileWithBytes": "secret!"}}]}
     role = "user" if over_http.name == "JSON-RPC 0.3" else "ROLE_USER"
-
     reply = await answer(over_http, over_http.raw({"message": {"messageId": "m", "role": role, **parts}}))
-
     assert "is no base64" in check(reply, over_http, INVALID)
 
 
@@ -183,7 +178,6 @@ async def test_http_methods_that_an_address_does_not_take(over_http: HttpWire) -
     """405 says which it takes."""
     call: Call = {**over_http.raw({}), "method": "PUT"}
     response = await over_http.http.request(**call)
-
     assert (response.status_code, response.headers["Allow"]) == (405, "POST")
     assert response.json()["error"]["details"][0]["reason"] == "METHOD_NOT_ALLOWED"
 
@@ -240,7 +234,6 @@ async def test_who_calls_is_asked_first(guarded: RunningGateway, named: NamedBy,
         sent = (await wire.send("SendMessage", params_of("SendMessage"), {"X-Name": "ann"})).result
         task = {"id": sent.get("task", sent)["id"]}
         ann, bob = [await wire.send("GetTask", task, {"X-Name": each}) for each in ("ann", "bob")]
-
     check(stranger, wire, ((401, -32031), 401, "UNAUTHENTICATED"))
     assert stranger.headers["www-authenticate"] == 'Name realm="tests"'
     assert named.peers[-1] == "127.0.0.1"
@@ -262,6 +255,5 @@ async def test_a_stranger_is_refused_before_the_body_is_read(guarded: RunningGat
         f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         "Content-Length: 1000000\r\n\r\n".encode()
     )
-
     assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
     writer.close()

@@ -85,7 +85,6 @@ HEADS: dict[str, bytes] = {
 async def test_headers_over_the_limit_are_refused(gateway: RunningGateway, name: str) -> None:
     """431 in JSON, the text names the limit, and the connection ends."""
     status, body = await exchange(gateway.url, HEADS[name])
-
     assert status == b"HTTP/1.1 431 Request Header Fields Too Large"
     error = json.loads(body)["error"]
     assert (error["code"], f"more than {MAX_HEADERS}; send less" in error["message"]) == (431, True)
@@ -96,7 +95,6 @@ async def test_hundreds_of_headers_are_read(gateway: RunningGateway, path: str) 
     """More than proxies take; what is beyond is refused, wherever it is sent to."""
     many = {f"x-{n}": "y" for n in range(MAX_HEADERS + 1)}
     some = dict([*many.items()][:-20])
-
     assert (await gateway.http.get(path, headers=some)).status_code != 431
     assert (await gateway.http.get(path, headers=many)).status_code == 431
 
@@ -108,9 +106,7 @@ async def test_clients_that_stall_keep_nobody_waiting(gateway: RunningGateway) -
     connections = [await asyncio.open_connection(address.hostname, address.port) for _ in range(100)]
     for number, (_, writer) in enumerate(connections):
         writer.write(reading if number % 2 else HEAD + b"Content-Length: 100000\r\n\r\n{")
-
     answer = await gateway.http.get("/tasks")
-
     for _, writer in connections:
         writer.transport.abort()
     assert answer.status_code == 200
@@ -130,7 +126,6 @@ async def test_clients_that_stall_keep_nobody_waiting(gateway: RunningGateway) -
 async def test_what_is_no_http_is_refused(impatient: str, sent: bytes) -> None:
     """400, and the connection ends."""
     status, _ = await exchange(impatient, sent)
-
     assert status == b"HTTP/1.1 400 Bad Request"
 
 
@@ -139,10 +134,8 @@ async def test_garbage_behind_a_request_does_not_touch_its_answer(impatient: str
     address = urlsplit(impatient)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(HEAD + b"Content-Length: 2\r\n\r\n{}\x00garbage\r\n\r\n")
-
     answers = await reader.read()
     writer.close()
-
     assert answers.startswith(b"HTTP/1.1 200 OK")
     assert b"{}HTTP/1.1 400 Bad Request" in answers
     assert b"this is no HTTP/1.1 request" in answers
@@ -151,7 +144,6 @@ async def test_garbage_behind_a_request_does_not_touch_its_answer(impatient: str
 async def test_a_body_that_does_not_come_is_not_waited_for(impatient: str) -> None:
     """408, and the connection ends."""
     status, body = await exchange(impatient, HEAD + b'Content-Length: 100\r\n\r\n{"drop": ')
-
     assert status == b"HTTP/1.1 408 Request Timeout"
     error = json.loads(body)["error"]
     assert error["details"][0]["reason"] == "CONTENT_TOO_SLOW"
@@ -172,7 +164,6 @@ async def test_a_second_request_may_begin_late_and_is_waited_for_as_long(impatie
         writer.write(HEAD + b"Content-Length: 2\r\n\r\n{}")
         assert (await reader.readuntil(b"{}")).startswith(b"HTTP/1.1 200 OK")
     writer.write(b"POST / HTTP/1.1\r\n")
-
     assert await reader.read() == b""
     writer.close()
 
@@ -183,12 +174,10 @@ async def test_a_body_that_there_is_no_room_for_is_refused(impatient: str, limit
     sent = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(large) + large
     assert (await exchange(impatient, sent))[0] == b"HTTP/1.1 200 OK"
     assert limits.held.count == 0
-
     limits.held.count = BODIES_AT_ONCE * limits.max_bytes
     status, answer = await exchange(impatient, sent)
     small, _ = await exchange(impatient, HEAD + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
     limits.held.count = 0
-
     assert status == b"HTTP/1.1 503 Service Unavailable"
     assert b"as much as it can at once" in answer
     assert small == b"HTTP/1.1 200 OK"

@@ -17,9 +17,7 @@ async def test_both_versions_have_one_endpoint(
 ) -> None:
     """With a slash at its end and without, and never a redirect; answers are JSON."""
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": "x"}}
-
     response = await gateway.http.post(path, json=body, headers={"A2A-Version": version})
-
     assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
     assert response.json().keys() == {"jsonrpc", "id", "error"}
     assert response.json()["error"]["code"] == -32001
@@ -120,7 +118,6 @@ async def test_parameters_of_the_old_version_that_do_not_fit(
 ) -> None:
     """-32602 as A2A 0.3 §8 has it; the text names a field, and nothing of our insides."""
     response = await gateway.call(method, params, **LEGACY)
-
     error = response.json()["error"]
     assert error["code"] == -32602
     assert "does not fit" in error["message"]
@@ -153,9 +150,7 @@ async def test_both_spellings_are_taken(gateway: RunningGateway, headers: dict[s
         "new": {"a": 1},
     }
     method = "message/send" if headers else "SendMessage"
-
     answer = await gateway.call(method, {"message": message, "fromTheFuture": True}, **headers)
-
     task = answer.json()["result"]
     assert task.get("task", task)["status"]["state"] in {"completed", "TASK_STATE_COMPLETED"}
 

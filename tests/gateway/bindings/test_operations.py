@@ -161,9 +161,7 @@ async def test_a_message_is_streamed(a2a: A2AClient, model: PromptModel) -> None
     """The task, its text in pieces, its end."""
     prompt = unique("streamed")
     model.scripts[prompt] = [f"word{n} " for n in range(20)]
-
     answer = await Answer().read(a2a.send_message(request(prompt)))
-
     assert answer.responses[0].HasField("task")
     assert answer.text == "".join(f"word{n} " for n in range(20))
     assert answer.states[-1] == pb.TASK_STATE_COMPLETED
@@ -175,7 +173,6 @@ async def test_a_message_is_answered(served: GrpcGateway, address: Address) -> N
     binding, version, at = address
     async with connected(served.url + at, binding=binding, version=version, streaming=False) as a2a:
         task = await send(a2a, request(prompt))
-
         assert task.status.state == pb.TASK_STATE_COMPLETED
         assert response_of(task) == prompt
         assert await a2a.get_task(pb.GetTaskRequest(id=task.id)) == task
@@ -186,13 +183,11 @@ async def test_a_subscriber_joins_and_hears_the_end(a2a: A2AClient, model: Promp
     gate = asyncio.Event()
     task = await waiting(a2a, model, gate)
     answer = Answer()
-
     subscription = a2a.subscribe(pb.SubscribeToTaskRequest(id=task.id))
     answer.add(await anext(subscription))
     assert answer.text == "half "
     gate.set()
     await answer.read(subscription)
-
     assert answer.text == "half whole"
     assert answer.states[-1] == pb.TASK_STATE_COMPLETED
 
@@ -231,10 +226,8 @@ async def test_a_file_comes_as_it_was_sent(a2a: A2AClient) -> None:
     message = request(unique("file"))
     sent = pb.Part(raw=bytes(range(256)), filename="all.bin", media_type="application/octet-stream")
     message.message.parts.append(sent)
-
     answer = await Answer().read(a2a.send_message(message))
     (_, received) = (await a2a.get_task(pb.GetTaskRequest(id=answer.task_id))).history[0].parts
-
     assert (received.raw, received.filename, received.media_type) == (
         sent.raw,
         sent.filename,
@@ -253,7 +246,6 @@ async def test_a_task_is_seen_at_the_address_of_its_agent_only(served: GrpcGatew
         with pytest.raises(TaskNotFoundError):
             await root.get_task(pb.GetTaskRequest(id=task.id))
         listed = await other.list_tasks(pb.ListTasksRequest(context_id=task.context_id))
-
     assert [each.id for each in listed.tasks] == [task.id]
 
 
@@ -314,6 +306,5 @@ async def test_a_server_without_notifications_says_so(
             await anext(a2a.send_message(message))
         listed = await a2a.list_tasks(pb.ListTasksRequest(context_id=context))
         card = (await gateway.http.http.get(".well-known/agent-card.json")).json()
-
     assert listed.total_size == 0
     assert not card["capabilities"].get("pushNotifications")

@@ -230,7 +230,6 @@ def test_the_table_answers_for_subclasses_too(failure: type[Exception]) -> None:
             Exception.__init__(self, "special")
 
     answer = to_a2a(Special())
-
     assert isinstance(answer, ANSWERS[failure].error)
     assert getattr(answer, "retry_after", None) == ANSWERS[failure].retry_after
 
@@ -246,7 +245,6 @@ async def test_what_nobody_foresaw_is_answered_as_json(
     async with running_gateway(client, views, queue="none") as gateway:
         gateway.app.router.routes.insert(0, Route("/broken", broken))
         answer = await gateway.http.get("/broken")
-
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["status"]) == (500, 500, "INTERNAL")
     reference = error["message"].removeprefix("internal error, reference ")
@@ -269,7 +267,6 @@ async def test_content_stays_out_of_the_logs(
         {**message({}), "configuration": {"historyLength": secret}},
     ):
         await gateway.call("SendMessage", params)
-
     assert secret not in caplog.text
     assert secret not in capsys.readouterr().out
 

@@ -28,7 +28,6 @@ def error(response: httpx.Response) -> tuple[int, str]:
 async def test_a_query_is_read_in_both_spellings(gateway: RunningGateway, query: str) -> None:
     """What is empty, and what we do not know, counts for nothing."""
     response = await gateway.http.get(f"/tasks?{query}")
-
     assert response.status_code == 200
     assert response.json()["pageSize"] == (3 if "3&" in query else 50)
 
@@ -93,7 +92,6 @@ async def test_what_an_address_cannot_say_is_refused(gateway: RunningGateway) ->
 async def test_wrong_values_are_refused_in_the_old_version(gateway: RunningGateway) -> None:
     """Also there nothing but a number is one."""
     code, message = error(await gateway.http.get("/v1/tasks/x?historyLength=x", headers=LEGACY))
-
     assert (code, message) == (400, "historyLength has to be a whole number of 32 bits")
 
 
@@ -108,7 +106,6 @@ async def test_tenants_name_agents(gateway: RunningGateway) -> None:
         assert (await gateway.http.get(address)).status_code == 200
     named = await gateway.http.post("/message:send", json={**body, "tenant": AGENT.id})
     assert named.status_code == 200
-
     assert error(await gateway.http.get("/nobody/tasks"))[0] == 400
     assert error(await gateway.http.post("/message:send", json={**body, "tenant": "nobody"}))[0] == 400
 
@@ -128,7 +125,6 @@ async def test_answers_have_the_media_type_that_is_accepted(
 ) -> None:
     """A2A's own (1.0 §11.1), unless a client asks for plain JSON; the old version has plain JSON only."""
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}}
-
     headers = {"Accept": accept}
     responses = [
         await gateway.http.get("/tasks", headers=headers),
@@ -136,7 +132,6 @@ async def test_answers_have_the_media_type_that_is_accepted(
         await gateway.http.get("/tasks?pageSize=x", headers=headers),
     ]
     legacy = await gateway.http.post("/v1/message:send", json=body, headers={**LEGACY, "Accept": accept})
-
     assert {response.headers["Content-Type"] for response in responses} == {expected}
     assert (legacy.status_code, legacy.headers["Content-Type"]) == (200, "application/json")
 
@@ -144,7 +139,6 @@ async def test_answers_have_the_media_type_that_is_accepted(
 async def test_errors_of_the_old_version_have_what_its_clients_read(gateway: RunningGateway) -> None:
     """The name of the error and its text, beside the details."""
     body = (await gateway.http.get("/v1/tasks/x", headers=LEGACY)).json()
-
     assert (body["type"], body["message"]) == ("TaskNotFoundError", "no task 'x' here")
     assert body["error"]["details"][0]["reason"] == "TASK_NOT_FOUND"
 
@@ -153,7 +147,6 @@ async def test_head_answers_like_get(gateway: RunningGateway) -> None:
     """Without a body."""
     answer = await gateway.http.get("/tasks/x")
     head = await gateway.http.head("/tasks/x")
-
     assert (head.status_code, head.content) == (answer.status_code, b"")
 
 
@@ -164,7 +157,6 @@ async def test_a_stream_has_no_head(gateway: RunningGateway, address: str) -> No
     """It would stay open for as long as the task runs, and tell nothing."""
     headers = {"A2A-Version": "0.3" if "/v1/" in address else "1.0"}
     response = await gateway.http.head(address, headers=headers)
-
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, POST")
 
 
@@ -172,8 +164,6 @@ async def test_files_of_the_old_version_are_encoded_twice(gateway: RunningGatewa
     """A file that was encoded once is refused: decoded twice it would be another."""
     part = {"file": {"fileWithBytes": "aGVsbG8gd29ybGQh", "mimeType": "text/plain"}}
     body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [part]}}
-
     code, message = error(await gateway.http.post("/v1/message:send", json=body, headers=LEGACY))
-
     assert code == 400
     assert "message.content[0].file.fileWithBytes is not encoded twice" in message

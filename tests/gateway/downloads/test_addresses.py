@@ -59,14 +59,12 @@ async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
     """A link shows where the store is, and works without authentication."""
     site.artifacts.url = "https://store.example/x"
     await site.put(file())
-
     assert (await site.get()).content == CONTENT
 
 
 async def test_artifacts_of_others_are_not_there(site: Site) -> None:
     """The same answers as for what nobody has, also for a context of the same name."""
     await site.put(file(), owner="somebody else")
-
     for path in (site.address(), site.address(unique("no"))):
         check_error(await site.get(path), 404, "no part 0 of artifact ")
     check_error(await site.gateway.http.get(f"{site.path}/out"), 404, "no artifact 'out' here")
@@ -91,9 +89,7 @@ async def test_artifacts_of_others_are_not_there(site: Site) -> None:
 async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str, words: str) -> None:
     """404 with what was asked for, in JSON."""
     await site.put(file())
-
     answer = await site.gateway.http.get(path.format(site.path))
-
     check_error(answer, 404, words)
 
 
@@ -145,10 +141,8 @@ async def test_the_artifacts_of_a_context_are_listed(site: Site) -> None:
         change = Create(task_id=f"task of {name}", parts=(file(),), complete=True)
         await site.artifacts.apply(site.key, name, change)
     path = f"{site.path}"
-
     every = (await site.gateway.http.get(path)).json()["artifacts"]
     of_two = (await site.gateway.http.get(path, params={"taskId": "task of two"})).json()["artifacts"]
-
     assert [each["artifactId"] for each in every] == ["one", "two"]
     assert of_two == every[1:]
     assert "operations" not in every[0]

@@ -10,9 +10,7 @@ from tests.gateway.downloads.site import CONTENT, ROWS, Site, check_error, file
 async def test_a_part_is_downloaded_as_it_was_written(site: Site) -> None:
     """Byte for byte, with type, length and name, as a file to keep that runs nowhere."""
     await site.put(file(b"x"), file(filename="plöt.png"), artifact_id="a/b c")
-
     answer = await site.get(site.address("a/b c", 1))
-
     assert (answer.status_code, answer.content) == (200, CONTENT)
     headers = answer.headers
     assert headers["Content-Type"] == "image/png"
@@ -33,9 +31,7 @@ async def test_head_tells_all_but_the_content(site: Site, content: bytes) -> Non
     await site.put(file(content))
     get = await site.get()
     site.artifacts.failure, site.artifacts.pieces = AssertionError("read"), 0
-
     head = await site.head()
-
     ignored = {"date"}
     assert head.content == b""
     assert {k: v for k, v in head.headers.items() if k not in ignored} == {
@@ -59,9 +55,7 @@ KINDS: dict[str, tuple[NewPart, str]] = {
 async def test_each_kind_of_part_has_its_type(site: Site, part: NewPart, media_type: str) -> None:
     """What the part is called, or else what its kind is; texts are UTF-8."""
     await site.put(part)
-
     answer = await site.get()
-
     assert (answer.content, answer.headers["Content-Type"]) == (part.content, media_type)
 
 
@@ -77,10 +71,8 @@ async def test_each_kind_of_part_has_its_type(site: Site, part: NewPart, media_t
 async def test_a_range_is_a_part_of_the_content(site: Site, asked: str, start: int, end: int) -> None:
     """206 with exactly these bytes, and where they stand; HEAD knows no ranges."""
     await site.put(file())
-
     answer = await site.get(Range=asked)
     head = await site.head(Range=asked)
-
     assert (answer.status_code, answer.content) == (206, CONTENT[start:end])
     assert answer.headers["Content-Range"] == f"bytes {start}-{end - 1}/2048"
     assert answer.headers["Content-Length"] == str(end - start)
@@ -91,18 +83,14 @@ async def test_a_range_is_a_part_of_the_content(site: Site, asked: str, start: i
 async def test_what_is_no_single_range_gets_everything(site: Site, asked: str) -> None:
     """RFC 9110 §14.2: a server may ignore Range."""
     await site.put(file())
-
     answer = await site.get(Range=asked)
-
     assert (answer.status_code, answer.content) == (200, CONTENT)
 
 
 async def test_a_range_behind_the_end_is_refused(site: Site) -> None:
     """416 says how long the content is."""
     await site.put(file())
-
     answer = await site.get(Range="bytes=2048-")
-
     assert answer.headers["Content-Range"] == "bytes */2048"
     check_error(answer, 416, "there are no such bytes: the part has 2048")
 
@@ -111,7 +99,6 @@ async def test_a_version_has_its_tag(site: Site) -> None:
     """If-None-Match, If-Match and If-Range compare it; an artifact that was made anew has another one."""
     await site.put(file())
     tag = (await site.get()).headers["ETag"]
-
     unchanged = await site.get(If_None_Match=f'"other", W/{tag}', Range="bytes=0-1")
     assert (unchanged.status_code, unchanged.content, unchanged.headers["ETag"]) == (304, b"", tag)
     assert (await site.get(If_Match=tag)).status_code == 200
@@ -131,7 +118,6 @@ async def test_an_artifact_that_was_removed_and_made_again_has_another_tag(site:
     tag = (await site.get()).headers["ETag"]
     await site.artifacts.delete_artifact(site.key, "out")
     await site.put(file(b"other"))
-
     assert (await site.get(If_None_Match=tag)).text == "other"
 
 
@@ -140,9 +126,7 @@ async def test_the_lines_of_a_condition_are_one_list(site: Site, name: str, stat
     """RFC 9110 §5.3: a list may come in several header lines."""
     await site.put(file())
     tag = (await site.get()).headers["ETag"]
-
     answer = await site.gateway.http.get(site.address(), headers=[(name, '"other"'), (name, tag)])
-
     assert answer.status_code == status
 
 
@@ -150,13 +134,11 @@ async def test_what_is_being_written_is_downloaded_as_far_as_it_is(site: Site) -
     """Whole, without ranges, and not to be kept; then more of it; then all."""
     await site.put(file(), complete=False)
     key = site.key
-
     building = await site.get(Range="bytes=0-1")
     await site.artifacts.apply(key, "out", Append(content=b"more"))
     longer = await site.get()
     await site.artifacts.apply(key, "out", Complete())
     whole = await site.get()
-
     assert (building.status_code, building.content) == (200, CONTENT)
     assert "Content-Range" not in building.headers
     assert building.headers["Accept-Ranges"] == "none"
@@ -173,10 +155,8 @@ async def test_a_part_that_is_a_url_is_a_link(site: Site) -> None:
     """Its content is somebody else's: no client is sent there with its key, which a redirect would do."""
     url = "https://x.example/a.html?b=<é>"
     await site.put(NewPart("file", media_type="text/html", url=url))
-
     answer = await site.get()
     listed = await site.get(f"{site.path}/out")
-
     assert (answer.status_code, "Location" in answer.headers) == (300, False)
     assert answer.json() == {"url": url, "mediaType": "text/html", "filename": ""}
     assert (answer.headers["Link"], answer.headers["Cache-Control"]) == (
@@ -190,9 +170,7 @@ async def test_what_stayed_unfinished_says_so(site: Site) -> None:
     """A failed artifact changes no more, and is no whole one."""
     await site.put(file(), complete=False)
     await site.artifacts.apply(site.key, "out", Fail())
-
     answer = await site.get(Range="bytes=0-1")
-
     assert (answer.content, answer.headers["Everloop-Artifact-Status"]) == (CONTENT[:2], "failed")
 
 
@@ -206,18 +184,12 @@ async def test_what_stayed_unfinished_says_so(site: Site) -> None:
     ],
 )
 async def test_a_dataset_comes_as_json_lines_or_csv(
-    site: Site,
-    query: str,
-    accept: str,
-    media_type: str,
-    content: bytes,
+    site: Site, query: str, accept: str, media_type: str, content: bytes
 ) -> None:
     """By query or by Accept; the formats have tags of their own, and CSV has no ranges."""
     await site.put(NewPart(kind="rows", content=ROWS))
-
     answer = await site.get(site.address() + query, Accept=accept, Range="bytes=0-99")
     head = await site.head(site.address() + query, Accept=accept)
-
     assert answer.content == content
     is_csv = media_type.startswith("text/csv")
     assert (answer.status_code, answer.headers["Accept-Ranges"]) == (
@@ -232,9 +204,7 @@ async def test_columns_follow_the_schema(site: Site) -> None:
     """The order of the properties is the author's."""
     part = NewPart(kind="rows", content=ROWS, row_schema={"properties": {"tags": {}, "id": {}}})
     await site.put(part)
-
     answer = await site.get(site.address() + "?format=csv")
-
     assert answer.text.splitlines()[0] == "tags,id,name"
 
 
@@ -245,5 +215,4 @@ async def test_columns_follow_the_schema(site: Site) -> None:
 async def test_an_unknown_format_is_refused(site: Site, kind: PartKind, query: str, words: str) -> None:
     """400 says which there are."""
     await site.put(NewPart(kind=kind))
-
     check_error(await site.get(site.address() + query), 400, words)

@@ -26,17 +26,12 @@ from tests.gateway.harness import running_gateway, unique
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 async def test_what_cannot_be_read_is_an_error_before_the_first_byte(
-    site: Site,
-    failure: Exception,
-    status: int,
-    words: str,
+    site: Site, failure: Exception, status: int, words: str
 ) -> None:
     """It names the part, not the place; what may pass says when to come back."""
     await site.put(file())
     site.artifacts.failure, site.artifacts.pieces = failure, 0
-
     answer = await site.get()
-
     check_error(answer, status, words)
     assert ("Retry-After" in answer.headers) == (status == 503)
     assert site.artifacts.reading == 0
@@ -53,10 +48,8 @@ async def test_what_fails_in_the_middle_never_looks_whole(site: Site, kind: Part
     )
     await site.put(part if kind == "rows" else file(content))
     site.artifacts.failure = BlobCorruptError("secret-key")
-
     with pytest.raises(httpx.RemoteProtocolError):
         await site.get(site.address() + query)
-
     assert site.artifacts.reading == 0
 
 
@@ -65,7 +58,6 @@ async def test_what_is_shorter_than_it_should_be_never_looks_whole(site: Site, p
     """The headers promise more bytes than the store has: the connection is cut."""
     await site.put(file(b"x" * 3 * MIB))
     site.artifacts.ends_early, site.artifacts.pieces = True, pieces
-
     with pytest.raises(httpx.RemoteProtocolError):
         await site.get()
 
@@ -74,13 +66,11 @@ async def test_what_is_made_anew_while_a_download_begins_is_sent_with_its_own_he
     """Tag and length are those of the bytes; if it never ends, the client is told to come back."""
     await site.put(file())
     site.artifacts.replaced = [b"other content"]
-
     answer = await site.get()
     again = await site.head()
     site.artifacts.replaced = [b"%d" % number for number in range(100)]
     restless = await site.get()
     site.artifacts.replaced = []
-
     assert answer.text == "other content"
     assert answer.headers["ETag"] == again.headers["ETag"]
     check_error(restless, 503, "ask again")
@@ -90,11 +80,9 @@ async def test_what_is_made_anew_while_a_download_begins_is_sent_with_its_own_he
 async def test_a_client_that_leaves_is_not_read_for(site: Site) -> None:
     """Reading the store ends with the connection, and goes no faster than the client takes it."""
     await site.put(file(b"x" * 64 * MIB))
-
     async with site.gateway.http.stream("GET", site.address()) as answer:
         assert answer.status_code == 200
         assert site.artifacts.reading == 1
-
     async with asyncio.timeout(20):
         while site.artifacts.reading:  # noqa: ASYNC110 -- a fact of another task, no event
             await asyncio.sleep(0.01)
@@ -113,6 +101,5 @@ async def test_a_download_that_the_gateway_does_not_wait_for_is_cut(
             await gateway.serving
             with pytest.raises(httpx.RemoteProtocolError):
                 await answer.aread()
-
     assert artifacts.reading == 0
     assert [record.message for record in caplog.records if record.exc_info] == []

@@ -79,14 +79,12 @@ async def test_a_large_file_is_downloaded_in_flat_memory(process: Process) -> No
     await process.http.get(ADDRESS, headers={"Range": "bytes=0-0"})
     idle = process.memory("VmRSS")
     read, size = hashlib.sha256(), 0
-
     async with process.http.stream("GET", ADDRESS) as stalled:
         assert stalled.status_code == 200
         async with process.http.stream("GET", ADDRESS) as answer:
             async for piece in answer.aiter_bytes():
                 read.update(piece)
                 size += len(piece)
-
     assert (size, read.hexdigest()) == (SIZE, digest)
     assert process.memory("VmHWM") - idle < 48 * MIB
 
@@ -102,7 +100,6 @@ async def test_a_damaged_blob_is_a_clear_error_and_never_a_short_file(process: P
         path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
         results.append(await _download(process))
         path.write_bytes(good)
-
     assert sorted(set(results)) == ["cut", "refused"]
     assert results.count("refused") == 1
     assert (await process.http.get(ADDRESS)).content == whole

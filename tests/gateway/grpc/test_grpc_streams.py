@@ -99,7 +99,6 @@ async def test_a_client_that_leaves_costs_nothing_more(
     await until(lambda: gateway.http.fanout.subscribed_tasks == 1)
     stream.cancel()
     await until(is_left(gateway.http.fanout))
-
     sending = asyncio.create_task(send(caller, request(prompt)))
     await until(lambda: gateway.http.fanout.subscribed_tasks == 1)
     sending.cancel()
@@ -126,7 +125,6 @@ async def test_clients_that_leave_while_they_are_written_to_are_no_news(
             await come_and_go()
         await until(is_left(gateway.http.fanout))
     gate.set()
-
     assert not [entry for entry in logs if entry["log_level"] == "error"]
     assert not [record for record in caplog.records if record.name.startswith(("grpc", "asyncio"))]
 
@@ -139,13 +137,11 @@ async def test_a_server_that_stops_says_to_subscribe_again(
     model.scripts[prompt] = ["one ", gate]
     events = aiter(gateway.subscribe(await task_of(caller, prompt)))
     await anext(events)
-
     gateway.stop()
     ended = await end_of(events)
     await gateway.server.stopped()
     refused = await end_of(aiter(gateway.subscribe("x")))
     gate.set()
-
     assert ended.code() is grpc.StatusCode.UNAVAILABLE
     assert "call SubscribeToTask" in (ended.details() or "")
     assert retry_of(ended).retry_delay.seconds == 1
@@ -176,7 +172,6 @@ async def test_a_client_that_takes_nothing_is_left(
         seen = [update.artifact_update.artifact.parts[0].text async for update in reader if is_text(update)]
         await until(is_left(gateway.http.fanout))
         ended = await end_of(stalled)
-
     assert seen[-len(texts) :] == texts
     assert ended.code() is grpc.StatusCode.UNAVAILABLE
     assert "took no events" in (ended.details() or "")
@@ -191,10 +186,8 @@ async def test_a_call_is_a_server_span_of_the_callers_trace(
 ) -> None:
     """The span is named after the method, its parent is that of `traceparent`, and it has the status."""
     trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-
     await end_of(aiter(gateway.subscribe(unique("x"), traceparent=f"00-{trace_id}-{span_id}-01")))
     await until(lambda: any(one.name == "a2a SubscribeToTask" for one in spans.get_finished_spans()))
-
     (span,) = (one for one in spans.get_finished_spans() if one.name == "a2a SubscribeToTask")
     assert span.kind is trace.SpanKind.SERVER
     assert span.context
@@ -211,5 +204,4 @@ async def test_a_port_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) 
         port = listener.getsockname()[1]
         with pytest.raises(AddressInUseError, match=f"gRPC on {LOOPBACK}:{port}: .*EVERLOOP_GRPC_PORT"):
             GrpcServer(GatewaySettings(grpc_port=port), AccessControl())
-
     assert not capfd.readouterr().err

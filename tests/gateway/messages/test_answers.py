@@ -53,10 +53,8 @@ WRONG_DATA = [
 async def test_data_that_do_not_fit_are_refused(data: JsonValue, words: str) -> None:
     """The error names the place, the rule and the whole schema, and repeats nothing of the answer."""
     answers = Answers(MemorySecrets())
-
     with pytest.raises(AnswerInvalidError) as refused:
         await answers.take_in(waiting(ask(QuestionKind.DATA, json_schema=SCHEMA)), says(data))
-
     assert words in str(refused.value)
     assert json.dumps(SCHEMA) in str(refused.value)
     assert "s3cret" not in str(refused.value)
@@ -76,18 +74,15 @@ async def test_questions_that_no_check_comes_to_an_end_of_stop_nobody() -> None:
     """Eight answers at once to such a question leave the gateway its threads, and are taken unchecked."""
     answers, asked = Answers(MemorySecrets()), ask(QuestionKind.DATA, json_schema=doubling())
     taken = [asyncio.create_task(answers.take_in(waiting(asked), says({"a": 1}))) for _ in range(8)]
-
     for _ in range(20):
         await asyncio.to_thread(str)
     assert not any(answer.done() for answer in taken)
-
     assert [message.answers for message in await asyncio.gather(*taken)] == ["q"] * 8
 
 
 async def test_a_pattern_of_a_question_is_matched_in_linear_time() -> None:
     """Whoever wrote it."""
     asked = ask(QuestionKind.DATA, json_schema={"properties": {"a": {"pattern": "^(a+)+$"}}})
-
     with pytest.raises(AnswerInvalidError, match="breaks the rule"):
         await Answers(MemorySecrets()).take_in(waiting(asked), says({"a": "a" * 41 + "!"}))
 
@@ -96,7 +91,6 @@ async def test_a_pattern_of_a_question_is_matched_in_linear_time() -> None:
 async def test_data_that_fit_go_on(message: UserMessage) -> None:
     """An answer as data, as JSON text, or beside the name of its question; declining needs to fit nothing."""
     view = waiting(ask(QuestionKind.DATA, json_schema=SCHEMA))
-
     assert await Answers(MemorySecrets()).take_in(view, message) == answering(message)
 
 
@@ -117,9 +111,7 @@ SECRETS: list[tuple[UserMessage, JsonValue]] = [
 async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) -> None:
     """It is kept under the name of its question; neither parts nor metadata of the client go on."""
     secrets = MemorySecrets()
-
     taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), message)
-
     assert taken.model_dump(exclude={"role"}) == {
         "message_id": "m",
         "parts": (TextPart(text="(a secret was supplied)").model_dump(),),
@@ -155,10 +147,8 @@ async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
 ) -> None:
     """Whatever cannot be told for a secret, or for none, goes no further, and nothing is kept."""
     secrets = MemorySecrets()
-
     with pytest.raises((AnswerInvalidError, InvalidParamsError)) as refused:
         await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), message)
-
     assert words in str(refused.value)
     assert "k3y" not in str(refused.value)
     assert await kept(secrets) is None
@@ -168,9 +158,7 @@ async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
 async def test_a_client_may_decline_to_give_a_secret(parts: tuple[JsonValue, ...]) -> None:
     """That goes on as it was said, but for the client's own metadata."""
     secrets = MemorySecrets()
-
     taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), says(*parts, key="k3y"))
-
     assert taken == answering(says(*parts))
     assert await kept(secrets) is None
 
@@ -179,7 +167,6 @@ async def test_a_secret_in_a_chat_goes_nowhere_once_its_question_is_closed() -> 
     """It would be a remark for everybody to read."""
     with pytest.raises(AnswerInvalidError, match="does not ask for a secret now") as refused:
         await Answers(MemorySecrets()).take_in(working(), says("secret: k3y"))
-
     assert "k3y" not in str(refused.value)
 
 
@@ -188,11 +175,9 @@ async def test_of_several_questions_each_can_be_named() -> None:
     secrets = MemorySecrets()
     view = waiting(ask(QuestionKind.DATA, "q1"), ask(QuestionKind.AUTH, "q2"), ask(QuestionKind.AUTH, "q3"))
     answers = Answers(secrets)
-
     plain = await answers.take_in(view, says("one"))
     two = await answers.take_in(view, says("secret: two", message_id="2"))
     three = await answers.take_in(view, says({"question": "q3", "answer": "three"}, message_id="3"))
-
     assert plain == answering(says("one"), "q1")
     assert [(m.answers, m.metadata) for m in (two, three)] == [(q, {WITHHELD: True}) for q in ("q2", "q3")]
     assert [await kept(secrets, message_id) for message_id in "23"] == ["two", "three"]
@@ -204,10 +189,8 @@ async def test_of_several_questions_each_can_be_named() -> None:
 async def test_an_answer_to_a_question_that_is_not_open_is_refused(view: TaskView) -> None:
     """Somebody else, or time, has answered it; what comes now may be a secret, and goes nowhere."""
     secrets = MemorySecrets()
-
     with pytest.raises(AnswerInvalidError, match="no question 'old' is open") as refused:
         await Answers(secrets).take_in(view, says("k3y", question="old"))
-
     assert "k3y" not in str(refused.value)
     assert await kept(secrets) is None
 
@@ -217,10 +200,8 @@ async def test_while_a_task_works_a_secret_has_to_name_its_question(message: Use
     """A message that names none may be meant for the agent, or be the secret: it is refused, and says why."""
     secrets = MemorySecrets()
     view = working(ask(QuestionKind.AUTH), ask(QuestionKind.CONFIRMATION, "sure"))
-
     with pytest.raises(AnswerInvalidError, match="name a question in the metadata of the message") as refused:
         await Answers(secrets).take_in(view, message)
-
     assert "'q': send the secret" in str(refused.value)
     assert "k3y" not in str(refused.value)
     assert await kept(secrets) is None
@@ -231,9 +212,7 @@ async def test_a_secret_is_taken_out_while_its_task_works(message: UserMessage) 
     """The question is open as long as its status says so, whatever else the task does."""
     secrets = MemorySecrets()
     view = working(ask(QuestionKind.AUTH), ask(QuestionKind.CONFIRMATION, "sure"))
-
     taken = await Answers(secrets).take_in(view, message)
-
     assert (taken.answers, taken.metadata) == ("q", {WITHHELD: True})
     assert await kept(secrets) == "k3y"
 
@@ -241,9 +220,7 @@ async def test_a_secret_is_taken_out_while_its_task_works(message: UserMessage) 
 async def test_an_answer_is_bound_to_the_question_that_was_open() -> None:
     """It says so from here on: "yes" must not approve what the task asks next."""
     message = says("yes", key="x")
-
     taken = await Answers(MemorySecrets()).take_in(waiting(ask(QuestionKind.CONFIRMATION)), message)
-
     assert taken == answering(says("yes", key="x"))
 
 

@@ -22,7 +22,7 @@ from everloop.workflows.contract.tasks import TaskInput, TaskState, TaskStatus, 
 from tests.gateway.harness import running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 
-MESSAGES = 200
+MESSAGES = 60
 SENDERS = 8
 
 

@@ -57,7 +57,6 @@ async def test_an_answer_at_once_is_a_message(client: Client, views: TaskViews) 
             first = [response async for response in a2a.send_message(asked)]
             asked.configuration.return_immediately = True
             again = [response async for response in a2a.send_message(asked)]
-
     (reply,) = first
     assert reply.WhichOneof("payload") == "message"
     assert reply.message.role == pb.ROLE_AGENT
@@ -74,7 +73,6 @@ async def test_the_stream_of_an_answer_at_once_is_one_message(client: Client, vi
         connected(gateway.url) as a2a,
     ):
         events = [event async for event in a2a.send_message(request(unique("2 + 2")))]
-
     assert [event.WhichOneof("payload") for event in events] == ["message"]
 
 
@@ -82,12 +80,7 @@ async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: Tas
     """Neither lists nor lookups know a task of it, though its id could be worked out."""
     context = unique("context")
     async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
-        message = {
-            "messageId": "m",
-            "role": "ROLE_USER",
-            "parts": [{"text": "2 + 2"}],
-            "contextId": context,
-        }
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2 + 2"}], "contextId": context}
         sent = await gateway.call("SendMessage", {"message": message})
         listed = await gateway.call("ListTasks", {"contextId": context})
         content = b'["%s",[{"kind":"text","text":"2 + 2"}]]' % context.encode()
@@ -95,7 +88,6 @@ async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: Tas
         described = await client.get_workflow_handle(hidden).describe()
         found = await gateway.call("GetTask", {"id": hidden})
         canceled = await gateway.call("CancelTask", {"id": hidden})
-
     assert described.id == hidden
     assert sent.json()["result"]["message"]["contextId"] == context
     assert listed.json()["result"]["totalSize"] == 0
@@ -112,7 +104,6 @@ async def test_work_becomes_a_task(client: Client, views: TaskViews) -> None:
             page = await a2a.list_tasks(pb.ListTasksRequest(context_id=task.context_id))
         async with connected(gateway.url) as a2a:
             events = [event async for event in a2a.send_message(request(unique("work")))]
-
     assert task.status.state == pb.TASK_STATE_COMPLETED
     assert response_of(task) == "done"
     assert [listed.id for listed in page.tasks] == [task.id]
@@ -131,7 +122,6 @@ async def test_all_who_send_the_same_message_hear_the_same(client: Client, views
                 return [response async for response in a2a.send_message(asked)]
 
             replies = await asyncio.gather(*(ask() for _ in range(20)))
-
     assert len(model.calls) == 1
     assert all(reply == replies[0] for reply in replies)
 
@@ -147,7 +137,6 @@ async def test_a_key_is_for_one_message_answered_at_once(client: Client, views: 
         first = await gateway.call("SendMessage", params("2 + 2", "a"), **key)
         again = await gateway.call("SendMessage", params("2 + 2", "b"), **key)
         other = await gateway.call("SendMessage", params("Delete all", "a"), **key)
-
     assert again.json()["result"] == first.json()["result"]
     assert other.json()["error"]["code"] == -32602
 
@@ -163,11 +152,9 @@ async def test_an_answer_outlives_its_workflow(client: Client, views: TaskViews)
         keyed = await gateway.call("SendMessage", body, **key)
         for call in model.calls:
             await delete(client, call.task.task_id)
-
         again = [response async for response in a2a.send_message(asked)]
         keyed_again = await gateway.call("SendMessage", body, **key)
         refused = await gateway.call("SendMessage", other, **key)
-
     assert again == first
     assert keyed_again.json()["result"] == keyed.json()["result"]
     assert refused.json()["error"]["code"] == -32602
@@ -195,6 +182,5 @@ async def test_an_undecided_message_whose_workflow_was_ended_is_a_failed_task(
             gate.set()
             task = await sending
             again = await send(a2a, asked)
-
     assert task.status.state == again.status.state == pb.TASK_STATE_FAILED
     assert "enough" in task.status.message.parts[0].text

@@ -52,7 +52,6 @@ async def test_a_file_is_stored_before_the_task_hears_of_it(
         task = await send(a2a, with_parts(png(), Part(url="https://there.example/a.pdf", filename="a.pdf")))
     (stored,) = await inputs_of(stand_in, task)
     (message,) = await StoodIn(client, views, task).messages()
-
     assert message.parts[1:] == (
         FilePart(
             media_type="image/png",
@@ -108,7 +107,6 @@ async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, vie
         before = (await gateway.call("ListTasks", {"contextId": context})).json()["result"]["tasks"]
         artifacts.is_back = True
         taken = await gateway.call("SendMessage", params)
-
     assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
     assert "secret-key" not in refused.text
     assert before == []
@@ -122,7 +120,6 @@ async def test_a_message_that_is_repeated_stores_nothing_twice(stand_in: Running
         first, second = await send(a2a, message), await send(a2a, message)
         message.message.parts[1].raw = PNG[1:]
         third = await send(a2a, message)
-
     assert first.id == second.id != third.id
     (stored,) = await inputs_of(stand_in, first)
     assert stored.version == 1
@@ -133,7 +130,6 @@ async def test_the_same_file_in_another_message_is_stored_once(stand_in: Running
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(png()))
         await send(a2a, with_parts(png(), Part(raw=b"more"), task_id=task.id))
-
     stored = await inputs_of(stand_in, task)
     assert [(each.parts[0].size, each.version, each.task_id) for each in stored] == [
         (len(PNG), 1, task.id),
@@ -150,7 +146,6 @@ async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: Running
         other = Create(task_id="other", parts=(NewPart(kind="text"),), override=True, complete=True)
         await stand_in.artifacts.apply(stored.context_id, stored.artifact_id, other)
         await send(a2a, message)
-
     (mended,) = await inputs_of(stand_in, task)
     assert (mended.is_input, mended.parts) == (True, stored.parts)
 
@@ -166,7 +161,6 @@ async def test_the_history_shows_small_files_whole_and_large_ones_as_a_url(
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(png(content)))
         again = await a2a.get_task(GetTaskRequest(id=task.id))
-
     part = task.history[0].parts[1]
     assert again.history[0] == task.history[0]
     assert (part.WhichOneof("content"), part.media_type, part.filename) == (field, "image/png", "plot 1.png")
@@ -182,7 +176,6 @@ async def test_a_history_shows_only_so_many_bytes_of_files(stand_in: RunningGate
     files = [Part(raw=bytes([number]) * 99_000) for number in range(12)]
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(*files))
-
     kinds = [part.WhichOneof("content") for part in task.history[0].parts[1:]]
     assert kinds.count("raw") == 10
 
@@ -194,7 +187,6 @@ async def test_copies_of_a_file_count_like_files(
     """Each part takes its bytes in the answer, whether or not another part has the same."""
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(*[png(b"x" * size)] * count))
-
     kinds = [part.WhichOneof("content") for part in task.history[0].parts[1:]]
     assert kinds == ["raw"] * shown + ["url"] * (count - shown)
 
@@ -204,7 +196,6 @@ async def test_a_list_of_tasks_shows_files_as_urls(stand_in: RunningGateway) -> 
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(png()))
         page = await a2a.list_tasks(ListTasksRequest(context_id=task.context_id))
-
     assert page.tasks[0].history[0].parts[1].url.startswith(stand_in.url)
 
 
@@ -215,7 +206,6 @@ async def test_a_file_that_is_gone_is_shown_as_its_url(stand_in: RunningGateway)
         (stored,) = await inputs_of(stand_in, task)
         await stand_in.artifacts.delete_artifact(stored.context_id, stored.artifact_id)
         again = await a2a.get_task(GetTaskRequest(id=task.id))
-
     assert (await stand_in.http.get(again.history[0].parts[1].url)).status_code == 404
 
 
@@ -234,7 +224,6 @@ async def test_an_agent_without_deduplication_keeps_files_for_each_task(
     ):
         first, second = await send(a2a, message), await send(a2a, message)
         stored = await inputs_of(gateway, first)
-
     assert first.id != second.id
     assert len(stored) == 1
 
@@ -248,17 +237,14 @@ async def test_a_file_is_no_answer(
         task = await send(a2a, with_parts())
         state = TaskState.AUTH_REQUIRED if kind is QuestionKind.AUTH else TaskState.INPUT_REQUIRED
         await StoodIn(client, views, task).publish(state, questions=(ask(kind),))
-
         with pytest.raises(InvalidParamsError, match="a file does not answer question"):
             await send(a2a, with_parts(Part(raw=b"s3cret"), task_id=task.id))
-
     assert await inputs_of(stand_in, task) == []
 
 
 async def test_a_file_over_the_limit_of_a_message_is_taken(blocking: A2AClient) -> None:
     """EVERLOOP_MAX_MESSAGE_BYTES bounds what goes to the workflow; files are bounded by the request."""
     task = await send(blocking, with_parts(Part(raw=b"x" * 11_000_000)))
-
     assert task.history[0].parts[1].WhichOneof("content") == "url"
 
 
@@ -269,7 +255,6 @@ async def test_media_types_with_parameters_are_taken(stand_in: RunningGateway, m
     """They go through as they are, also with text."""
     async with connected(stand_in.url, streaming=False) as a2a:
         task = await send(a2a, with_parts(Part(text="x", media_type=media_type, filename="x")))
-
     part = task.history[0].parts[1]
     assert (part.text, part.media_type, part.filename) == ("x", media_type, "x")
 
@@ -282,7 +267,6 @@ async def test_a_file_that_was_stored_long_ago_is_stored_again(age: timedelta, v
     file = InputFile("input-1", NewPart("file", b"hi"))
     for task in ("first", "second"):
         await InputFiles(artifacts).store([file], "context", task)
-
     assert (await artifacts.get_artifact("context", "input-1")).version == version
 
 
@@ -301,8 +285,6 @@ class OvertakenArtifacts(MemoryArtifacts):
 async def test_a_message_that_is_sent_twice_at_once_stores_its_files_once() -> None:
     """Of two gateways that store the same file the later one leaves it as it is."""
     artifacts = OvertakenArtifacts()
-
     await InputFiles(artifacts).store([InputFile("input-1", NewPart("file", b"hi"))], "context", "task")
-
     stored = await artifacts.get_artifact("context", "input-1")
     assert (stored.task_id, stored.version) == ("other", 1)

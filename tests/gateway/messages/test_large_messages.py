@@ -30,7 +30,6 @@ async def test_a_message_of_megabytes_passes_through(
         streamed = await Answer().read(streaming.send_message(message))
         got = await blocking.get_task(GetTaskRequest(id=streamed.task_id))
         repeated = await send(blocking, message)
-
     assert len(model.calls) == 1
     assert streamed.text == response_of(got) == response_of(repeated) == prompt
     assert got.history[0].parts[0].text == prompt

@@ -20,9 +20,7 @@ def refer(text: str, *task_ids: str, task_id: str = "") -> pb.SendMessageRequest
 async def test_a_model_gets_the_results_of_referenced_tasks(blocking: A2AClient, model: PromptModel) -> None:
     """Their artifacts and states go along with the message, which shows the ids that the client gave."""
     first = await send(blocking, request(unique("a survey")))
-
     second = await send(blocking, refer(unique("shorten it"), first.id, first.id))
-
     (reference,) = model.calls[-1].new[0].references
     assert (reference.task_id, reference.state) == (first.id, "completed")
     assert first.artifacts[0].parts[0].text in reference.text
@@ -37,7 +35,6 @@ async def test_a_follow_up_may_refer_too(stand_in: RunningGateway, client: Clien
         task = StoodIn(client, views, started)
         await task.publish(State.INPUT_REQUIRED)
         await send(a2a, refer("see there", other.id, task_id=task.id))
-
     (reference,) = (await task.messages())[-1].references
     assert (reference.task_id, reference.state) == (other.id, "submitted")
 
@@ -54,7 +51,6 @@ async def test_a_task_that_is_not_there_cannot_be_referred_to(gateway: RunningGa
     unknown = await gateway.call("SendMessage", params([missing]))
     too_many = await gateway.call("SendMessage", params([f"t{n}" for n in range(11)]))
     listed = await gateway.call("ListTasks", {"contextId": context})
-
     assert unknown.json()["error"]["code"] == -32001
     assert missing in unknown.json()["error"]["message"]
     assert "11 ids; a message may refer to 10" in too_many.json()["error"]["message"]

@@ -55,9 +55,7 @@ async def test_a_message_starts_no_second_task_when_temporal_has_forgotten_the_f
     sent["configuration"] = {"returnImmediately": False}
     first = (await gateway.call("SendMessage", sent, **keys)).json()["result"]["task"]
     await delete(client, first["id"])
-
     again = (await gateway.call("SendMessage", sent, **keys)).json()["result"]["task"]
-
     assert (again["id"], again["artifacts"]) == (first["id"], first["artifacts"])
     assert [call.task.task_id for call in model.calls].count(first["id"]) == 1
     with pytest.raises(RPCError, match="not found"):
@@ -67,7 +65,6 @@ async def test_a_message_starts_no_second_task_when_temporal_has_forgotten_the_f
 async def test_without_deduplication_each_send_is_a_task(repeating: RunningGateway) -> None:
     """The same messageId and content, twice: two tasks; both show the id that the client gave."""
     sent = [await repeating.call("SendMessage", params("a", "same")) for _ in range(2)]
-
     tasks = [answer.json()["result"]["task"] for answer in sent]
     assert tasks[0]["id"] != tasks[1]["id"]
     assert all(task["id"].startswith("repeating-") for task in tasks)
@@ -82,22 +79,18 @@ async def test_without_deduplication_a_task_takes_each_message(
         first = request("one", message_id="same", return_immediately=True)
         task = StoodIn(client, views, await send(a2a, first))
     await task.publish(State.INPUT_REQUIRED)
-
     for text in ("two", "three"):
         answer = await repeating.call("SendMessage", params(text, "same", taskId=task.id))
         assert answer.json()["result"]["task"]["id"] == task.id
-
     assert await task.texts() == ["one", "two", "three"]
 
 
 async def test_a_key_makes_sends_the_same(repeating: RunningGateway) -> None:
     """With one Idempotency-Key there is one task, although the agent takes repeated messages."""
     key = {"Idempotency-Key": unique("key")}
-
     sent = await asyncio.gather(
         *(repeating.call("SendMessage", params("a", "same"), **key) for _ in range(5))
     )
-
     assert len({answer.json()["result"]["task"]["id"] for answer in sent}) == 1
 
 
@@ -109,10 +102,8 @@ async def test_a_key_holds_for_follow_ups(
         task = StoodIn(client, views, await send(a2a, request("one", return_immediately=True)))
     await task.publish(State.INPUT_REQUIRED)
     key = {"Idempotency-Key": unique("key")}
-
     for _ in range(3):
         await repeating.call("SendMessage", params("two", "same", taskId=task.id), **key)
-
     assert await task.texts() == ["one", "two"]
 
 
@@ -124,11 +115,9 @@ async def test_a_blocking_attempt_with_another_id_gets_the_reply(
     first = await repeating.call("SendMessage", params("a", "m1"), **key)
     task_id = first.json()["result"]["task"]["id"]
     await StoodIn(client, views, pb.Task(id=task_id)).publish(State.INPUT_REQUIRED)
-
     again = params("a", "m2")
     again["configuration"] = {"returnImmediately": False}
     reply = await repeating.call("SendMessage", again, **key)
-
     assert reply.json()["result"]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 
@@ -136,9 +125,7 @@ async def test_a_key_is_for_one_context(repeating: RunningGateway) -> None:
     """The same content in another context is another message."""
     key = {"Idempotency-Key": unique("key")}
     await repeating.call("SendMessage", params("a", "same", contextId=unique("one")), **key)
-
     refused = await repeating.call("SendMessage", params("a", "same", contextId=unique("two")), **key)
-
     check_refused(refused, "has come with another message")
 
 
@@ -146,25 +133,20 @@ async def test_a_key_is_for_one_message(repeating: RunningGateway) -> None:
     """Another message with a used key is refused, not taken for the first one."""
     key = {"Idempotency-Key": unique("key")}
     await repeating.call("SendMessage", params("a", "same"), **key)
-
     refused = await repeating.call("SendMessage", params("b", "same"), **key)
-
     check_refused(refused, "has come with another message")
 
 
 async def test_a_key_that_can_be_none_is_refused(repeating: RunningGateway) -> None:
     """Keys follow the rules of ids."""
     refused = await repeating.call("SendMessage", params("a", "m"), **{"Idempotency-Key": "k" * 256})
-
     check_refused(refused, "Idempotency-Key has 256 bytes")
 
 
 async def test_keys_of_agents_that_deduplicate_hold_as_well(stand_in: RunningGateway) -> None:
     """A client that gives each attempt a messageId of its own is understood by the key: it is one message."""
     key = {"Idempotency-Key": unique("key")}
-
     sent = [await stand_in.call("SendMessage", params("a", unique("m")), **key) for _ in range(2)]
-
     assert len({answer.json()["result"]["task"]["id"] for answer in sent}) == 1
 
 

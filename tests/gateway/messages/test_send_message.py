@@ -4,15 +4,7 @@ import asyncio
 
 import pytest
 from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import (
-    GetTaskRequest,
-    Message,
-    Part,
-    Role,
-    SendMessageConfiguration,
-    SendMessageRequest,
-    TaskState,
-)
+from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest, TaskState
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
@@ -26,24 +18,11 @@ from tests.support.a2a_client import connected, request, response_of, send
 async def test_a_blocking_message_answers_with_the_finished_task(blocking: A2AClient) -> None:
     """SendMessage waits for the answer and returns it as the artifact `response`."""
     prompt = unique("hello")
-
     task = await send(blocking, request(prompt))
-
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
     assert response_of(task) == prompt
     assert [part.text for message in task.history for part in message.parts] == [prompt]
     assert {message.task_id for message in task.history} == {task.id}
-
-
-async def test_return_immediately_does_not_wait(blocking: A2AClient, model: PromptModel) -> None:
-    """With returnImmediately the client gets the task before it is done."""
-    prompt, gate = unique("slow"), asyncio.Event()
-    model.scripts[prompt] = [gate, "done"]
-
-    task = await send(blocking, request(prompt, return_immediately=True))
-    gate.set()
-
-    assert task.status.state in {TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING}
 
 
 async def test_a_client_that_waits_too_long_gets_the_task_as_it_stands(
@@ -58,30 +37,16 @@ async def test_a_client_that_waits_too_long_gets_the_task_as_it_stands(
     ):
         task = await send(a2a, request(prompt))
     gate.set()
-
     assert task.status.state in {TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING}
 
 
 async def test_the_same_message_sent_often_is_one_task(blocking: A2AClient, model: PromptModel) -> None:
     """Twenty identical sends at once start one task, and all get its one answer."""
     message = request(unique("same"))
-
     tasks = await asyncio.gather(*(send(blocking, message) for _ in range(20)))
-
     assert all(task == tasks[0] for task in tasks)
     assert tasks[0].status.state == TaskState.TASK_STATE_COMPLETED
     assert len([call for call in model.calls if call.task.task_id == tasks[0].id]) == 1
-
-
-async def test_a_message_repeated_after_the_end_finds_its_task(blocking: A2AClient) -> None:
-    """A retry that comes late gets the finished task, not a second one."""
-    message = request(unique("late"))
-
-    first = await send(blocking, message)
-    again = await send(blocking, message)
-
-    assert again == first
-    assert again.status.state == TaskState.TASK_STATE_COMPLETED
 
 
 @pytest.mark.parametrize("changed", ["text", "context", "message id"])
@@ -99,35 +64,16 @@ async def test_another_message_is_another_task(blocking: A2AClient, changed: str
             second.message.context_id += "!"
         case _:
             second.message.message_id += "!"
-
     tasks = [await send(blocking, first), await send(blocking, second)]
-
     assert tasks[0].id != tasks[1].id
     assert tasks[0].context_id == context_id
-
-
-async def test_an_agent_that_does_not_deduplicate_starts_a_task_each_time(
-    client: Client, views: TaskViews, queue: str, model: PromptModel
-) -> None:
-    """`deduplicate=False` makes every SendMessage a task of its own."""
-    agent = Agent(id="repeating", name="R", description="R.", model="scripted", deduplicate=False)
-    async with (
-        running_gateway(client, views, queue=queue, agent=agent) as gateway,
-        connected(gateway.url, streaming=False) as a2a,
-    ):
-        message = request(unique("again"))
-        first, second = await send(a2a, message), await send(a2a, message)
-
-    assert first.id != second.id
 
 
 async def test_a_started_task_can_be_found_in_temporal(blocking: A2AClient, client: Client) -> None:
     """The workflow id is the task id; search attributes and summary say whose task it is and what for."""
     prompt = unique("summary") + " ö" * 300
-
     task = await send(blocking, request(prompt))
     description = await client.get_workflow_handle(task.id).describe()
-
     attributes = description.typed_search_attributes
     assert (attributes[AGENT_ID], attributes[OWNER]) == ("staged", "anonymous")
     assert attributes[CONTEXT_ID] == task.context_id
@@ -149,7 +95,6 @@ async def test_a_started_task_has_its_place_in_queues(client: Client, views: Tas
         run = client.get_workflow_handle(task.id)
         place = (await run.describe()).raw_description.workflow_execution_info.priority
         await run.terminate()
-
     wanted = place_in_queues(owner, 2)
     assert (place.priority_key, place.fairness_key) == (2, wanted.fairness_key)
 
@@ -158,9 +103,7 @@ async def test_data_parts_reach_the_agent(blocking: A2AClient, model: PromptMode
     """JSON comes through as it was sent; whole numbers stay whole."""
     message = Message(message_id=unique("data"), role=Role.ROLE_USER, parts=[Part(text=unique("look"))])
     message.parts.add().data.struct_value.update({"count": 3, "ratio": 0.5, "names": ["a", None]})
-
     task = await send(blocking, SendMessageRequest(message=message))
-
     (call,) = [call for call in model.calls if call.task.task_id == task.id]
     assert [part.model_dump() for part in call.new[0].parts][1]["data"] == {
         "count": 3,
@@ -168,26 +111,3 @@ async def test_data_parts_reach_the_agent(blocking: A2AClient, model: PromptMode
         "names": ["a", None],
     }
     assert task.history[0].parts[1].data == message.parts[1].data
-
-
-@pytest.mark.parametrize(("length", "expected"), [(None, 2), (0, 0), (1, 1), (9, 2)])
-async def test_history_length_limits_the_history(
-    blocking: A2AClient, model: PromptModel, length: int | None, expected: int
-) -> None:
-    """Unset returns all messages, 0 none, n the newest n; for SendMessage as for GetTask."""
-    first, second = unique("one"), unique("two")
-    begun, gate = asyncio.Event(), asyncio.Event()
-    model.scripts[first] = [begun.set, gate]
-    task = await send(blocking, request(first, return_immediately=True))
-    await begun.wait()
-    follow_up = request(second, message_id=unique("message"), task_id=task.id, return_immediately=True)
-    await send(blocking, follow_up)
-    gate.set()
-
-    follow_up.configuration.CopyFrom(SendMessageConfiguration(history_length=length))
-    sent = await send(blocking, follow_up)
-    got = await blocking.get_task(GetTaskRequest(id=task.id, history_length=length))
-
-    assert [message.parts[0].text for message in got.history] == [first, second][2 - expected :]
-    assert sent.history == got.history
-    assert response_of(sent) == second

@@ -14,14 +14,7 @@ from everloop.agents.agent import Agent
 from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
-from tests.gateway.harness import (
-    REFUSED,
-    RunningGateway,
-    StoodIn,
-    running_gateway,
-    stand_in_worker,
-    unique,
-)
+from tests.gateway.harness import REFUSED, RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.gateway.messages.questions import SCHEMA, ask, kept
 from tests.support.a2a_client import connected, request, send
 
@@ -59,7 +52,6 @@ async def test_a_secret_reaches_the_tools_and_nobody_else(
         await task.publish(TaskState.COMPLETED)
         await task.end()
         last = await send(a2a, message)
-
     assert brought == secret
     assert (taken.answers, taken.metadata) == ("q", {WITHHELD: True})
     assert last.history[-1].message_id == message.message.message_id
@@ -74,11 +66,9 @@ async def test_an_answer_that_comes_too_late_leaves_no_secret(stand_in: RunningG
     task = await begin(ask(QuestionKind.AUTH))
     await task.end()
     message = request("secret: k3y", task_id=task.id)
-
     async with connected(stand_in.url, streaming=False) as a2a:
         with pytest.raises(UnsupportedOperationError, match="has ended"):
             await send(a2a, message)
-
     assert await kept(stand_in.secrets, message.message.message_id, task_id=task.id) is None
 
 
@@ -98,7 +88,6 @@ async def test_a_repeated_secret_is_not_passed_on_by_an_agent_that_takes_repeats
         await send(a2a, message)
         await task.publish(TaskState.WORKING, *(await task.messages())[1:])
         await send(a2a, message)
-
         assert await task.texts() == ["ask", "(a secret was supplied)"]
         await task.end()
 
@@ -117,11 +106,9 @@ async def test_an_invalid_answer_is_refused_with_what_is_expected(
 ) -> None:
     """Whether the gateway sees it or the workflow: the client reads how to answer, and may try again."""
     task = await begin(question)
-
     async with connected(stand_in.url, streaming=False) as a2a:
         with pytest.raises(InvalidParamsError, match=words):
             await send(a2a, request(text, task_id=task.id))
-
     assert len(await task.messages()) == 1
 
 
@@ -137,7 +124,6 @@ async def test_what_was_said_while_the_task_worked_answers_nothing(
         await send(a2a, message)
         await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CONFIRMATION),))
         asked = await send(a2a, message)
-
     assert asked.status.state == pb.TaskState.TASK_STATE_INPUT_REQUIRED
     assert [said.answers for said in await task.messages()][1:] == [""] * (len(await task.messages()) - 1)
     assert {said.message_id for said in (await task.messages())[1:]} == {message.message.message_id}
@@ -155,7 +141,6 @@ async def test_a_question_that_came_up_meanwhile_is_the_reply(
             await asyncio.sleep(0)
         await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CONFIRMATION),))
         reply = await waiting
-
     assert reply.status.state == pb.TaskState.TASK_STATE_INPUT_REQUIRED
     assert (await task.messages())[1].answers == ""
 
@@ -164,7 +149,6 @@ async def test_an_answer_without_a_task_starts_none(a2a: A2AClient) -> None:
     """Whoever forgot the taskId may have sent a secret."""
     message = request("k3y")
     ParseDict({QUESTION: "q"}, message.message.metadata)
-
     with pytest.raises(InvalidParamsError, match=r"but message\.taskId is missing; give the id of the task"):
         await anext(a2a.send_message(message))
 
@@ -173,6 +157,5 @@ async def test_a_client_cannot_say_that_its_secret_was_withheld(a2a: A2AClient) 
     """The mark is the gateway's own."""
     message = request("hello")
     ParseDict({WITHHELD: True}, message.message.metadata)
-
     with pytest.raises(InvalidParamsError, match=r"message\.metadata\.withheld is for this server to set"):
         await anext(a2a.send_message(message))

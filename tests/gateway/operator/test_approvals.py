@@ -213,13 +213,11 @@ async def test_somebody_else_approves(office: Office) -> None:
 async def test_the_owner_cannot_approve(office: Office) -> None:
     """Neither in a message nor among the approvers, and not with the very credentials that began the task."""
     task_id, own = await office.ask(), await office.ask("self")
-
     for text in ("yes", "Please do it."):
         refused = await office.send("owner", text, task_id)
         assert "this waits for somebody with the scope tasks:approve" in str(refused["message"])
     assert error_of(await office.decide("owner", task_id, {"approved": True}))[0] == 403
     status, text = error_of(await office.decide("self", own, {"approved": True}))
-
     assert (status, text) == (409, "these credentials began the task; somebody else has to answer")
     assert office.given(task_id) == office.given(own) == []
     assert (await office.decide("boss", own, {"approved": False})).status_code == 200
@@ -232,10 +230,8 @@ async def test_the_owner_cannot_approve(office: Office) -> None:
 async def test_an_approver_of_something_else_finds_nothing(office: Office, caller: str) -> None:
     """Of another scope, or of another agent: the answer is that for a task that nobody has."""
     task_id, nobodys = await office.ask(), str(uuid4())
-
     theirs = await office.decide(caller, task_id, {"approved": True})
     missing = await office.decide(caller, nobodys, {"approved": True})
-
     assert await office.listed(caller, task_id) == []
     assert theirs.status_code == 404
     assert theirs.text.replace(task_id, "") == missing.text.replace(nobodys, "")
@@ -248,7 +244,6 @@ async def test_nothing_else_of_a_task_is_an_approvers(office: Office) -> None:
     """The scope reads no task, and sends none a message."""
     task_id = await office.ask()
     body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task_id}}
-
     assert (await office.http.post("/", json=body, headers=office.keys["boss"])).status_code == 403
     assert "tasks:write" in str((await office.send("boss", "yes", task_id))["message"])
 
@@ -256,7 +251,6 @@ async def test_nothing_else_of_a_task_is_an_approvers(office: Office) -> None:
 async def test_approvals_take_a_scope_that_is_named(office: Office) -> None:
     """Without credentials 401, without such a scope 403; neither looks at the task."""
     task_id = await office.ask()
-
     for method, path in (("GET", "/approvals"), ("POST", f"/approvals/{task_id}/c%2F1")):
         nobody = await office.http.request(method, path)
         reader = await office.http.request(method, path, headers=office.keys["reader"])
@@ -272,7 +266,6 @@ async def test_approvals_take_a_scope_that_is_named(office: Office) -> None:
 async def test_what_is_no_answer_is_refused(office: Office, body: JsonValue) -> None:
     """The text says what is expected, of a body that is JSON."""
     status, text = error_of(await office.decide("boss", "t", body))
-
     assert (status, '{"approved": true, "note": "…"}' in text) == (400, True)
 
 
@@ -284,10 +277,8 @@ async def test_a_page_that_cannot_be_is_refused(office: Office, query: str) -> N
 async def test_one_answer_counts(office: Office) -> None:
     """Who comes second, and says otherwise, reads that somebody was faster."""
     task_id = await office.ask()
-
     assert (await office.decide("boss", task_id, {"approved": False})).status_code == 200
     await office.result(task_id)
     status, text = error_of(await office.decide("self", task_id, {"approved": True}))
-
     assert (status, text) == (409, "question 'c/1' has been answered already")
     assert [given[:2] for given in office.given(task_id)] == [(False, "approver")]

@@ -86,9 +86,7 @@ async def test_decodes_what_is_encrypted_what_is_in_blobs_and_what_is_plain(harn
     body = await harness.encrypted(WORD, large)
     plain = Payload(metadata={"encoding": b"json/plain"}, data=b'"as it is"')
     body["payloads"] += as_json([plain])["payloads"]
-
     answer = await harness.ask("decode", body, X_Namespace="default")
-
     data = [json.loads(base64.b64decode(each["data"])) for each in answer.json()["payloads"]]
     assert data == [WORD, large, "as it is"]
     assert base64.b64decode(answer.json()["payloads"][0]["metadata"]["encoding"]) == b"json/plain"
@@ -99,9 +97,7 @@ async def test_decodes_what_is_encrypted_what_is_in_blobs_and_what_is_plain(harn
 async def test_encodes_what_an_operator_sends(harness: Harness) -> None:
     """A worker reads it, and Temporal does not."""
     plain = Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(WORD).encode())
-
     answer = (await harness.ask("encode", as_json([plain]))).json()["payloads"]
-
     encoded = [
         Payload(
             metadata={name: base64.b64decode(value) for name, value in each["metadata"].items()},

@@ -55,7 +55,6 @@ async def test_all_who_ask_at_once_cause_one_question(site: Site) -> None:
     others = [asyncio.create_task(site.status()) for _ in range(50)]
     first.cancel()
     site.servers.gate.set()
-
     assert await asyncio.gather(*others) == [200] * 50
     assert site.servers.asked == 1
 
@@ -69,9 +68,7 @@ async def test_an_answer_holds_for_a_second(site: Site) -> None:
     assert await site.status() == 200
     assert site.servers.asked == 1
     site.servers.now += ANSWER_HOLDS / 2
-
     answer = await site.http.get("/readyz")
-
     assert answer.status_code == 503
     assert answer.json() == {"status": "unavailable", "checks": {"server": "failed: ConnectionError"}}
     assert site.servers.asked == 2

@@ -50,7 +50,6 @@ async def test_the_lag_of_each_event_is_measured_once(redis_url: str) -> None:
             for subscription in (first, second):
                 assert [await anext(subscription), await anext(subscription)]
             await cancel(reading)
-
     assert recorded.counts(LAG) == {(): 1}
     assert 0 <= recorded.sums(LAG).get((), 0) < 60
     assert recorded.gauge(SUBSCRIBERS) == {(): 0}
@@ -63,12 +62,10 @@ async def test_open_tasks_are_counted_by_agent_and_state(client: Client) -> None
     for task_id in task_ids:
         await tasks.start(task_id, _task(agent_id), summary="open")
     await client.get_workflow_handle(task_ids[0]).terminate()
-
     asking = Gauges(client, [agent_id, "idle"], {})
     await asking.round()
     while recorded.gauge(OPEN)[agent_id, "submitted"] != 2:
         await asking.round()
-
     ours = {labels: n for labels, n in recorded.gauge(OPEN).items() if labels[0] in {agent_id, "idle"}}
     assert sum(ours.values()) == 2
     assert len(ours) == 8
@@ -91,7 +88,6 @@ async def test_each_server_is_looked_at(client: Client) -> None:
     await asking.round()
     before = recorded.gauge(REACHABLE)
     await asking.round()
-
     assert before == {("temporal",): 1, ("redis",): 0}
     assert recorded.gauge(REACHABLE) == {("temporal",): 1, ("redis",): 1}
 
@@ -116,7 +112,6 @@ async def test_counters_begin_at_zero(client: Client) -> None:
     asking = asyncio.create_task(Gauges(client, [agent_id], {"temporal": probe}).run())
     await begun.wait()
     await cancel(asking)
-
     assert recorded.gauge("everloop.tasks.started")[agent_id,] == 0
     statuses = recorded.gauge("everloop.tasks.status")
     assert {state: statuses[agent_id, state.value] for state in TaskState} == dict.fromkeys(TaskState, 0)
@@ -135,7 +130,6 @@ async def test_an_outage_of_temporal_is_logged_once(monkeypatch: pytest.MonkeyPa
         asking = asyncio.create_task(Gauges(_AwayClient(), ["agent"], {"temporal": probe}).run())
         await is_enough.wait()
         await cancel(asking)
-
     assert [(line["event"], line["exc_info"]) for line in logs] == [("cannot count open tasks now", False)]
 
 
@@ -151,7 +145,6 @@ def test_an_address_that_is_taken_ends_a_worker_too(tmp_path: Path) -> None:
             capture_output=True,
             check=False,
         )
-
     assert ran.returncode == 1
     assert (ran.stdout + ran.stderr).decode() == (
         f"worker: cannot listen on {address} for metrics: Address already in use; stop what listens there, "

@@ -36,7 +36,6 @@ async def test_a_call_is_a_server_span_of_the_callers_trace(
 ) -> None:
     """The span is named after the method, and its parent is the span of the traceparent header."""
     await gateway.call("GetTask", {"id": unique("x")}, traceparent=f"00-{TRACE_ID}-{SPAN_ID}-01")
-
     (span,) = named(spans, "a2a GetTask")
     assert span.kind is trace.SpanKind.SERVER
     assert span.context
@@ -53,7 +52,6 @@ async def test_names_that_a_client_makes_up_name_no_spans(
     """Only methods that exist give a span its name."""
     method = unique("Made")
     await gateway.call(method, {})
-
     assert len(named(spans, "a2a")) == 1
     assert not any(method in span.name for span in spans.get_finished_spans())
 
@@ -64,5 +62,4 @@ async def test_spans_hold_no_content(gateway: RunningGateway, spans: InMemorySpa
     for parts in ([{"text": secret}], [{"text": [secret]}], [{"raw": secret}]):
         message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": parts}
         await gateway.call("SendMessage", {"message": message})
-
     assert not any(secret in span.to_json() for span in spans.get_finished_spans())

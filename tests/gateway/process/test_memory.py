@@ -58,7 +58,6 @@ async def test_large_bodies_at_once_take_bounded_memory(tmp_path: Path, temporal
             after = await http.post(
                 "/", json={"jsonrpc": "2.0", "id": 1, "method": "ListTasks"}, headers=headers
             )
-
     assert most - before < GROWTH
     assert {answer.status_code for answer in answers} <= {HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE}
     assert {answer.json()["error"]["code"] for answer in answers} <= {-32602, -32700, -32603}

@@ -145,7 +145,6 @@ async def test_a_call_that_outlives_the_grace_period_is_told_to_come_again(
             await link.until_held()
             exit_code = await asyncio.to_thread(process.stop)
             answer = await sending
-
     assert answer.status_code == 503
     assert int(answer.headers["Retry-After"]) > 0
     assert "another one answers" in answer.json()["error"]["message"]
@@ -161,7 +160,6 @@ def test_a_gateway_runs_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("EVERLOOP_AGENTS", AGENTS)
     monkeypatch.setattr(gateway_main, "run", run)
-
     assert gateway_main.main() == 0
     assert loops == ["uvloop"]
 
@@ -225,7 +223,6 @@ def test_what_stops_a_gateway_at_start_is_one_clear_line(temporal_address: str, 
             ),
         ]
         ends = outcomes(*({**servers, **variables} for variables, _ in cases))
-
     for (variables, words), (code, output) in zip(cases, ends, strict=True):
         lines = [line for line in output.splitlines() if not line.startswith("{")]
         assert (code, len(lines)) == (1, 1), (variables, output)

@@ -1,7 +1,6 @@
 """Push notification configs: the same on every binding, kept as they were set, refused with a reason."""
 
 from collections.abc import AsyncGenerator
-from typing import get_args
 
 import pytest
 import pytest_asyncio
@@ -15,7 +14,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.push.deliveries import PushSettings
 from tests.gateway.harness import unique
 from tests.gateway.push.push_harness import PushHarness, running_push_harness
-from tests.support.a2a_client import Binding, connected, request, send
+from tests.support.a2a_client import BINDINGS, connected, request, send
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.servers.webhook import Webhook, running_webhook
 
@@ -32,7 +31,9 @@ async def hook() -> AsyncGenerator[Webhook]:
         yield hook
 
 
-@pytest_asyncio.fixture(params=get_args(Binding))
+@pytest_asyncio.fixture(
+    params=["JSONRPC", *(pytest.param(each, marks=pytest.mark.slow) for each in BINDINGS[1:])]
+)
 async def a2a(request: pytest.FixtureRequest, harness: PushHarness) -> AsyncGenerator[A2AClient]:
     """The official client, on each binding."""
     async with connected(harness.url, binding=request.param, streaming=False) as a2a:
@@ -60,7 +61,6 @@ async def test_a_config_is_what_the_client_set(a2a: A2AClient, hook: Webhook) ->
     """Created, read and listed; deleted, which may be repeated. The task may be over: then it is told so."""
     task = await send(a2a, request(unique("prompt")))
     config = wanted(task.id, hook.url, "my config")
-
     created = await a2a.create_task_push_notification_config(config)
     read = await a2a.get_task_push_notification_config(
         pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="my config")
@@ -71,7 +71,6 @@ async def test_a_config_is_what_the_client_set(a2a: A2AClient, hook: Webhook) ->
         await a2a.delete_task_push_notification_config(
             pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="my config")
         )
-
     assert created == read == config
     assert list(listed.configs) == [config]
     assert not (await a2a.list_task_push_notification_configs(listing(task.id))).configs
@@ -85,11 +84,9 @@ async def test_a_config_may_come_with_the_message(a2a: A2AClient, hook: Webhook)
     """The client hears everything, from the first status on, and the artifact before the end."""
     message = request(unique("prompt"))
     message.configuration.task_push_notification_config.CopyFrom(wanted("", hook.url))
-
     task = await send(a2a, message)
     await hook.until_told("TASK_STATE_WORKING", "TASK_STATE_COMPLETED")
     listed = await a2a.list_task_push_notification_configs(listing(task.id))
-
     assert [each.state for each in hook.taken] == ["TASK_STATE_WORKING", "", "TASK_STATE_COMPLETED"]
     assert {each.headers["x-a2a-notification-token"] for each in hook.taken} == {"the-token"}
     assert [(config.task_id, config.url) for config in listed.configs] == [(task.id, hook.url)]
@@ -101,9 +98,7 @@ async def test_a_message_that_is_sent_again_makes_no_second_config(jsonrpc: A2AC
     message.configuration.task_push_notification_config.CopyFrom(wanted("", hook.url))
     task, *_ = [await send(jsonrpc, message) for _ in range(3)]
     await hook.until_told("TASK_STATE_COMPLETED")
-
     listed = await jsonrpc.list_task_push_notification_configs(listing(task.id))
-
     assert len(listed.configs) == 1
     assert len({each.id for each in hook.taken}) == len(hook.taken) == 3
 
@@ -119,7 +114,6 @@ async def test_a_task_may_have_several(jsonrpc: A2AClient) -> None:
             await hook.until_told("TASK_STATE_COMPLETED")
         listed = await jsonrpc.list_task_push_notification_configs(listing(task.id))
         await dead.start()
-
     assert len(listed.configs) == 3
 
 
@@ -128,13 +122,11 @@ async def test_configs_are_listed_page_by_page(jsonrpc: A2AClient, hook: Webhook
     task = await send(jsonrpc, request(unique("prompt")))
     for id_ in ("b", "c", "a", "d"):
         await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, id_))
-
     first = await jsonrpc.list_task_push_notification_configs(listing(task.id, 2))
     await jsonrpc.delete_task_push_notification_config(
         pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="b")
     )
     rest = await jsonrpc.list_task_push_notification_configs(listing(task.id, 2, first.next_page_token))
-
     assert [config.id for config in first.configs] == ["a", "b"]
     assert [config.id for config in rest.configs] == ["c", "d"]
     assert rest.next_page_token == ""
@@ -145,7 +137,6 @@ async def test_a_task_has_ten_at_most(jsonrpc: A2AClient, hook: Webhook) -> None
     task = await send(jsonrpc, request(unique("prompt")))
     for number in range(10):
         await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, f"{number}"))
-
     with pytest.raises(InvalidParamsError, match="Delete one"):
         await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, "more"))
 
@@ -157,6 +148,8 @@ async def test_a_task_has_ten_at_most(jsonrpc: A2AClient, hook: Webhook) -> None
         ({"url": "http://example.com/secret"}, "use https"),
         ({"url": "https://10.0.0.1/secret"}, "url is refused: the host 10.0.0.1"),
         ({"url": "https://[fd00::1]/secret"}, "private or special"),
+        ({"url": "https://169.254.169.254/secret"}, "private or special"),
+        ({"url": "https://192.168.1.1/secret"}, "private or special"),
         ({"url": "file:///secret"}, "url is no web address"),
         ({"url": "https://secret@example.com/"}, "url holds a user name"),
         ({"id": "x" * 256}, "id has 256 bytes"),
@@ -185,12 +178,10 @@ async def test_what_cannot_be_sent_is_refused(
     task = await send(jsonrpc, request(unique("prompt")))
     fields = {"url": "https://example.com/secret", **change}
     message = {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": unique("prompt")}]}
-
     alone = await harness.gateway.http.call("CreateTaskPushNotificationConfig", {"taskId": task.id, **fields})
     sent = await harness.gateway.http.call(
         "SendMessage", {"message": message, "configuration": {"taskPushNotificationConfig": fields}}
     )
-
     for answer in (alone, sent):
         error = answer.json()["error"]
         assert error["code"] == -32602
@@ -203,7 +194,6 @@ async def test_what_cannot_be_sent_is_refused(
 async def test_a_page_that_cannot_be_is_refused(jsonrpc: A2AClient, size: int, token: str) -> None:
     """As for lists of tasks."""
     task = await send(jsonrpc, request(unique("prompt")))
-
     with pytest.raises(InvalidParamsError, match=r"pageSize is -1|pageToken is not one"):
         await jsonrpc.list_task_push_notification_configs(listing(task.id, size, token))
 
@@ -255,11 +245,9 @@ async def test_a_config_without_an_id_has_to_be_the_only_one(
     task = await send(jsonrpc, request(unique("prompt")))
     for id_ in ("a", "b"):
         await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, id_))
-
     answer = await harness.gateway.http.call(
         "tasks/pushNotificationConfig/get", {"id": task.id}, **{"A2A-Version": "0.3"}
     )
-
     assert "the task has 2 configs" in answer.json()["error"]["message"]
 
 
@@ -270,5 +258,4 @@ async def _nobody(_task_id: str, _config_ids: object) -> None:
 def test_an_operator_may_switch_notifications_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The card then says so, and each operation is refused as A2A has it."""
     monkeypatch.setenv("EVERLOOP_PUSH", "false")
-
     assert make_push(PushSettings(), MemoryPushConfigs(), _nobody, "https://agents.example") is None

@@ -95,7 +95,6 @@ async def test_a_status_that_was_lost_is_told_when_the_view_is_put_right(client:
         await configs.put(a_config(task.id))
         await services(client, views, queue=queue).reconciler.reconcile(task.id)
         gate.set()
-
     assert await behind.state(task.id) is TaskState.WORKING
     assert deliveries.told
     await client.get_workflow_handle(f"{task.id}/push/c").terminate()
@@ -122,6 +121,5 @@ async def test_a_passing_status_is_shown_although_nobody_can_be_told(client: Cli
         deliveries.use(refused(client))
         answer = await other.call("GetTask", {"id": task.id})
         gate.set()
-
     assert answer.json()["result"]["status"]["state"] == "TASK_STATE_WORKING"
     assert deliveries.told == []

@@ -46,7 +46,6 @@ async def test_a_message_with_an_eleventh_config_is_not_taken_in(harness: PushHa
         gate.set()
         await hook.until_told("TASK_STATE_COMPLETED")
     task = (await gateway.call("GetTask", {"id": task_id})).json()["result"]
-
     assert "Delete one" in refused.json()["error"]["message"]
     assert "error" not in taken.json()
     told = [message["parts"][0]["text"] for message in task["history"] if message["role"] == "ROLE_USER"]
@@ -58,7 +57,6 @@ async def test_whose_task_it_is_comes_before_how_many_configs_it_has(harness: Pu
     answer = await harness.gateway.http.call(
         "SendMessage", a_message("x", "https://example.com/hook", "c", unique("unknown"))
     )
-
     assert answer.json()["error"]["code"] == -32001
 
 
@@ -71,7 +69,6 @@ async def test_a_config_may_have_the_longest_id(harness: PushHarness) -> None:
         )
         await send(a2a, message)
         await hook.until_told("TASK_STATE_COMPLETED")
-
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
 
 
@@ -89,7 +86,6 @@ async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> No
         await hook.until_told("TASK_STATE_WORKING")
         gate.set()
         await hook.until_told("TASK_STATE_COMPLETED")
-
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
 
 
@@ -101,6 +97,5 @@ async def test_also_of_a_task_that_has_ended_meanwhile(harness: PushHarness) -> 
         ended = await gateway.call("SendMessage", {"message": params["message"]})
         await gateway.call("SendMessage", params)
         await hook.until_told("TASK_STATE_COMPLETED")
-
     assert ended.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert [each.state for each in hook.taken] == ["TASK_STATE_WORKING", "", "TASK_STATE_COMPLETED"]

@@ -43,9 +43,7 @@ async def test_a_client_goes_on_behind_any_event(
     wire, prompt = wire_of(gateway, binding), unique("ids")
     model.scripts[prompt] = ["one ", "two ", "three"]
     params = message(prompt)
-
     sent = await all_of(wire, SEND, params)
-
     assert "".join(each.text for each in sent) == "one two three"
     ids = [each.id for each in sent]
     assert len(set(ids)) == len(ids)
@@ -58,7 +56,6 @@ async def test_a_stream_that_cannot_begin_is_a_plain_error(gateway: RunningGatew
     """With the status and the media type of one; over JSON-RPC 0.3 it is the only event of a stream."""
     wire = wire_of(gateway, binding)
     reply = await wire.send(SUBSCRIBE, {"id": "nobody"})
-
     is_stream, is_own = binding == "JSON-RPC 0.3", binding == "REST 1.0"
     expected = "text/event-stream" if is_stream else f"application/{'a2a+' if is_own else ''}json"
     assert reply.headers["content-type"].split(";")[0] == expected
@@ -89,7 +86,6 @@ async def test_a_stream_that_fails_ends_with_an_error(
             for each in OVER_HTTP
         }
     gate.set()
-
     for binding, (task, last) in ends.items():
         assert (task.id != "", last.id) == (True, "")
         assert ("event" in last.fields) is (binding != "JSON-RPC 0.3")
@@ -121,7 +117,6 @@ async def test_a_server_that_stops_asks_its_clients_to_come_back(
     async with running_gateway(client, views, queue=queue) as other:
         gate.set()
         rest = await all_of(wire_of(other, binding), SEND, params, heard[-1].id)
-
     assert "".join(each.text for each in [*heard, *rest]) == "half whole"
     assert all("retry" not in each.fields for each in rest)
 
@@ -137,7 +132,6 @@ async def test_the_question_that_ends_a_stream_is_final_in_the_old_version(
         await task.publish(TaskState.INPUT_REQUIRED)
         rest = [each.result async for each in sent]
     await task.end()
-
     assert [bool(each.get("statusUpdate", each).get("final")) for each in rest] == [False, True]
 
 
@@ -177,7 +171,6 @@ async def test_a_stream_too_many_is_refused(small: RunningGateway, views: TaskVi
                 await anext(each)
             replies = [await wire.send(SUBSCRIBE, {"id": task.id}), await wire.send(SEND, params)]
             listed = await small.call("ListTasks", {})
-
         for refused in replies:
             assert (refused.status, refused.headers["retry-after"]) == (429, "10")
             assert f"{MOST} streams" in refused.body.decode()

@@ -68,16 +68,15 @@ async def test_a_slow_subscriber_holds_nobody_up_and_misses_nothing(views: TaskV
         fanout.subscribe(task_id, START) as slow,
         fanout.subscribe(task_id, START) as quick,
     ):
-        for number in range(1000):
+        for number in range(300):
             await publish(views, task_id, number)
             assert await take(quick, 1) == [number]
-
-        assert await take(slow, 1000) == list(range(1000))
+        assert await take(slow, 300) == list(range(300))
 
 
 async def test_catching_up_while_events_go_on_misses_and_repeats_nothing(views: TaskViews) -> None:
     """A subscriber with room for three events reads a stream that never pauses, whole and in order."""
-    task_id, count = unique("busy"), 3000
+    task_id, count = unique("busy"), 1000
     async with (
         running(EventFanout(views, queue_limit=3)) as fanout,
         fanout.subscribe(task_id, START) as subscription,
@@ -95,15 +94,11 @@ async def test_catching_up_while_events_go_on_misses_and_repeats_nothing(views: 
 async def test_a_late_subscriber_reads_what_the_reader_has_passed(views: TaskViews) -> None:
     """Somebody who starts before where the reader stands gets the older events first."""
     task_id = unique("late")
-    async with (
-        running(EventFanout(views)) as fanout,
-        fanout.subscribe(task_id, START) as early,
-    ):
+    async with running(EventFanout(views)) as fanout, fanout.subscribe(task_id, START) as early:
         await publish(views, task_id, 1, 2, 3)
         assert await take(early, 3) == [1, 2, 3]
         async with fanout.subscribe(task_id, START) as late:
             await publish(views, task_id, 4)
-
             assert await take(late, 4) == [1, 2, 3, 4]
 
 
@@ -132,7 +127,6 @@ async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(views: Tas
             await held.reading.wait()
         again = await stack.enter_async_context(fanout.subscribe(task_id, START))
         held.released.set()
-
         assert await take(again, 4) == [number_of(event) for event in events]
 
 
@@ -180,7 +174,6 @@ async def test_nothing_stays_after_the_last_subscriber(views: TaskViews) -> None
         failing = asyncio.ensure_future(_fail_inside(fanout, other))
         assert isinstance((await asyncio.gather(failing, return_exceptions=True))[0], ZeroDivisionError)
         assert fanout.subscribed_tasks == 1
-
     assert fanout.subscribed_tasks == 0
 
 
@@ -212,7 +205,6 @@ async def test_a_defect_of_the_store_does_not_end_the_reader(views: TaskViews) -
     task_id = unique("broken")
     async with running(EventFanout(broken)) as fanout, fanout.subscribe(task_id, START) as subscription:
         await publish(broken, task_id, 1)
-
         assert await take(subscription, 1) == [1]
         assert broken.failures == []
 
@@ -250,7 +242,6 @@ async def test_subscribers_outlive_a_restart_of_redis(tmp_path: Path) -> None:
             await asyncio.gather(*(_fails(views) for _ in range(3)))
             server.start()
             await _published(views, task_id, 10)
-
             assert await take(quick, 1) == [10]
             assert await catching_up == list(range(11))
 
@@ -283,5 +274,4 @@ async def test_a_lost_stream_ends_the_subscription(tmp_path: Path) -> None:
             fanout.subscribe(task_id, snapshot.position) as subscription,
         ):
             await redis.flushall()
-
             assert await _drained(subscription) == []

@@ -55,9 +55,7 @@ async def test_every_event_has_an_id_that_grows(gateway: RunningGateway, model: 
     """It begins with the position of the event in the stream of its task; none comes twice."""
     prompt = unique("ids")
     model.scripts[prompt] = WORDS
-
     events = await all_of(gateway, "SendStreamingMessage", message(prompt))
-
     ids = [event.id for event in events]
     positions = [position_order(each.partition(",")[0]) for each in ids]
     assert positions == sorted(set(positions))
@@ -74,11 +72,9 @@ async def test_whoever_goes_on_gets_exactly_the_rest(
     call = ToolCalled(iteration=1, call_id="c1", name="search", arguments="{}")
     model.scripts[prompt] = [*WORDS[:3], call, *WORDS[3:]]
     params = message(prompt)
-
     events = await all_of(gateway, "SendStreamingMessage", params, **headers)
     task_id = events[0].response.task.id
     again = {"id": task_id} if method == "SubscribeToTask" else params
-
     for number, event in enumerate(events[:-1]):
         rest = await all_of(gateway, method, again, event.id, **headers)
         assert _comparable(rest) == _comparable(events[number + 1 :])
@@ -102,7 +98,6 @@ async def test_behind_the_end_there_is_nothing(gateway: RunningGateway) -> None:
     params = message(unique("end"))
     events = await all_of(gateway, "SendStreamingMessage", params)
     task_id, last_id = events[0].response.task.id, events[-1].id
-
     with pytest.raises(Refusal, match="publishes nothing more"):
         await all_of(gateway, "SubscribeToTask", {"id": task_id}, last_id)
     assert await all_of(gateway, "SendStreamingMessage", params, last_id) == []
@@ -129,7 +124,6 @@ async def test_a_client_that_is_cut_off_in_the_middle_misses_nothing(
                 if event.text:
                     break
     heard += await all_of(again, "SubscribeToTask", {"id": task_id}, heard[-1].id)
-
     assert "".join(event.text for event in heard) == "".join(WORDS)
     assert [event.text for event in heard if event.text] == WORDS
     assert heard[-1].response.status_update.status.state == A2AState.TASK_STATE_COMPLETED
@@ -147,12 +141,10 @@ async def test_an_id_that_the_stream_does_not_hold_gets_the_whole_task(
     model.scripts[prompt] = ["half ", gate, "whole"]
     async with connected(gateway.url, streaming=False) as a2a:
         task = await send(a2a, request(prompt, return_immediately=True))
-
     async with stream(gateway, "SubscribeToTask", {"id": task.id}, last_id) as events:
         first = await anext(events)
         gate.set()
         rest = [event async for event in events]
-
     is_whole = first.response.HasField("task")
     assert is_whole == (last_id != "0-0")
     texts = [part.text for artifact in first.response.task.artifacts for part in artifact.parts]
@@ -172,12 +164,10 @@ async def test_a_stream_that_was_lost_begins_with_the_task_again(
     task_id = heard[0].response.task.id
     async with Redis.from_url(redis_url) as redis:
         await redis.xtrim(f"everloop:task:{{{task_id}}}:events", maxlen=0, approximate=False)
-
     async with stream(gateway, "SubscribeToTask", {"id": task_id}, heard[-1].id) as events:
         first = await anext(events)
         gate.set()
         rest = [event async for event in events]
-
     assert first.response.task.artifacts[0].parts[0].text == "half "
     assert "".join(event.text for event in rest) == "whole"
 
@@ -192,10 +182,8 @@ async def test_the_reply_to_a_message_ends_where_it_did(
     task = StoodIn(client, views, first.response.task)
     await task.publish(TaskState.WORKING)
     await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CLARIFICATION),))
-
     rest = await all_of(stand_in, "SendStreamingMessage", params, first.id)
     after = await all_of(stand_in, "SendStreamingMessage", params, rest[-1].id)
-
     states = [event.response.status_update.status.state for event in rest]
     assert states == [A2AState.TASK_STATE_WORKING, A2AState.TASK_STATE_INPUT_REQUIRED]
     assert after == []
@@ -213,9 +201,7 @@ async def test_the_reply_to_a_message_ends_although_more_came_after_it(
         await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CLARIFICATION),))
         *_, question = [event async for event in events]
     await views.publish(task.id, "run", [Warned(text="slow")])
-
     (warning,) = await all_of(stand_in, "SendStreamingMessage", params, question.id, **EXTENDED)
-
     assert EVENTS_EXTENSION in warning.response.status_update.metadata.fields
     await task.end()
 
@@ -234,7 +220,6 @@ async def test_of_updates_that_belong_together_the_last_has_the_id(
         await task.publish(TaskState.FAILED)
         half, failed, status = [event async for event in events]
     await task.end()
-
     assert (half.text, half.id != "", failed.id) == ("half", True, "")
     assert failed.response.artifact_update.artifact.metadata.fields["status"].string_value == "failed"
     assert status.response.status_update.status.state == A2AState.TASK_STATE_FAILED
@@ -278,8 +263,6 @@ async def test_a_new_message_is_not_mistaken_for_one_that_goes_on(
     """The id of another task's event is none of this task."""
     prompt = unique("new")
     events = await all_of(gateway, "SendStreamingMessage", message(unique("other")))
-
     fresh = await all_of(gateway, "SendStreamingMessage", message(prompt), events[2].id)
-
     assert fresh[0].response.HasField("task")
     assert "".join(event.text for event in fresh) == prompt

@@ -18,7 +18,7 @@ from tests.gateway.streams.raw_subscriber import RawEvent, RawSubscriber, subscr
 QUEUE_LIMIT = 20
 """How many events may wait for a subscriber here: a hundred times fewer than usual."""
 
-LARGE = "x" * 10_000
+LARGE = "x" * 20_000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -36,50 +36,31 @@ async def replicas(
             yield one, two
 
 
-async def test_a_hundred_subscribers_on_two_gateways_see_the_same(
+async def test_subscribers_on_two_gateways_see_the_same(
     views: TaskViews, replicas: tuple[RunningGateway, RunningGateway]
 ) -> None:
     """The same events in the same order with the same ids, however many gateways there are."""
     task = await working_task(views)
     async with AsyncExitStack() as stack:
         subscribers = [
-            await stack.enter_async_context(subscriber(replicas[n % 2].url, task.id)) for n in range(100)
+            await stack.enter_async_context(subscriber(replicas[n % 2].url, task.id)) for n in range(30)
         ]
         firsts = [await one.next() for one in subscribers]
         reading = [asyncio.create_task(one.rest()) for one in subscribers]
-        for number in range(100):
+        for number in range(40):
             await task.write(f"{number} ")
         await task.complete()
         rests = await asyncio.gather(*reading)
-
     assert len({first.id for first in firsts if first}) == 1
     assert all(rest == rests[0] for rest in rests)
-    assert "".join(event.text for event in rests[0]) == "".join(f"{number} " for number in range(100))
-    assert len({event.id for event in rests[0]}) == len(rests[0]) == 101
-
-
-async def test_whoever_joins_later_sees_the_same_from_there_on(
-    views: TaskViews, replicas: tuple[RunningGateway, RunningGateway]
-) -> None:
-    """By Last-Event-ID on the other gateway: exactly what comes behind that event, id by id."""
-    task = await working_task(views)
-    async with subscriber(replicas[0].url, task.id) as first:
-        await first.next()
-        for number in range(30):
-            await task.write(f"{number} ")
-        seen = [await first.next() for _ in range(30)]
-        assert seen[9]
-        async with subscriber(replicas[1].url, task.id, seen[9].id) as second:
-            again = [await second.next() for _ in range(20)]
-            await task.complete()
-            assert again == seen[10:]
-            assert await second.rest() == await first.rest()
+    assert "".join(event.text for event in rests[0]) == "".join(f"{number} " for number in range(40))
+    assert len({event.id for event in rests[0]}) == len(rests[0]) == 41
 
 
 async def test_stalled_readers_slow_nobody_and_hold_little(
     views: TaskViews, replicas: tuple[RunningGateway, RunningGateway]
 ) -> None:
-    """While five read nothing of 5 MB, others get all of it; for the five no more waits than queues hold."""
+    """While five read nothing of 3 MB, others get all of it; for the five no more waits than queues hold."""
     task, fanout = await working_task(views), replicas[0].fanout
     most_held = 5 * max(QUEUE_LIMIT, PAGE)
     async with AsyncExitStack() as stack:
@@ -89,19 +70,17 @@ async def test_stalled_readers_slow_nobody_and_hold_little(
         quick = await stack.enter_async_context(subscriber(replicas[0].url, task.id))
         await quick.next()
         most = 0
-        for _ in range(500):
+        for _ in range(150):
             await task.write(LARGE)
             assert (await _some(quick)).text == LARGE
             most = max(most, fanout.waiting_events)
         await task.complete()
         (end,) = await quick.rest()
-
         assert 0 < most <= most_held
         assert fanout.waiting_events <= most_held
         everything = [await one.rest() for one in stalled]
-
     assert all(events[-1] == end for events in everything)
-    assert {sum(len(event.text) for event in events) for events in everything} == {500 * len(LARGE)}
+    assert {sum(len(event.text) for event in events) for events in everything} == {150 * len(LARGE)}
 
 
 async def test_a_stalled_reader_that_comes_again_misses_nothing(
@@ -111,15 +90,14 @@ async def test_a_stalled_reader_that_comes_again_misses_nothing(
     task = await working_task(views)
     async with subscriber(replicas[0].url, task.id) as stalled:
         await stalled.next()
-        for _ in range(300):
+        for _ in range(100):
             await task.write(LARGE)
         read = [await _some(stalled) for _ in range(5)]
         stalled.reset()
     await task.complete()
     async with subscriber(replicas[1].url, task.id, read[-1].id) as again:
         rest = await again.rest()
-
-    assert sum(len(event.text) for event in [*read, *rest]) == 300 * len(LARGE)
+    assert sum(len(event.text) for event in [*read, *rest]) == 100 * len(LARGE)
 
 
 async def _some(one: RawSubscriber) -> RawEvent:

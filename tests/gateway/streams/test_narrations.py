@@ -32,7 +32,6 @@ async def test_a_narration_is_a_status_with_a_message(gateway: RunningGateway, v
             await anext(events)
             await say(task, NARRATION)
             update = (await anext(events)).response.status_update
-
         assert update.status.state == A2AState.TASK_STATE_WORKING
         assert update.status.message.parts[0].text == "Reading the minutes"
         known = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
@@ -49,7 +48,6 @@ async def test_a_client_of_0_3_hears_it_too(gateway: RunningGateway, views: Task
         await anext(lines)
         await say(task, NARRATION)
         event = json.loads((await anext(lines)).removeprefix("data: "))["result"]
-
     assert event["kind"] == "status-update"
     assert event["status"]["message"]["parts"] == [{"kind": "text", "text": "Reading the minutes"}]
     assert not event["final"]
@@ -59,11 +57,9 @@ async def test_a_narration_is_no_part_of_the_task(gateway: RunningGateway, views
     """Neither its status nor its history know of it; nor does who subscribes later."""
     task = await working_task(views)
     await say(task, NARRATION)
-
     shown = (await gateway.call("GetTask", {"id": task.id})).text
     async with stream(gateway, SUBSCRIBE, {"id": task.id}) as events:
         first = await anext(events)
-
     assert "Reading" not in shown
     assert "Reading" not in str(first.response)
 
@@ -78,7 +74,6 @@ async def test_nothing_is_narrated_after_a_question_or_the_end(
         await say(task, status(2, TaskState.INPUT_REQUIRED), NARRATION, status(3), NARRATION)
         await say(task, status(4, TaskState.COMPLETED), NARRATION)
         updates = [event.response.status_update.status async for event in events]
-
     assert [(each.state, each.message.message_id != "") for each in updates] == [
         (A2AState.TASK_STATE_INPUT_REQUIRED, False),
         (A2AState.TASK_STATE_WORKING, False),
@@ -95,10 +90,8 @@ async def test_who_goes_on_gets_the_narrations_in_between(gateway: RunningGatewa
         await say(task, NARRATION)
         heard = await anext(events)
     await task.complete()
-
     again = await all_of(gateway, SUBSCRIBE, {"id": task.id}, first.id)
     after = await all_of(gateway, SUBSCRIBE, {"id": task.id}, heard.id)
-
     assert heard.response.status_update.status.message.message_id.endswith(heard.id)
     assert again[0] == heard
     assert len(again) == 2

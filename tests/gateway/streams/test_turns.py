@@ -59,7 +59,6 @@ THOUGHT = StreamedEvent("task", START, Thought(iteration=1, text="…"))
 def test_following_ends_where_it_should(steps: list[Step], *, end: bool, reply: bool) -> None:
     """A subscription lasts to the end of the task; a reply ends when the task waits for the next message."""
     until_end, until_reply = UntilEnd(), UntilReply("m", is_answer=True)
-
     assert [until_end.is_over(step) for step in steps][-1] == end
     assert [until_reply.is_over(step) for step in steps][-1] == reply
 
@@ -67,6 +66,5 @@ def test_following_ends_where_it_should(steps: list[Step], *, end: bool, reply: 
 def test_a_question_that_came_up_meanwhile_is_a_reply() -> None:
     """The message answered nothing, so that what is asked is not what the client has answered."""
     until_reply = UntilReply("m", is_answer=False)
-
     assert not until_reply.is_over(shown("working"))
     assert until_reply.is_over(event("input-required"))

@@ -120,12 +120,10 @@ async def test_a_task_over_the_limit_is_refused_with_where_to_read_it(
 ) -> None:
     """GetTask tells size, limit, setting, and that a smaller historyLength works, which it does."""
     task = await stored_task(large, LARGE, LARGE, LARGE, "last")
-
     refused = await get(served, task.task_id)
     loaded = list(large.loaded)
     short = await get(served, task.task_id, historyLength=1)
     none = await get(served, task.task_id, historyLength=0)
-
     text = refused["error"]["message"]
     for word in (task.task_id, "3.8 MB", "3.0 MB", "EVERLOOP_MAX_TASK_BYTES", "historyLength", "ListTasks"):
         assert word in text
@@ -176,7 +174,6 @@ async def test_so_many_bytes_are_shown_at_a_time_in_order(served: RunningGateway
         answers.append(asyncio.create_task(get(served, task_id)))
         await until(lambda count=number: len(large.sized) == count)
     await until(lambda: len(large.loaded) == large_tasks.AT_ONCE)
-
     assert (await get(served, small.task_id))["result"]["id"] == small.task_id
     for done in range(len(tasks)):
         assert large.loaded == tasks[: done + large_tasks.AT_ONCE]
@@ -184,7 +181,6 @@ async def test_so_many_bytes_are_shown_at_a_time_in_order(served: RunningGateway
         await asyncio.wait(answers[: done + 1])
         expected = min(done + 1 + large_tasks.AT_ONCE, len(tasks))
         await until(lambda count=expected: len(large.loaded) == count)
-
     assert [(await answer)["result"]["id"] for answer in answers] == tasks
 
 
@@ -200,9 +196,7 @@ async def test_who_waits_too_long_is_told_to_come_again(
     await until(lambda: len(large.sized) == large_tasks.AT_ONCE + 1)
     leaving.cancel()
     monkeypatch.setattr(large_tasks, "WAIT", 0.01)
-
     late = await served.http.get(f"/tasks/{task.task_id}")
-
     assert late.status_code == 503
     assert late.headers["Retry-After"] == str(large_tasks.RETRY_AFTER)
     assert "large tasks" in late.json()["error"]["message"]
@@ -221,9 +215,7 @@ async def test_strangers_take_no_room(served: RunningGateway, large: LargeViews)
     large.pace = asyncio.Semaphore(0)
     held = [asyncio.create_task(get(served, task.task_id, owner="ann")) for _ in range(large_tasks.AT_ONCE)]
     await until(lambda: len(large.loaded) == large_tasks.AT_ONCE)
-
     assert (await get(served, task.task_id, owner="bob"))["error"]["code"] == -32001
-
     release_all(large)
     for answer in held:
         assert "result" in await answer
@@ -251,7 +243,6 @@ async def test_a_stream_of_a_large_task_begins_with_all_of_it(
         await task.complete()
         async for event in events:
             answer.add(event)
-
     assert answer.text == "one two three"
     assert answer.states[-1] == TaskState.TASK_STATE_COMPLETED
 
@@ -268,7 +259,6 @@ async def test_a_stream_of_a_task_over_the_limit_begins_without_its_content(
         await task.write("more")
         await task.complete()
         rest = [event async for event in events]
-
     left_out = MessageToDict(first.metadata)["leftOut"]
     assert left_out["fields"] == ["history", "artifacts"]
     assert left_out["storedBytes"] > LIMIT
@@ -285,9 +275,7 @@ async def test_a_list_leaves_out_what_is_too_large_for_it(served: RunningGateway
     owner = unique("owner")
     task = await stored_task(large, *[LARGE] * 7, owner=owner)
     await stored_task(large, SMALL, owner=owner)
-
     page = (await served.call("ListTasks", {"includeArtifacts": True}, owner=owner)).json()["result"]
-
     small, cut = page["tasks"]
     assert len(small["history"]) == 1
     assert "metadata" not in small
@@ -340,7 +328,6 @@ async def test_a_first_message_of_megabytes_is_taken_in_once(client: Client, lar
         first = request(LARGE, return_immediately=True)
         task = await send(a2a, first)
         again = await send(a2a, first)
-
         assert again.id == task.id
         assert len(again.history) == 1
         with pytest.raises(TaskNotFoundError):

@@ -75,7 +75,6 @@ async def test_a_finished_task_comes_back_too(tmp_path: Path, client: Client) ->
             await redis.flushall()
             message.configuration.return_immediately = True
             sent_again = await send(a2a, message)
-
     assert response_of(restored) == response_of(sent_again) == response_of(task)
     assert restored.status == sent_again.status == task.status
 
@@ -98,7 +97,6 @@ async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, 
             follower.add(await anext(stream))
             async with scripted_worker(client, views, queue):
                 await follower.read(stream)
-
     assert got == task
     assert follower.text == prompt
     assert follower.states[-1] == TaskState.TASK_STATE_COMPLETED

@@ -92,9 +92,7 @@ async def test_clients_are_told_why_the_task_ended(
     await gateway.secrets.put(task_id, "message", "s3cret")
     await gateway.secrets.accept(task_id, "message", "token")
     await case.end(client, task_id)
-
     await gateway.reconciler.reconcile(task_id)
-
     status = (await view_of(views, task_id)).status
     assert status.state is State.FAILED
     assert status.message
@@ -149,7 +147,6 @@ async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, v
     runs = CountingRuns(client)
     gateway = services(client, views, runs=runs, pause=60)
     one, other = [await start(client, views, unique("nobody")) for _ in range(2)]
-
     checks = {gateway.reconciler.check_soon(one) for _ in range(10)}
     runs.gate.set()
     (check,) = checks
@@ -168,12 +165,10 @@ async def test_a_snapshot_does_not_wait_for_temporal(client: Client, views: Task
     snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.reconciler)
     task_id = await start(client, views, unique("nobody"))
     await client.get_workflow_handle(task_id).terminate()
-
     before = await snapshots.take(task_id, VIEWER)
     runs.gate.set()
     await checked(gateway, task_id)
     after = await snapshots.take(task_id, VIEWER)
-
     assert before.view.status.state is State.SUBMITTED
     assert after.view.status.state is State.FAILED
 
@@ -189,7 +184,6 @@ async def test_a_follower_does_not_wait_for_temporal(client: Client, views: Task
     snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.reconciler)
     streams = TaskStreams(snapshots, gateway.reconciler, fanout)
     reading = asyncio.create_task(fanout.run())
-
     steps = streams.follow(snapshot, UntilEnd())
     assert await anext(steps) == snapshot
     following = asyncio.create_task(anext(steps))
@@ -199,7 +193,6 @@ async def test_a_follower_does_not_wait_for_temporal(client: Client, views: Task
     heard = await following
     await cancel(reading)
     runs.gate.set()
-
     assert isinstance(heard, StreamedEvent)
     assert heard.event == Warned(text="hello")
     await gateway.reconciler.close()
@@ -215,10 +208,8 @@ async def test_a_look_at_a_stuck_task_warns_its_subscribers_once(
     while not warnings:
         await checked(gateways[0], task_id)
         warnings = [e.text for e in await events_of(views, task_id) if isinstance(e, Warned)]
-
     await checked(gateways[0], task_id)
     await checked(gateways[1], task_id)
-
     warnings = [e.text for e in await events_of(views, task_id) if isinstance(e, Warned)]
     assert warnings == ["the task cannot go on: workflow worker unhandled failure (RuntimeError)"]
     await terminate(client, task_id)

@@ -157,7 +157,6 @@ async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
         asked = await harness.parked(task.id)
         await harness.terminate(task.id)
         await reset(client, task.id)
-
         if method == "SubscribeToTask":
             first = await anext(harness.streaming.subscribe(SubscribeToTaskRequest(id=task.id)))
             assert first.task.status.state == INPUT_REQUIRED
@@ -169,7 +168,6 @@ async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
             shown = await harness.until(task.id, INPUT_REQUIRED)
             assert shown.status.message.parts == asked.status.message.parts
         done = await send(harness.a2a, request("yes", task_id=task.id))
-
     assert done.status.state == COMPLETED
     assert [call.call.id for call in harness.tools.calls] == ["ask", "ask"]
 
@@ -186,15 +184,12 @@ async def test_a_task_that_was_reset_while_it_worked_waits_again(
         await send(harness.a2a, request("yes", task_id=task.id, return_immediately=True))
         await harness.tools.entered.wait()
         await harness.see(method, task.id, State.WORKING)
-
         await reset(client, task.id, to_before=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
         await harness.see(method, task.id, State.INPUT_REQUIRED)
-
         asked = await harness.until(task.id, INPUT_REQUIRED)
         assert asked.status.message.parts[0].text
         harness.tools.gate.set()
         done = await send(harness.a2a, request("yes", message_id="again", task_id=task.id))
-
     assert done.status.state == COMPLETED
 
 
@@ -214,11 +209,9 @@ async def test_a_status_that_redis_lost_comes_back(
         kept = await _copied(redis, task.id)
         harness.tools.gate.set()
         asked = await harness.parked(task.id)
-
         await _put_back(redis, kept)
         assert (await view_of(views, task.id)).status.state is State.WORKING
         await harness.see(method, task.id, State.INPUT_REQUIRED)
-
         shown = await harness.until(task.id, INPUT_REQUIRED)
         assert shown.status.message == asked.status.message
         assert [message.message_id for message in shown.history] == [m.message_id for m in asked.history]
@@ -240,15 +233,12 @@ async def test_a_question_that_redis_lost_takes_the_place_of_the_one_before(
         await send(harness.a2a, request("yes", task_id=task.id, return_immediately=True))
         while (asked := await harness.parked(task.id)).status.message == before.status.message:
             pass
-
         await _put_back(redis, kept)
         assert (await view_of(views, task.id)).status.questions[0].id == "ask"
         await harness.see_question(method, task.id, "ask again")
-
         shown = await harness.shown(task.id)
         assert shown.status.message == asked.status.message
         done = await send(harness.a2a, request("yes", task_id=task.id))
-
     assert done.status.state == COMPLETED
 
 
@@ -270,7 +260,6 @@ async def test_a_task_that_was_reset_in_a_tool_works_again(client: Client, views
         await harness.tools.entered.wait()
         await harness.terminate(task.id)
         await reset(client, task.id)
-
         await harness.until(task.id, WORKING)
         harness.tools.gate.set()
         await harness.until(task.id, COMPLETED)
@@ -281,10 +270,8 @@ async def test_a_task_that_has_ended_is_refused_as_before(client: Client, views:
     async with harnessed(client, views, "quick", 0.0) as harness:
         task = await send(harness.a2a, request(unique("reset")))
         before = await views.load(task.id)
-
         with pytest.raises(Exception, match="takes no more messages"):
             await send(harness.a2a, request("more", task_id=task.id))
-
         assert task.status.state == COMPLETED
         assert await views.load(task.id) == before
 
@@ -298,7 +285,6 @@ async def test_a_reset_task_without_a_worker_is_not_called_ended(client: Client,
     await reset(client, task.id)
     async with running_gateway(client, views, queue=harness.queue) as gateway:
         response = await gateway.call("CancelTask", {"id": task.id})
-
     assert response.status_code == 503
     assert "no worker answers" in response.json()["error"]["message"].lower()
     await client.get_workflow_handle(task.id).terminate()

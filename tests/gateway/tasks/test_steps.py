@@ -128,9 +128,7 @@ async def test_a_call_that_runs_has_no_outcome(
 ) -> None:
     """It is told what was asked for."""
     task = await ended(views, transcripts, [said("mine"), AssistantMessage(tool_calls=(CALL,))])
-
     (step,) = await steps_of(served, task.task_id)
-
     assert step["calls"] == [{"call_id": "c1", "name": "search", "arguments": '{"query": "x"}'}]
 
 
@@ -138,9 +136,7 @@ async def test_without_the_cache_the_workflow_tells(served: RunningGateway) -> N
     """Of a task that has ended, too: Redis was emptied."""
     async with connected(served.url, streaming=False) as a2a:
         task = await send(a2a, request(unique("steps")))
-
     (step,) = await steps_of(served, task.id)
-
     assert step["text"] == task.artifacts[0].parts[0].text
 
 
@@ -150,10 +146,8 @@ async def test_without_anybody_who_knows_the_task_is_shown_all_the_same(
     """And a client of plain A2A gets no steps at all."""
     unknown = await ended(views, transcripts, [])
     known = await ended(views, transcripts, [said("mine"), AssistantMessage(text="Four.")])
-
     shown = (await served.call("GetTask", {"id": unknown.task_id}, **EXTENDED)).json()["result"]
     plain = (await served.call("GetTask", {"id": known.task_id})).json()["result"]
-
     assert shown["status"]["state"] == "TASK_STATE_COMPLETED"
     assert "metadata" not in shown
     assert "metadata" not in plain
@@ -215,7 +209,6 @@ async def test_a_result_is_for_callers_of_its_agent(
         httpx.AsyncClient(base_url=gateway.url) as http,
     ):
         answer = await http.get(f"/results/{task.task_id}/c1")
-
     assert answer.status_code == status
 
 
@@ -238,6 +231,5 @@ async def test_a_result_that_the_cache_has_lost_is_the_workflows(
     found = ToolMessage(call_id="c1", name="search", content="ü" * 9_000)
     task = await ended(views, transcripts, [])
     steps = Steps(MemoryTranscripts(), Remembering(client, [said("mine"), asks, found]), "http://x/")
-
     assert await steps.result(task, "c1") == found
     assert await steps.result(task, "c2") is None

@@ -52,10 +52,8 @@ async def test_the_task_of_a_sub_agent_is_not_found(
     child_id = names.child_task_id(unique("parent"), "call_1")
     async with stand_in_worker(client, queue), connected(gateway.url) as a2a:
         child = await client.start_workflow(StandInTask.run, task, id=child_id, task_queue=queue)
-
         with pytest.raises(TaskNotFoundError):
             await operation(a2a, child_id)
-
         assert not (await a2a.list_tasks(ListTasksRequest(context_id=context))).tasks
         assert len(await child.query(StandInTask.messages)) == 1
         await child.signal(StandInTask.end)

@@ -59,10 +59,8 @@ async def test_what_a_terminated_task_was_building_has_failed(client: Client, vi
     await put(artifacts, view, "whole", text("a"), complete=True)
     await put(artifacts, view, "another's", text("a"), task_id=f"{task_id}-2")
     await client.get_workflow_handle(task_id).terminate()
-
     for _ in range(2):
         await gateway.reconciler.reconcile(task_id)
-
     assert (await view_of(views, task_id)).status.state is TaskState.FAILED
     assert await statuses(artifacts, view) == {
         "building": "failed",
@@ -100,9 +98,7 @@ async def test_the_end_of_a_task_does_not_wait_for_its_artifacts(
     task_id = await start(client, views, unique("nobody"))
     await put(artifacts, await view_of(views, task_id), "building", text("a"))
     await client.get_workflow_handle(task_id).terminate()
-
     await gateway.reconciler.reconcile(task_id)
-
     assert (await view_of(views, task_id)).status.state is TaskState.FAILED
 
 
@@ -158,7 +154,6 @@ async def test_a_task_that_was_reset_has_its_artifacts(client: Client, views: Ta
         await reset(client, task_id)
         await gateway.reconciler.reconcile_ended(task_id)
         restored = await view_of(views, task_id)
-
     assert [each.artifact_id for each in restored.artifacts] == ["text"]
     await client.get_workflow_handle(task_id).terminate()
 
@@ -175,6 +170,5 @@ async def test_a_view_does_not_come_back_without_its_artifacts(client: Client, v
             await gateway.snapshots.take(task_id, VIEWER)
         artifacts.failure = None
         restored = (await gateway.snapshots.take(task_id, VIEWER)).view
-
     assert [each.artifact_id for each in restored.artifacts] == ["text"]
     await client.get_workflow_handle(task_id).terminate()

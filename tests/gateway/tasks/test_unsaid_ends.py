@@ -53,7 +53,6 @@ async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None
     waiting = await others.state(task.id)
     async with scripted_worker(client, views, queue):
         await reconciler.reconcile(task.id)
-
     assert waiting is State.WORKING
     shown = await view_of(others, task.id)
     assert (shown.status.state, shown.artifacts[0].parts) == (State.COMPLETED, (TextPart(text=prompt),))
@@ -73,7 +72,6 @@ async def test_a_named_failure_is_left_to_the_workflow(client: Client, views: Ta
         assert await views.state(task_id) is State.SUBMITTED
     async with nullcontext() if prompt == UNNAMED else defective_worker(client, queue):
         await reconciler.reconcile(task_id)
-
     assert await views.state(task_id) is State.FAILED
 
 
@@ -111,5 +109,4 @@ async def test_a_task_whose_payloads_cannot_be_read_is_settled(
             await Tasks(blind, queue).beginning(task_id)
         await client.get_workflow_handle(task_id).terminate()
         await services(blind, views, queue=queue).reconciler.reconcile(task_id)
-
     assert await views.state(task_id) is State.FAILED
