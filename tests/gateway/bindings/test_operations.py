@@ -70,8 +70,9 @@ async def waiting(a2a: A2AClient, model: PromptModel, gate: asyncio.Event) -> pb
     prompt = unique("waiting")
     model.scripts[prompt] = ["half ", gate, "whole"]
     async for response in a2a.send_message(request(prompt)):
-        if response.HasField("artifact_update"):
-            return await a2a.get_task(pb.GetTaskRequest(id=response.artifact_update.task_id))
+        known = response.task.id if response.task.artifacts else response.artifact_update.task_id
+        if known:
+            return await a2a.get_task(pb.GetTaskRequest(id=known))
     raise AssertionError("it ended")
 
 

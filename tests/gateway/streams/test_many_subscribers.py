@@ -18,7 +18,7 @@ from tests.gateway.streams.raw_subscriber import RawEvent, RawSubscriber, subscr
 QUEUE_LIMIT = 20
 """How many events may wait for a subscriber here: a hundred times fewer than usual."""
 
-LARGE = "x" * 20_000
+LARGE = "x" * 40_000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -60,7 +60,7 @@ async def test_subscribers_on_two_gateways_see_the_same(
 async def test_stalled_readers_slow_nobody_and_hold_little(
     views: TaskViews, replicas: tuple[RunningGateway, RunningGateway]
 ) -> None:
-    """While five read nothing of 3 MB, others get all of it; for the five no more waits than queues hold."""
+    """While five read nothing of 6 MB, others get all of it; for the five no more waits than queues hold."""
     task, fanout = await working_task(views), replicas[0].fanout
     most_held = 5 * max(QUEUE_LIMIT, PAGE)
     async with AsyncExitStack() as stack:
