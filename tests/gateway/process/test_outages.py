@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from http import HTTPStatus
 
 import httpx
 import pytest
@@ -37,8 +36,8 @@ class Site:
     valkey: ServerProcess
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
+@pytest_asyncio.fixture
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
     async with (
         running_temporal(tmp_path_factory.mktemp("temporal")) as (temporal, address),
         running_valkey(tmp_path_factory.mktemp("valkey")) as (valkey, url),
@@ -51,22 +50,9 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Si
             running_gateway(client, views, queue=queue) as gateway,
         ):
             yield Site(gateway, model, temporal, valkey)
-            await restarted(temporal, valkey)
-
-
-async def restarted(*servers: ServerProcess) -> None:
-    for server in servers:
-        if not server.is_running():
-            server.start()
-
-
-@pytest_asyncio.fixture
-async def site(servers: Site) -> Site:
-    """The servers, which a test before may have stopped."""
-    await restarted(servers.temporal, servers.valkey)
-    while (await servers.gateway.http.get("/readyz")).status_code != HTTPStatus.OK:
-        pass
-    return servers
+            for server in (temporal, valkey):
+                if not server.is_running():
+                    server.start()
 
 
 def message(text: str, task_id: str = "") -> dict[str, object]:
@@ -98,11 +84,13 @@ async def test_without_temporal_an_ended_task_is_refused_as_such(site: Site) -> 
     async with connected(site.gateway.url, streaming=False) as a2a:
         task = await send(a2a, request(unique("done")))
         site.temporal.kill()
+
         answers = [
             await site.gateway.call("CancelTask", {"id": task.id}),
             await site.gateway.call("SendMessage", message("more", task.id)),
             await site.gateway.call("SubscribeToTask", {"id": task.id}),
         ]
+
     assert ["completed" in answer.text for answer in answers] == [True] * 3
     assert [answer.status_code for answer in answers] == [200] * 3
 
@@ -137,7 +125,7 @@ async def test_without_temporal_tasks_can_be_read_but_not_changed(site: Site) ->
     assert ready.json()["checks"]["redis"] == "ok"
     assert ready.json()["checks"]["temporal"] != "ok"
     assert read.id == task.id
-    assert task.id in [shown["id"] for shown in listed]
+    assert [shown["id"] for shown in listed] == [task.id]
     assert done == TaskState.TASK_STATE_COMPLETED
 
 
@@ -196,6 +184,7 @@ async def test_a_ready_gateway_says_so(gateway: RunningGateway) -> None:
     """Both servers answer: 200 and one line for each. On a busy machine they may be late at first."""
     while (response := await gateway.http.get("/readyz")).status_code != 200:
         assert response.status_code == 503
+
     assert response.json() == {"status": "ready", "checks": {"temporal": "ok", "redis": "ok"}}
 
 
@@ -213,6 +202,7 @@ async def test_a_message_that_no_worker_takes_can_be_sent_again(client: Client, 
             taken = await gateway.call("SendMessage", follow_up)
             handle = client.get_workflow_handle(task.id)
             taken_in: list[object] = await handle.query("messages")
+
     check_unavailable(refused, "No worker answers for this task now")
     assert taken.json()["result"]["task"]["id"] == task.id
     assert len(taken_in) == 2
@@ -232,6 +222,7 @@ async def test_a_subscription_while_nobody_works_sees_the_task_begin(
         follower.add(await anext(stream))
         async with scripted_worker(client, views, queue):
             await follower.read(stream)
+
     assert follower.states[0] == TaskState.TASK_STATE_SUBMITTED
     assert follower.states[-1] == TaskState.TASK_STATE_COMPLETED
     assert follower.text == prompt
