@@ -60,10 +60,11 @@ class Forked:
             os.kill(self.pid, number)
 
 
-def can_fork(command: Sequence[str]) -> bool:
-    """Whether a copy can run this command."""
+def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether a copy can run this: libraries read OpenTelemetry's variables when imported."""
     is_known = any(list(command[1 : 1 + len(begin)]) == begin for begin in COPIES)
-    return sys.platform == "linux" and command[0] == sys.executable and is_known
+    is_as_imported = not any(name.startswith("OTEL_") for name in environment)
+    return sys.platform == "linux" and command[0] == sys.executable and is_known and is_as_imported
 
 
 def forked(command: Sequence[str], log: Path, environment: Mapping[str, str], directory: Path) -> Forked:

@@ -53,7 +53,7 @@ class ServerProcess:
         return self._log.read_text(errors="replace")
 
     def start(self) -> None:
-        if can_fork(self._command):
+        if can_fork(self._command, self._environment):
             self._process = forked(self._command, self._log, self._environment, ROOT)
             return
         with self._log.open("ab") as log:
