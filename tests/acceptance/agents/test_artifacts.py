@@ -14,13 +14,13 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 
 from tests.support.a2a_client import connected, request, send
 from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content, line
-from tests.support.raw_stream import Event, RawStream
 from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.buckets import new_bucket, s3_credentials
 from tests.support.servers.processes import ServerProcess
 from tests.support.servers.s3_relay import Relay, running_relay
 from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
 from tests.support.servers.swift_server import running_swift
+from tests.support.wires.raw_stream import Event, RawStream
 
 MEGABYTES = 200
 LINES = 400

@@ -11,9 +11,9 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.raw_stream import Event, RawStream
 from tests.support.rigs.deployment import Deployment
 from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.wires.raw_stream import Event, RawStream
 
 
 async def test_a_task_with_tools_streams_its_answer(steady: Steady) -> None:
