@@ -23,8 +23,8 @@ CALM = 60.0
 """Seconds within which what is done holds no more than it may."""
 
 LAST_PAUSE = 600.0
-"""Seconds between two tries to deliver a notification, at most (docs/push-notifications.md): so long a
-webhook that was harmed time and again waits for the last one."""
+"""Seconds between two tries to deliver a notification, at most (docs/protocol/push-notifications.md): so long
+a webhook that was harmed time and again waits for the last one."""
 
 _LISTS = (STORE_ID_KEY, DIRECTORY_KEY, LOCK_KEY, EXPIRING, KNOWN_SINCE, PENDING, CONVERSATIONS_KEY)
 """Keys of which there is one for all tasks together; it may stay."""

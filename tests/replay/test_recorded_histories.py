@@ -29,7 +29,7 @@ def test_there_are_histories() -> None:
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 async def test_a_recorded_history_still_replays(path: Path) -> None:
-    """A change that breaks this needs `workflow.patched` (docs/workflow-changes.md).
+    """A change that breaks this needs `workflow.patched` (docs/development/workflow-changes.md).
 
     In Temporal's sandbox, which refuses clocks, chance and I/O; workers do without it (ADR 19).
     """

@@ -44,7 +44,7 @@ def test_nothing_passes_that_no_policy_names(overlay: str) -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_process_is_let_out_to_where_its_settings_lead(overlay: str) -> None:
-    """To Temporal, the collector, Redis (docs/deployment.md has its URL) and https outside, and to names."""
+    """To Temporal, the collector, Redis (its URL: docs/operation/deployment.md), https outside, and names."""
     resources = rendered(overlay)
     for name, template in pod_templates(resources).items():
         allowed = set(_ways_out(resources, template))
