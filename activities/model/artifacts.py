@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from everloop.activities.model.drafts import DraftNumbers
 from everloop.activities.model.reply import ArgumentsDelta
-from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader
+from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader, joined_parts
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, read_arguments
 from everloop.runtime.blobs import BlobError
@@ -183,8 +183,6 @@ class ArtifactStreams:
         self._is_first_attempt = DraftNumbers(attempt).is_first_attempt
         self._calls: dict[int, _Call] = {}
         self._shown: set[str] = set()
-        self._whole: set[str] = set()
-        """Artifacts that subscribers see for sure as the calls of the reply leave them."""
 
     @property
     def tools(self) -> AbstractSet[str]:
@@ -206,46 +204,44 @@ class ArtifactStreams:
         for number, draft in drafts_of(reply, self._tools).items():
             if call := self._call(number, reply.tool_calls[number].name):
                 chunks += await self._show(call, draft)
-                if call.sent is draft and self._is_first_attempt:
-                    self._whole.add(draft.artifact_id)
         return chunks
 
     def restart(self) -> None:
         """Begin new drafts: it is not known whether the last chunks were published."""
-        self._whole.clear()
         for call in self._calls.values():
             call.restart()
 
     async def reconcile(self, reply: AssistantMessage | None) -> None:
         """Bring what subscribers see in line with the reply that counts; it is None if there is none.
 
-        What its calls write is sent once more, whole, unless it surely was. Of all else that any attempt has
-        shown, subscribers see again what is stored.
+        What its calls write is sent once more, whole, where subscribers see anything else: a view that was
+        lost, or has nothing yet of what another task began, takes nothing that continues it. Of all else that
+        any attempt has shown, subscribers see again what is stored.
 
         Raises:
             NotOursError: a later attempt has claimed the call.
         """
         if not self._tools:
             return
-        if reply:
-            await self._publisher.publish(await self._repeat(reply))
+        repeated = await self._repeat(reply) if reply else {}
+        await self._publisher.publish([chunk for chunks in repeated.values() for chunk in chunks])
         others = () if self._is_first_attempt else await self._publisher.unfinished() or ()
-        for artifact_id in {*self._shown, *others} - self._whole:
+        for artifact_id in {*self._shown, *others} - repeated.keys():
             await self._publisher.reconcile(self._context_id, artifact_id, drafted_at=self._position)
 
-    async def _repeat(self, reply: AssistantMessage) -> list[ArtifactChunk]:
-        chunks: list[ArtifactChunk] = []
-        for draft in drafts_of(reply, self._tools).values():
-            if draft.artifact_id in self._whole or not is_showable(draft):
-                continue
+    async def _repeat(self, reply: AssistantMessage) -> dict[str, list[ArtifactChunk]]:
+        """Return, by artifact, what shows it whole as a call leaves it; no chunks where it is seen so."""
+        repeated: dict[str, list[ArtifactChunk]] = {}
+        for draft in filter(is_showable, drafts_of(reply, self._tools).values()):
             base = await self._find_base(draft) if draft.extends else None
             if base or not draft.extends:
+                parts = joined_parts([*(base.parts if base else ()), *(draft.parts or ())])
+                is_seen = await self._publisher.shows(draft.artifact_id, self._position, _rendered(parts))
                 numbers = DraftNumbers(self._attempt)
                 numbers.end()
-                parts = [*(base.parts if base else ()), *(draft.parts or ())]
-                chunks += self._made(draft, base, parts, "replace", numbers)
-                self._whole.add(draft.artifact_id)
-        return chunks
+                chunks = [] if is_seen else self._made(draft, base, parts, "replace", numbers)
+                repeated[draft.artifact_id] = chunks
+        return repeated
 
     def _call(self, number: int, tool: str) -> _Call | None:
         """Return the call of that number, which may have been unheard of."""

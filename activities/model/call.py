@@ -294,11 +294,9 @@ class OpenAIModel(ModelPort):
     ) -> AssistantMessage:
         """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
         is_newest = attempt.draft is None or attempt.draft.is_newest
-        is_published = await self._try_publish(attempt, end)
-        if not is_published:
-            attempt.artifacts.restart()
+        is_published = await self._try_publish(attempt, end) and is_newest
         await self._reconcile_artifacts(attempt, reply)
-        return reply if is_published and is_newest else reply.model_copy(update={"is_published": False})
+        return reply if is_published else reply.model_copy(update={"is_published": False})
 
     async def _publish_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""

@@ -288,6 +288,14 @@ class ArtifactPublisher:
         if chunks:
             await self._views.publish(self._task.task_id, self._task.run_id, chunks, self._lease)
 
+    async def shows(self, artifact_id: str, position: int, rendered: Rendered) -> bool:
+        """Whether subscribers see this, and no more, in a draft at this position that goes on."""
+        view = await self._views.artifact(self._task.task_id, artifact_id)
+        if view is None or view.position != position:
+            return False
+        seen = Seen.in_view(view, rendered)
+        return seen.rendered is not None and not seen.is_closed
+
     async def unfinished(self) -> list[str] | None:
         """Return the artifacts that subscribers may see as unfinished; None if their view is lost."""
         snapshot = await self._views.load(self._task.task_id)
