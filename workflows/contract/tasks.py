@@ -1,12 +1,13 @@
 """A task as its clients and its operators see it."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, cast
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 from pydantic.dataclasses import dataclass
 
 from everloop.workflows.contract.messages import (
@@ -131,8 +132,25 @@ class ToolSpec(Wire):
     """People had to approve each call of it when it was listed, so they have to till the task ends."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Compaction:
+_DEFINITION = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, config=_DEFINITION)
+class _Definition:
+    """What authors of agents write, and payloads hold: only an author hears of a name that is not known."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def ignore_newer_fields(cls, given: object) -> object:
+        """Leave out of a payload what a newer version added, as `Wire` does."""
+        if not isinstance(given, dict):
+            return given
+        known = {field.name for field in fields(cls)}
+        return {name: value for name, value in cast("dict[str, object]", given).items() if name in known}
+
+
+@dataclass(frozen=True, config=_DEFINITION)
+class Compaction(_Definition):
     """How old messages make room when the prompt gets too long; the first message always stays."""
 
     strategy: Literal["window", "summary"] = "window"
@@ -141,8 +159,8 @@ class Compaction:
     """Do so as soon as a prompt is about this long; None: when the provider refuses it."""
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Memory:
+@dataclass(frozen=True, config=_DEFINITION)
+class Memory(_Definition):
     """What a task recalls of the earlier tasks of its context: the newest messages that fit."""
 
     max_messages: Annotated[int, Field(ge=1)] = 20
