@@ -146,6 +146,7 @@ async def _look_again(url: str, outcomes: Sequence[Outcome]) -> None:
                 outcome.report = (await http.get(address)).raise_for_status().content
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [SEED])
 async def test_several_machines(tmp_path: Path, seed: int) -> None:
