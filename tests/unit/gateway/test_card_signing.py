@@ -112,3 +112,19 @@ def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes) -> None
     assert "card-key.pem" in message
     assert "expected: a private key in PEM format" in message
     assert "\n" not in message
+
+
+def test_a_key_may_have_a_name_of_its_own(tmp_path: Path) -> None:
+    """EVERLOOP_CARD_KEY_ID, for who keeps keys by other names."""
+    settings = key_file(tmp_path, KEYS["ES256"].private_bytes(*PRIVATE, NoEncryption()))
+
+    key = load_card_key(settings.model_copy(update={"card_key_id": "2027-01"}))
+
+    assert key
+    assert key.key_id == "2027-01"
+
+
+def test_a_key_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """With the reason of the operating system."""
+    with pytest.raises(CardKeyError, match=r"EVERLOOP_CARD_KEY: .*none\.pem: No such file"):
+        load_card_key(CardKeySettings(card_key=tmp_path / "none.pem"))

@@ -160,3 +160,24 @@ def test_the_public_address_defaults_to_where_we_listen(
     read = GatewaySettings.model_validate(settings)
 
     assert (read.url, read.grpc_address) == (url, grpc_address)
+
+
+@pytest.mark.parametrize(
+    ("takes", "named"),
+    [
+        (
+            ("image/*", "application/pdf"),
+            ["image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"],
+        ),
+        (("audio/wav", "*/*", "text/plain"), ["audio/wav"]),
+        ((), []),
+    ],
+)
+def test_a_card_names_the_files_that_the_agent_takes(takes: tuple[str, ...], named: list[str]) -> None:
+    """Media types and no ranges: text and JSON, what the model is given as it is, and any file."""
+    agent = Agent(id="writer", name="Writer", description="Writes.", model_takes=takes)
+
+    card = cards_of(agent).pure(agent)
+
+    assert card.default_input_modes == ["text/plain", "application/json", *named, "application/octet-stream"]
+    assert card.default_output_modes == ["text/plain", "application/json", "application/octet-stream"]

@@ -4,13 +4,13 @@ from decimal import Decimal
 from typing import Any, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, JsonValue, RootModel, ValidationError
+from pydantic import BaseModel, Field, JsonValue, RootModel, ValidationError, field_validator
+from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.plugins import (
-    as_output,
-)
+from everloop.activities.model.plugins import MAX_PROBLEMS, MAX_SCHEMA_CHARACTERS, as_output
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
+from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 
 SECRET = "the-secret-value"
@@ -174,3 +174,43 @@ def test_another_output_is_another_version() -> None:
     }
 
     assert len(versions) == 3
+
+
+def test_only_so_much_is_told() -> None:
+    """Neither a thousand mistakes, nor a name of thousands of characters; nor what a cut made wrong."""
+    lines = ", ".join('{"text": 1}' for _ in range(1000))
+
+    assert fit(f'{{"total": 1, "lines": [{lines}]}}').refused.count("\n- ") == MAX_PROBLEMS + 1
+    assert "and 980 more" in fit(f'{{"total": 1, "lines": [{lines}]}}').refused
+    assert len(fit(f'{{"{"x" * 10_000}": 1}}', Strict).refused) < 1000
+    assert len(fit("{}", Long).refused) < 1000
+    assert "cut off" in fit('{"total": 3, "lines": [', finish_reason="length").refused
+
+
+class Strict(BaseModel, extra="forbid"):
+    """Nothing at all."""
+
+
+class Long(BaseModel):
+    """A field that takes long to explain."""
+
+    value: int = Field(description="x" * MAX_SCHEMA_CHARACTERS)
+
+
+def test_a_model_that_fails_itself_ends_the_call() -> None:
+    """No other answer would make it work; the failure does not repeat what it was given."""
+
+    class Broken(BaseModel):
+        word: str
+
+        @field_validator("word")
+        @classmethod
+        def _look_up(cls, word: str) -> str:
+            raise KeyError(word)
+
+    with pytest.raises(ApplicationError, match="'Broken' raised KeyError") as failed:
+        fit(f'{{"word": "{SECRET}"}}', Broken)
+
+    assert (failed.value.type, failed.value.non_retryable) == (failures.OUTPUT_INVALID, True)
+    assert SECRET not in str(failed.value)
+    assert failed.value.__cause__ is None

@@ -4,10 +4,12 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
+from everloop.runtime import foreign_schemas
 from everloop.runtime.foreign_schemas import (
     AT_ONCE,
     MAX_SCHEMA_BYTES,
@@ -192,3 +194,32 @@ async def test_no_schema_is_fetched() -> None:
                 await find_schema_violations_soon(schema, [{"a": 1}])
 
     assert visitors == []
+
+
+def test_a_process_that_has_died_is_replaced() -> None:
+    """Whoever ended it."""
+    find_schema_violations({"type": "string"}, ["a"])
+    for process in foreign_schemas._PROCESSES._idle:
+        process.kill()
+        process.wait()
+
+    assert find_schema_violations({"type": "string"}, ["a"]) == []
+
+
+def test_the_process_is_told_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment is empty."""
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    foreign_schemas._PROCESSES.close()
+    find_schema_violations({"type": "string"}, ["a"])
+
+    (process,) = foreign_schemas._PROCESSES._idle
+    assert b"s3cret" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+
+
+def test_values_are_checked_together() -> None:
+    """Each violation names the number of its value; no more of them are told than are asked for."""
+    schema: Schema = {"items": {"type": "integer"}}
+    found = find_schema_violations(schema, [[1], ["a", "b"], [None]], most=3)
+
+    assert [(each.value, each.path) for each in found] == [(1, (0,)), (1, (1,)), (2, (0,))]
+    assert len(find_schema_violations(schema, [list[JsonValue](["a"] * 10)], most=3)) == 3

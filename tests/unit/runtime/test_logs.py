@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -119,3 +120,38 @@ def test_lines_of_temporals_native_part_come_without_their_fields() -> None:
 
     assert forwarding
     assert not forwarding.append_log_fields_to_message
+
+
+def test_a_librarys_exception_is_told_by_kind_too(log: Log) -> None:
+    """Temporal's SDK logs what every failed activity raised."""
+    try:
+        fail()
+    except ValueError:
+        logging.getLogger("temporalio.activity").warning("Completing activity as failed", exc_info=True)
+
+    assert log.line["error_type"] == "ValueError"
+    assert CONTENT not in log.out.getvalue()
+
+
+def test_of_what_a_library_writes_the_first_line_counts(log: Log) -> None:
+    """The one of asyncio goes on with what a forgotten task had raised, or returned."""
+    logging.getLogger("asyncio").error("something is wrong\ntask: %r", CONTENT)
+
+    assert (log.line["event"], log.line["logger"]) == ("something is wrong", "asyncio")
+
+
+def test_warnings_of_python_are_lines_too(log: Log) -> None:
+    """Else they would be text between the lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+    assert log.line["logger"] == "py.warnings"
+
+
+def test_what_ends_the_process_is_a_line(log: Log) -> None:
+    """Python would print its text."""
+    sys.excepthook(ValueError, ValueError(CONTENT), None)
+
+    assert (log.line["level"], log.line["error_type"]) == ("critical", "ValueError")
+    assert CONTENT not in log.out.getvalue()

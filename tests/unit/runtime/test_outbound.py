@@ -2,18 +2,24 @@
 
 import asyncio
 import ipaddress
+import socket
+import threading
 from collections.abc import Sequence
+from typing import NoReturn
 
 import pytest
 from pydantic import ValidationError
 
+from everloop.runtime import outbound
 from everloop.runtime.outbound import (
+    MAX_LOOK_UPS,
     MAX_LOOK_UPS_OF_AN_OWNER,
     ForbiddenAddressError,
     UnfitUrlError,
     WebhookPolicy,
     is_public,
     read_allowance,
+    resolve,
 )
 from everloop.runtime.settings import explain
 from everloop.stores.push.deliveries import PushSettings
@@ -265,3 +271,31 @@ async def test_names_are_looked_up_a_few_at_a_time_for_each_owner() -> None:
     released.set()
     await asyncio.gather(other, *busy)
     assert len(under_way) == 10
+
+
+async def test_names_that_nobody_answers_for_keep_no_thread_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many they are: whoever waits for one is told in time, and all else of the process goes on."""
+    released = threading.Event()
+
+    def answer_never(*_: object, **__: object) -> NoReturn:
+        released.wait()
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer_never)
+    monkeypatch.setattr(outbound, "LOOK_UP_TIMEOUT", 0.01)
+    try:
+        names = [resolve(f"{n}.example.com", 443) for n in range(2 * MAX_LOOK_UPS)]
+        found = await asyncio.gather(*names, return_exceptions=True)
+        assert await asyncio.to_thread(lambda: "done") == "done"
+    finally:
+        released.set()
+
+    assert all(isinstance(each, OSError) and "was not looked up" in str(each) for each in found)
+
+
+async def test_a_name_that_is_too_long_does_not_break_the_resolver() -> None:
+    """It never resolves."""
+    with pytest.raises(OSError, match="no name of a host"):
+        await WebhookPolicy().addresses("a" * 64 + ".example.com", 443, is_plain=False)

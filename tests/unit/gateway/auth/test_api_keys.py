@@ -1,6 +1,7 @@
 """API keys: the file that tells which are good, the command that changes it, and who has them."""
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -194,3 +195,53 @@ def test_keys_made_at_once_are_all_kept(path: Path) -> None:
         thread.join()
 
     assert len(read_keys(path)) == 40
+
+
+def test_the_command_keeps_who_may_read_the_file(path: Path) -> None:
+    """A gateway of another user goes on reading it."""
+    added(path)
+    path.chmod(0o640)
+
+    added(path)
+
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_command_that_cannot_write_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is told, and the keys that there were stand there still."""
+    key = added(path)
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ApiKeyFileError, match="No space left on device"):
+        added(path)
+
+    assert list(read_keys(path)) == [key.split("_")[1]]
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+MISUSES: dict[str, tuple[list[str], str]] = {
+    "owner": (["add", "anonymous"], "nobody can be called 'anonymous'"),
+    "long owner": (["add", "ä" * 128], "longer than 255 bytes"),
+    "scope": (["add", "acme", "--scopes", "all"], "there is no scope 'all'; there are tasks:read"),
+    "days": (["add", "acme", "--days", "0"], "invalid value for '--days'"),
+    "id": (["remove", "nobody"], "has no key of the id 'nobody'"),
+    "no file": (["list"], "cannot read the API keys in"),
+    "no days": (["add", "acme", "--days", "soon"], "invalid value for '--days'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), MISUSES.values(), ids=MISUSES)
+def test_the_command_says_what_is_wrong(
+    path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    """One line and an exit code; the file stays as it was."""
+    code = run(["keys", *arguments, "--file", str(path)])
+
+    assert code in {1, 2}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert not path.exists()

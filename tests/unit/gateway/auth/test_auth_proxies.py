@@ -12,6 +12,7 @@ from everloop.gateway.context import Caller, CallHeaders
 
 PROXIES = [ip_network("10.1.0.0/16"), ip_network("192.0.2.7"), ip_network("2001:db8::/32")]
 NGINX = ProxyCertificateScheme("X-Client-Subject", PROXIES)
+ENVOY = ProxyCertificateScheme("X-Forwarded-Client-Cert", PROXIES)
 SUBJECT = {"x-client-subject": "CN=billing,O=Acme"}
 
 
@@ -86,3 +87,13 @@ def test_whatever_a_client_writes_before_it_changes_no_subject(theirs: str) -> N
     """A proxy that appends its own is refused, or understood as it means it."""
     with suppress(CredentialsError):
         assert forwarded_subject(f'{theirs},By=x;Hash=1;Subject="CN=billing"') == "CN=billing"
+
+
+async def test_envoys_header_is_read_as_such() -> None:
+    """Its name says how it is written."""
+    caller = await ENVOY.recognise({"x-forwarded-client-cert": 'Hash=1;Subject="CN=a"'}, "10.1.2.3")
+
+    assert caller
+    assert caller.owner == "CN=a"
+    with pytest.raises(CredentialsError, match="it is empty"):
+        await ENVOY.recognise({"x-forwarded-client-cert": "Hash=1"}, "10.1.2.3")

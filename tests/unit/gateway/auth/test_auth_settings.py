@@ -180,3 +180,28 @@ async def test_what_is_wrong_is_refused_whatever_else_is_right(all_three: tuple[
         await authenticator.authenticate(
             {"x-api-key": "wrong", "authorization": f"Bearer {KEY.token()}"}, LOOPBACK
         )
+
+
+def test_cards_say_how_to_prove_who_one_is(all_three: tuple[Authenticator, str]) -> None:
+    """A2A 1.0 §4.5: header and kind of each scheme, as a client has to know them."""
+    schemes = all_three[0].security_schemes()
+
+    assert list(schemes) == ["apiKey", "bearer", "mutualTLS"]
+    assert schemes["apiKey"].api_key_security_scheme.location == "header"
+    assert schemes["apiKey"].api_key_security_scheme.name == "X-API-Key"
+    assert schemes["bearer"].http_auth_security_scheme.scheme == "Bearer"
+    assert schemes["bearer"].http_auth_security_scheme.bearer_format == "JWT"
+    assert schemes["mutualTLS"].HasField("mtls_security_scheme")
+
+
+def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists are separated by commas; an empty variable counts as not set."""
+    monkeypatch.setenv("EVERLOOP_AUTH", "mtls, jwt")
+    monkeypatch.setenv("EVERLOOP_MTLS_PROXIES", "10.0.0.1, 10.1.0.0/16")
+    monkeypatch.setenv("EVERLOOP_JWT_CLAIMS", "")
+
+    settings = AuthSettings()
+
+    assert settings.auth == ("mtls", "jwt")
+    assert [str(each) for each in settings.mtls_proxies] == ["10.0.0.1/32", "10.1.0.0/16"]
+    assert settings.jwt_claims == ("sub", "iss")

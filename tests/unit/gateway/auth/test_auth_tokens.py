@@ -266,3 +266,14 @@ def test_a_short_secret_is_refused_at_start(tmp_path: Path) -> None:
     with pytest.raises(UnfitKeyError, match="47 bytes; HS256, HS384 takes 48 or more"):
         read_secret(tmp_path / "secret", ("HS256", "HS384"))
     assert read_secret(tmp_path / "secret", ("HS256",)).algorithms == ("HS256",)
+
+
+@pytest.mark.parametrize("value", ["a\ud800", float("nan"), [float("inf")]])
+async def test_what_cannot_be_written_down_is_not_taken(value: object) -> None:
+    """A claim that Python reads as JSON but no store could keep is refused where it would be passed on."""
+    token = KEY.token(odd=value)
+    rules = TokenRules(ISSUER, AUDIENCE, claims=frozenset({"odd"}))
+
+    assert await caller_with(token)
+    with pytest.raises(CredentialsError, match="a claim that is no JSON"):
+        await caller_with(token, scheme(rules=rules))
