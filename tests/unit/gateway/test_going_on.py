@@ -1,13 +1,14 @@
 """Clients that go on behind an event that they heard before: what they are told, and by which id."""
 
 import pytest
+from a2a.types import a2a_pb2 as pb
 
 from everloop.gateway.operations.updates import UpdateTranslator
 from everloop.gateway.tasks.streams import EventId
-from everloop.workflows.contract.events import ArtifactChunk
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled
 from everloop.workflows.contract.messages import TextPart
-from everloop.workflows.contract.tasks import TaskView
-from tests.unit.gateway.shown_tasks import URL, artifact, chunk, sent, view
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.unit.gateway.shown_tasks import AT, URL, artifact, chunk, sent, view
 
 POSITION = "17-3"
 
@@ -72,3 +73,45 @@ def test_a_client_that_goes_on_is_told_what_it_would_have_been_told(
 def test_an_id_that_is_none_of_ours_is_none(text: str) -> None:
     """Clients may send any text; what we did not write ourselves leads nowhere."""
     assert EventId.parse(text) is None
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_client_that_goes_on_hears_what_failed_in_the_end(*, ended: bool) -> None:
+    """Also what was unfinished before, and failed before anybody looked; once."""
+    unfinished = artifact(TextPart(text="a"), failed=ended)
+    whole = artifact(TextPart(text="w"), artifact_id="whole", complete=True)
+    state = TaskState.FAILED if ended else TaskState.WORKING
+    translator = UpdateTranslator(
+        view(unfinished, whole, state=state), URL, extended=False, after=EventId(POSITION)
+    )
+    event = StatusChanged(version=2, state=TaskState.FAILED, at=AT)
+
+    failed, status = translator.translate(event)
+
+    assert isinstance(failed, pb.TaskArtifactUpdateEvent)
+    assert failed.artifact.artifact_id == "response"
+    assert isinstance(status, pb.TaskStatusUpdateEvent)
+
+
+def test_a_client_of_the_extension_goes_on_with_the_state_it_knew() -> None:
+    """What happened before the task ended is not told as if it had ended."""
+    stayed = UpdateTranslator(view(), URL, extended=True)
+    after = EventId.parse(str(stayed.event_id(POSITION)))
+
+    goes_on = UpdateTranslator(view(state=TaskState.COMPLETED), URL, extended=True, after=after)
+    (update,) = goes_on.translate(ToolCalled(iteration=1, call_id="c", name="search", arguments="{}"))
+
+    assert isinstance(update, pb.TaskStatusUpdateEvent)
+    assert update.status.state == pb.TASK_STATE_WORKING
+
+
+def test_a_client_that_goes_on_hears_that_what_began_empty_has_failed() -> None:
+    """As it would have heard it in time, although by now the view has failed."""
+    begun = artifact(TextPart(text=""), artifact_id="log", failed=True)
+    withdrawn = artifact(TextPart(text=""), failed=True)
+    translator = UpdateTranslator(view(begun, withdrawn), URL, extended=False, after=EventId(POSITION))
+
+    failed, _ = translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))
+
+    assert isinstance(failed, pb.TaskArtifactUpdateEvent)
+    assert (failed.artifact.artifact_id, failed.append, failed.last_chunk) == ("log", True, True)

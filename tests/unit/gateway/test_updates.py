@@ -17,9 +17,9 @@ from everloop.workflows.contract.events import (
     ToolCompleted,
     UsageReported,
 )
-from everloop.workflows.contract.messages import Part, TextPart, Usage
+from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage, UserMessage
 from everloop.workflows.contract.tasks import TaskState
-from tests.unit.gateway.shown_tasks import AT, URL, Sent, artifact, chunk, sent, view
+from tests.unit.gateway.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
 
 
 @pytest.mark.parametrize(
@@ -197,3 +197,54 @@ def test_an_artifact_is_extended_or_replaced_as_its_chunk_says(
     translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
 
     assert sent([update for each in chunks for update in translator.translate(each)]) == expected
+
+
+def test_a_status_is_an_update_without_what_was_received() -> None:
+    """Message, time and metadata go out; the client's own words do not come back."""
+    event = StatusChanged(
+        version=3,
+        state=TaskState.INPUT_REQUIRED,
+        at=AT,
+        message=said("Which one?"),
+        received=(UserMessage(message_id="u2", parts=(TextPart(text="secret"),)),),
+        metadata={"call": "c1"},
+    )
+
+    (update,) = UpdateTranslator(view(), URL, extended=False).translate(event)
+
+    assert isinstance(update, pb.TaskStatusUpdateEvent)
+    assert MessageToDict(update)["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert update.status.message.parts[0].text == "Which one?"
+    assert MessageToDict(update.metadata) == {"call": "c1"}
+    assert "secret" not in str(update)
+
+
+def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
+    """It begins a part, which plain texts then continue; so does a file that is still being written."""
+    named = TextPart(text="", media_type="text/csv", filename="t.csv")
+    file = FilePart(media_type="image/png", stored=StoredPart(artifact_id="plot"))
+    translator = UpdateTranslator(view(), URL, extended=False)
+
+    updates = [
+        update
+        for each in (chunk(0, named), chunk(1, "a,b"), chunk(0, file, artifact_id="plot"))
+        for update in translator.translate(each)
+    ]
+
+    parts = [MessageToDict(u.artifact.parts[0]) for u in updates if isinstance(u, pb.TaskArtifactUpdateEvent)]
+    assert parts == [
+        {"text": "", "mediaType": "text/csv", "filename": "t.csv"},
+        {"text": "a,b"},
+        {"url": f"{URL}artifacts/context/plot/parts/0", "mediaType": "image/png"},
+    ]
+    assert [append for _, append, _ in sent(updates)] == [False, True, False]
+
+
+def test_an_answer_that_was_withdrawn_does_not_fail() -> None:
+    """The client has nothing of it any more."""
+    translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
+    translator.translate(chunk(0, ""))
+
+    (status,) = translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))
+
+    assert isinstance(status, pb.TaskStatusUpdateEvent)

@@ -8,6 +8,8 @@ from everloop.workflows.contract.names import (
     child_task_id,
     derive_context_id,
     derive_task_id,
+    is_agent_id,
+    is_child_task_id,
     name_calls,
     open_tasks_key,
     push_workflow_id,
@@ -83,3 +85,21 @@ def test_the_id_of_the_deepest_sub_agent_fits_into_temporals_tables() -> None:
         task_id = child_task_id(task_id, call_key(*name_calls([_call("x" * 1000)], 99_999)))
 
     assert len(task_id.encode()) < 200
+
+
+def test_another_call_at_the_same_place_has_another_key() -> None:
+    """Its tool, its arguments and its reply count."""
+    calls = [_call("1"), _call("2"), _call("1", "send")]
+    keys = {call_key(call) for asked in calls for call in name_calls([asked], 5)}
+
+    assert len(keys | {call_key(*name_calls([_call("1")], 6))}) == 4
+
+
+def test_ids_of_tasks_begin_with_the_agent() -> None:
+    """A list of workflows reads as one of work; the length of an agent's id is bounded."""
+    task_id = derive_task_id("o", "a" * 64, "m", b"")
+    assert task_id.startswith(f"{'a' * 64}-")
+    assert len(task_id) == 64 + 1 + 36
+    assert [is_agent_id(agent_id) for agent_id in ("a" * 64, "a" * 65, "a\n")] == [True, False, False]
+    assert not is_child_task_id(task_id)
+    assert is_child_task_id(child_task_id(task_id, "call"))

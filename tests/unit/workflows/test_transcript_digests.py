@@ -105,3 +105,10 @@ def test_a_byte_more_is_another_digest(index: int) -> None:
 def test_a_size_is_about_that_of_its_json(message: TranscriptMessage) -> None:
     """No message has more than its size tells, but for what fields are called."""
     assert len(message.model_dump_json().encode()) <= measure(message) + 600
+
+
+def test_what_is_known_only_once_a_reply_is_cached_does_not_count() -> None:
+    """Whether subscribers were told of its end."""
+    told = AssistantMessage(text="Hi")
+
+    assert extend_digest("", [told]) == extend_digest("", [told.model_copy(update={"is_published": False})])

@@ -71,3 +71,16 @@ def test_defining_a_peer_loads_no_client() -> None:
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
 
     assert json.loads(printed) is False
+
+
+def test_a_long_address_makes_a_short_name() -> None:
+    """Two that end alike are told apart."""
+    names = [peer(f"https://{word * 20}.example/{'agents/' * 10}").tools[0].name for word in ("ab", "cd")]
+
+    assert all(len(name) <= 64 for name in names)
+    assert len(set(names)) == 2
+
+
+def test_messages_show_no_query() -> None:
+    """It may hold a key."""
+    assert Peer("https://w.example/x.json?key=s3cret", "w").label == "https://w.example/x.json"

@@ -11,7 +11,7 @@ from everloop.agents.peer.answers import (
     value_of,
     value_part,
 )
-from everloop.agents.peer.task import fingerprint, question_of
+from everloop.agents.peer.task import fingerprint, meaning, question_of
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 
@@ -91,3 +91,32 @@ def test_the_time_tells_askings_apart() -> None:
 
     assert fingerprint(first) == fingerprint(moved) != fingerprint(later)
     assert fingerprint(_status("Which?")) != fingerprint(_status("What?"))
+
+
+def test_a_question_is_the_same_beside_others() -> None:
+    """An Everloop tells all that is open; what comes up later makes no other question of the first."""
+
+    def asking(*questions: JsonValue) -> pb.TaskStatus:
+        words = pb.Part(text=f"1 of {len(questions)}")
+        return pb.TaskStatus(message=pb.Message(parts=[words, value_part({"questions": list(questions)})]))
+
+    one: JsonValue = {"id": "1", "kind": "confirmation", "text": "Now?"}
+    other: JsonValue = {"id": "2", "kind": "clarification", "text": "Who?"}
+
+    assert meaning(asking(one)) == meaning(asking(one, other)) != meaning(asking(other))
+
+
+def test_an_answer_without_words() -> None:
+    """The last message of the agent counts then; failing that, the model reads that nothing was said."""
+    messages = [pb.Message(role=pb.Role.ROLE_AGENT, parts=[pb.Part(text=text)]) for text in ("first", "last")]
+
+    assert answer_of(pb.Task(history=messages), []) == "last"
+    assert answer_of(pb.Task(), []) == "(the agent has said nothing)"
+
+
+@pytest.mark.parametrize("questions", [[], ["Which?"], "Which?", None])
+def test_data_of_others_is_no_description(questions: JsonValue) -> None:
+    """Then the words are the question, without our secrets."""
+    question = _question(_status("s3cret?", data={"questions": questions, "x": 1}), "no, try again")
+
+    assert (question.kind, question.text) == (QuestionKind.CLARIFICATION, "no, try again\n\n[secret]?")

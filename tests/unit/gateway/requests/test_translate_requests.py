@@ -16,7 +16,7 @@ from everloop.gateway.context import Viewer
 from everloop.gateway.requests.fields import MAX_ID_BYTES, check_id, read_list_request
 from everloop.gateway.requests.messages import content_of, read_message
 from everloop.stores.views.interface import TaskQuery
-from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
+from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState
 
 AGENT = Agent(id="a", name="A", description="A.")
@@ -116,4 +116,17 @@ def test_a_list_request_becomes_a_query() -> None:
     )
     assert read_list_request(pb.ListTasksRequest(), Viewer("me", "agent")) == TaskQuery(
         owner="me", agent_id="agent", with_artifacts=False
+    )
+
+
+def test_content_without_names_has_the_bytes_that_it_always_had() -> None:
+    """Task ids are made of them: a field that nobody uses must not change what a repeated message finds."""
+    named = FilePart(media_type="image/png", filename="a", url="https://a/b")
+    parts = (TextPart(text="hi"), DataPart(data=1), named)
+
+    content = content_of(UserMessage(message_id="m", parts=parts), "c")
+
+    assert content == (
+        b'["c",[{"kind":"text","text":"hi"},{"data":1,"kind":"data"},{"content":"","filename":"a","kind":"file",'
+        b'"media_type":"image/png","size":null,"stored":null,"url":"https://a/b"}]]'
     )
