@@ -99,9 +99,10 @@ async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
         await made.write_file("pieces", [said])
         await made.write_data("data", {"a": [said]})
         await made.write_rows("rows", [{"a": said}])
-        await made.create("parts", [TextPart(text=said)], complete=False)
+        part = TextPart(text=said, filename=said)
+        await made.create("parts", [part], name=said, description=said, complete=False)
         await made.append("parts", [DataPart(data={said: 1})])
-        await made.replace_part("parts", 0, TextPart(text=said))
+        await made.replace_part("parts", 0, part)
         await made.write_file("bytes", said.encode())
         return ""
 
@@ -114,8 +115,8 @@ async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
     written = [await content_of(rig, each) for each in ("opened", "whole", "pieces", "data", "rows")]
     written += [await content_of(rig, "parts", index) for index in (0, 1)]
     assert [content.count(b"[secret]") for content in written] == [1] * 7
-    whole = await stored(rig, "whole")
-    assert (whole.name, whole.description, whole.parts[0].filename) == ("with [secret]",) * 3
+    for made in [await stored(rig, each) for each in ("whole", "parts")]:
+        assert (made.name, made.description, made.parts[0].filename) == ("with [secret]",) * 3
     assert await content_of(rig, "bytes") == f"with {SECRET}".encode()
     of_bytes = [event for event in await rig.events() if getattr(event, "artifact_id", "") == "bytes"]
     assert "top" not in str([event for event in await rig.events() if event not in of_bytes])
