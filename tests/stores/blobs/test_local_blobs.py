@@ -6,12 +6,13 @@ import os
 import resource
 import threading
 from collections.abc import Generator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
-from everloop.stores.blobs.local import THREADS, LocalBlobs
+from everloop.stores.blobs.local import THREADS, UNFINISHED, LocalBlobs
 
 CONTENT = bytes(range(256)) * 4000
 KEY = "payloads/task/content"
@@ -98,3 +99,23 @@ def test_volume_that_hangs_holds_up_nothing_else(tmp_path: Path) -> None:
             os.close(os.open(pipe, os.O_RDWR))  # lets the readers that wait go on
             thread.join(timeout=0.05)
     assert ended == ["works"]
+
+
+async def test_what_dead_processes_left_half_written_is_removed(tmp_path: Path) -> None:
+    """Not what somebody may be writing now."""
+    blobs = LocalBlobs(tmp_path)
+    (tmp_path / UNFINISHED).mkdir()
+    for name in ("old", "new"):
+        (tmp_path / UNFINISHED / name).touch()
+    os.utime(tmp_path / UNFINISHED / "old", (0, 0))
+
+    assert await blobs.remove_unfinished(timedelta(hours=1)) == 1
+    assert [path.name for path in (tmp_path / UNFINISHED).iterdir()] == ["new"]
+
+
+async def test_directory_itself_may_be_a_link(tmp_path: Path) -> None:
+    """Where the directory lies is the operator's choice, and a link to a volume one way to make it."""
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "blobs").symlink_to(tmp_path / "volume")
+    await LocalBlobs(tmp_path / "blobs").put("payloads/a/x", b"content")
+    assert await LocalBlobs(tmp_path / "volume").get("payloads/a/x") == b"content"

@@ -101,3 +101,16 @@ def test_no_message_shows_the_password(scheme: str) -> None:
     with pytest.raises(ValidationError, match="expected redis://") as caught:
         StoreSettings(redis_url=url)
     assert SECRET not in str(caught.value)
+
+
+async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis) -> None:
+    """A managed Redis may refuse INFO; that is no reason not to work with it."""
+    await own_redis.acl_setuser(
+        "app", enabled=True, passwords=[f"+{SECRET}"], categories=["+@all"], commands=["-info"], keys=["*"]
+    )
+    port = own_redis.connection_pool.connection_kwargs["port"]
+
+    async with connect_redis(f"redis://app:{SECRET}@127.0.0.1:{port}/0") as redis:
+        (warning,) = await check_redis(redis)
+
+    assert "may not run INFO" in warning

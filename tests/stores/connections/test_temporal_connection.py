@@ -140,3 +140,15 @@ async def test_an_api_key_switches_tls_on(
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
     with pytest.raises(TemporalUnreachableError, match="cannot reach Temporal"):
         await connect_temporal()
+
+
+async def test_an_unknown_namespace_is_named_at_start(
+    temporal_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever connects is told which it is and how to make it; a gateway would wait for tasks for ever."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_address)
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "no-such-place")
+
+    told = "has no namespace 'no-such-place'.*TEMPORAL_NAMESPACE.*namespace create --namespace no-such-place"
+    with pytest.raises(TemporalUnreachableError, match=told):
+        await connect_temporal()

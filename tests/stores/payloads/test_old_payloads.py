@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
+from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -16,7 +17,7 @@ from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
 from everloop.stores.artifacts.cleanup import AbandonedBlobs
 from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
-from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup
+from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from tests.stores.artifacts.artifact_failures import kept_blobs, local_rig
@@ -145,3 +146,18 @@ async def test_blobs_that_no_artifact_names_are_removed(
     assert counted == removed == (1 + len(lost.blob_keys()), "")
     assert kept_blobs(rig) == {*named, "artifact/a/waiting", "artifact/a/young"}
     assert await rig.content("kept") == b"0" * 900
+
+
+async def test_users_are_known_before_they_clean_up(tmp_path: Path, client: Client) -> None:
+    """A worker announces itself at start; that it could not is a warning."""
+    path = await keep(tmp_path, str(uuid4()))
+    config = client.config()
+    config["namespace"] = "no-such-namespace"
+    with capture_logs() as logs:
+        await announce_user(Client(**config), LocalBlobs(tmp_path), "other")
+    assert [log["event"] for log in logs] == ["use of the blob store not put down"]
+
+    await announce_user(client, LocalBlobs(tmp_path), "other")
+    with pytest.raises(BlobsSharedError, match="/other"):
+        await payloads(tmp_path, client).clean("", dry_run=False)
+    assert path.exists()

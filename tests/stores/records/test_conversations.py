@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.conversations import (
     MAX_MESSAGES,
+    MAX_TASKS,
     Conversations,
     ConversationSummary,
     Span,
@@ -256,3 +257,17 @@ async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> No
     thirty_days = 30 * 24 * 3600
     for key in (*keys, conversation_positions_key(context)):
         assert thirty_days - 60 < await redis.ttl(key) <= thirty_days
+
+
+async def test_the_tasks_of_a_conversation_do_not_grow_without_end(redis: Redis) -> None:
+    """The newest ones are known, and a task that comes again is not a newer one."""
+    conversations, context = Conversations(redis), new_id()
+    key = conversation_tasks_key(context)
+    await conversations.append(context, "oldest", [said("a")])
+    await redis.zadd(key, {f"t{n}": 1 for n in range(MAX_TASKS - 1)})
+    for task_id in ("oldest", "newest", "newest"):
+        await conversations.append(context, task_id, [said(task_id)])
+
+    assert await redis.zcard(key) == MAX_TASKS
+    assert await redis.zscore(key, "oldest") is None
+    assert await kept_messages(conversations, context) == [said("a"), said("newest")]

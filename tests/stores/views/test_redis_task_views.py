@@ -261,3 +261,14 @@ async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(
     assert max(map(len, blocks)) <= 5_100
     assert sum(map(len, blocks)) == 100_000 + len(blocks)
     assert await blocks_of(redis, view) == ["ty"]
+
+
+async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: RedisTaskViews) -> None:
+    """The wake stream of a reader expires by itself and never grows."""
+    before = set(await redis.keys("everloop:reader:*"))
+    for _ in range(3):
+        await views.wake()
+
+    (key,) = set(await redis.keys("everloop:reader:*")) - before
+    assert await redis.xlen(key) == 1
+    assert 0 < await redis.ttl(key) <= 600

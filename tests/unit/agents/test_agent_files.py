@@ -176,6 +176,7 @@ def test_a_broken_definition_is_told_by_file_line_and_reason(
         ("nothing:here", "cannot load 'nothing:here': No module named 'nothing'; expected module:attribute"),
         ("users.nothing:here", "cannot load 'users.nothing:here': No module named 'users'"),
         (":agent", "cannot load ':agent'"),
+        ("", "no agent is defined; set EVERLOOP_AGENTS to a file"),
         ("users_module:missing", "mine_too/users_module.py has no 'missing'"),
         ("users_module:number", "in mine_too/users_module.py is a int; expected an Agent or a list of them"),
         ("users_module:mixed", "in mine_too/users_module.py is a list; expected an Agent or a list of them"),
@@ -222,3 +223,15 @@ def test_a_broken_definition_ends_a_process_with_one_line(write: Write, command:
     name = "gateway" if command[-1].endswith("gateway") else "worker"
     told = f"{folder}/broken.py:9: agent 'writer': more than one tool is called 'look'\n"
     assert process.output == f"{name}: {told}"
+
+
+def test_a_broken_helper_is_told_by_its_own_line(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by that of the file which imports it; also where it is the package above a module."""
+    write(one="import _helping_badly", _helping_badly="\n\nraise KeyError('KEY')")
+    write("pack_that_breaks", __init__="\n1 / 0", agent="")
+    monkeypatch.syspath_prepend(Path.cwd())
+
+    assert refused("mine") == "mine/_helping_badly.py:3: KeyError: 'KEY'"
+    assert refused("pack_that_breaks.agent:x") == (
+        "pack_that_breaks/__init__.py:2: ZeroDivisionError: division by zero"
+    )

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
 from everloop.agents.limits import Limits, Retries
-from everloop.agents.plugins import prompt, sub_agent, tools
+from everloop.agents.plugins import handoff, prompt, sub_agent, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
@@ -124,6 +124,7 @@ def test_an_agent_without_settings_has_the_documented_ones() -> None:
             "lead back to it",
         ),
         (lambda: sub_agent("not good"), "letters, digits"),
+        (lambda: agent(priority=6), "priority"),
     ],
     ids=count(),
 )
@@ -251,3 +252,16 @@ def test_definitions_without_a_version_are_told_apart_by_what_they_say() -> None
     assert registry.find("one", old.spec.version) is old
     with pytest.raises(AgentDefinitionError, match="two agents have the id 'one'"):
         AgentRegistry([new, agent(plugins=[prompt("Be brief.")])])
+
+
+def test_agents_that_other_workers_would_have_to_serve_are_told() -> None:
+    """That may be on purpose; the line names who asks for whom, and what there is."""
+    asking = agent("asking", plugins=[sub_agent("writer"), sub_agent("editor"), handoff("boss")])
+
+    missed = AgentRegistry([asking, agent("writer")]).missed
+
+    assert [line.partition(", which")[0] for line in missed] == [
+        "agent 'asking' names agent 'editor' in its tool 'editor'",
+        "agent 'asking' names agent 'boss' in its tool 'hand_over_to_boss'",
+    ]
+    assert "it serves: asking, writer" in missed[0]

@@ -12,7 +12,7 @@ import pytest
 from everloop.cli.app import run
 from everloop.cli.housekeeping import NAMES
 from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
-from everloop.deploy.reindex.listed_tasks import FoundTask
+from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask
 from everloop.deploy.reindex.progress import Progress
 from everloop.deploy.reindex.rebuild import Rebuild
 from everloop.gateway.errors import TaskUnknownError
@@ -145,3 +145,11 @@ def test_a_wrong_time_to_live_names_its_variable(
     assert capsys.readouterr().err.startswith(
         "everloop: wrong setting: EVERLOOP_TASK_TTL_DAYS: Input should be"
     )
+
+
+def test_tasks_are_chosen_by_agent_and_owner() -> None:
+    """Whatever signs their names hold; and by their queue, so that another Everloop's stay out."""
+    query = Chosen("q'", "it's", "a\\b", NOON).query
+    assert r"AND TaskQueue = 'q\'' AND" in query
+    assert query.endswith(r"AND AgentId = 'it\'s' AND Owner = 'a\\b'")
+    assert "Owner" not in Chosen("q", "", "", NOON).query

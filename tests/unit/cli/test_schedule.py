@@ -2,6 +2,7 @@
 
 import socket
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from temporalio.client import ScheduleActionStartWorkflow, ScheduleOverlapPolicy
@@ -205,3 +206,26 @@ def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
     assert line.startswith(
         "everloop: Temporal does not answer within 0.5 s; see TEMPORAL_ADDRESS and whether"
     )
+
+
+@pytest.mark.parametrize("line", ['api_key = "secret', "api_key = secret", "api_key = 5ecre7"])
+def test_a_wrong_file_of_temporal_is_told_without_its_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str
+) -> None:
+    """Where it is wrong is enough; the line may have a key."""
+    (tmp_path / "temporal.toml").write_text(f"[profile.default]\n{line}\n")
+    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(tmp_path / "temporal.toml"))
+
+    assert run(LIST) == 1
+
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "TOML parse error at line 2, column 1" in told
+    assert "secret" not in told
+    assert "5ecre7" not in told
+
+
+@pytest.mark.parametrize("option", ["--agent", "--owner", "--context", "--note"])
+def test_text_has_to_be_utf_8(capsys: pytest.CaptureFixture[str], option: str) -> None:
+    """Temporal takes nothing else; what a shell passes on may be anything."""
+    assert run([*ADD, option, "\udcff"]) == 2
+    assert "it is not in UTF-8; see the character set" in capsys.readouterr().err.splitlines()[-1]

@@ -64,3 +64,12 @@ def test_a_directory_is_held_by_one_stack(tmp_path: Path) -> None:
         pass
     with locked(directory):
         pass
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"gateway": "x"}', '{"gateway": 0}', '{"other": 1}'])
+def test_a_damaged_memory_of_ports_is_replaced(tmp_path: Path, content: str) -> None:
+    """Nothing that stands in the file keeps the stack from starting."""
+    file = tmp_path / "ports.json"
+    file.write_text(content)
+
+    assert choose_ports(file, {}, ignore) == choose_ports(file, {}, ignore)

@@ -7,7 +7,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.tool import Tool, tool
 from everloop.runtime.settings import explain
 from everloop.workers.settings import QueueNameError, WorkerSettings, parse_arguments
-from everloop.workflows.contract.names import WORKER_QUEUES
+from everloop.workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,11 @@ def test_a_tool_keeps_its_own_queue() -> None:
 
     assert isinstance(paint, Tool)
     assert paint.task_queue == "gpu"
+
+
+def test_a_narrator_ends_at_once() -> None:
+    """It has nothing to bring home; other calls get their grace."""
+    settings = WorkerSettings(shutdown_grace=30)
+
+    assert settings.grace_of(NARRATOR_QUEUE).total_seconds() == 0
+    assert settings.grace_of("model").total_seconds() == 30
