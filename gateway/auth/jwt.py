@@ -356,7 +356,7 @@ class Jwks(VerificationKeys):
     async def _fetch_unless_just_done(self, seconds: float | None = None) -> None:
         """Ask the issuer, once for all who wait; a caller who leaves does not stop it for the others.
 
-        `patience` is how many seconds the caller waits; None: until the issuer has answered, or is given up.
+        `seconds` is how long the caller waits; None: until the issuer has answered, or is given up.
         """
         if self._fetching is None or self._fetching.done():
             now = self._clock()

@@ -120,7 +120,8 @@ class A2ARequest(Request):
             )
 
     def let_go(self) -> None:
-        """Make room for the bodies of others: this request is over."""
+        """Make room for the bodies of others: this one has been read, though its answer may be a stream."""
+        self._content = None
         self._limits.held.count -= self._holds
         self._holds = 0
 

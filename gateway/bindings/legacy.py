@@ -111,7 +111,8 @@ async def _read_message(kind: type[BaseModel], request: A2ARequest) -> BaseModel
 
 async def _read_get(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
     sent = read_query(pb03.GetTaskRequest, request.query_params)
-    is_given = any(request.query_params.get(name) for name in ("historyLength", "history_length"))
+    names = ("historyLength", "history_length")
+    is_given = any(text for name in names for text in request.query_params.getlist(name))
     length = sent.history_length if is_given else None
     return kind.model_validate(
         {"id": "", "params": {"id": request.path_params["id"], "history_length": length}}

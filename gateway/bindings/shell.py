@@ -57,8 +57,8 @@ async def stream_response(
 
     async def events() -> AsyncGenerator[ServerSentEvent]:
         async with aclosing(items):
-            for item in first:
-                yield {"data": data(item)}
+            while first:  # not kept: it may be a large task
+                yield {"data": data(first.pop())}
             try:
                 async for item in items:
                     yield {"data": data(item)}

@@ -112,12 +112,14 @@ class TaskHandler:
         self, params: pb.SendMessageRequest, call: Call
     ) -> AsyncGenerator[Event]:
         incoming, admitted = await self._take_in(params, call)
+        history_length = incoming.history_length
+        del params, incoming  # they may be large, and the stream lasts as long as its task
         if isinstance(admitted, DirectAnswer):
             yield to_direct_message(admitted.message, admitted.context_id)
             return
         until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
         after = await self._known_to(call, admitted.snapshot)
-        listener = _Listener(call, after, incoming.history_length)
+        listener = _Listener(call, after, history_length)
         snapshot = admitted.snapshot if after else await self._answered(admitted)
         async with aclosing(self._stream(snapshot, until, listener)) as events:
             async for event in events:

@@ -250,7 +250,9 @@ def stream_operation(
     @wraps(serve)
     async def served(self: _H, params: _P, context: ServerCallContext) -> AsyncGenerator[Event]:
         with a2a_errors(), _admitted(self, _BY_METHOD[serve.__name__], context) as call:
-            async with aclosing(serve(self, params, call)) as events:
+            events = serve(self, params, call)
+            del params  # it may be large, and the stream lasts as long as its task
+            async with aclosing(events):
                 async for event in events:
                     yield event
 

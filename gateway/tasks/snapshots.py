@@ -26,7 +26,7 @@ CHECK_WAIT = 0.5
 SMALL_BYTES = 1_000_000
 """A snapshot has history and artifacts of a view that takes at most so much, as it is stored.
 
-Who needs them of a larger one gets them as there is room (`everloop.gateway.tasks.snapshots`).
+Who needs them of a larger one gets them as there is room (`LargeTasks`).
 """
 
 CHILD_SEPARATOR = names.child_task_id("", "")

@@ -95,6 +95,13 @@ async def test_wrong_values_are_refused_in_the_old_version(gateway: RunningGatew
     assert (code, message) == (400, "historyLength has to be a whole number of 32 bits")
 
 
+async def test_an_empty_value_takes_no_other_back(gateway: RunningGateway) -> None:
+    """In either version: what is empty is not read."""
+    for address, headers in (("/tasks/x", {}), ("/v1/tasks/x", LEGACY)):
+        refused = error(await gateway.http.get(f"{address}?historyLength=-1&historyLength=", headers=headers))
+        assert refused == (400, "historyLength is -1; it must be 0 or more")
+
+
 async def test_tenants_name_agents(gateway: RunningGateway) -> None:
     """In the address, in the query and in the body; another agent's than that of the address is refused."""
     body = {"message": {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": "hi"}]}}

@@ -1,6 +1,7 @@
 """SendStreamingMessage and SubscribeToTask: every client sees every event once, in order."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import cast
@@ -15,6 +16,8 @@ from a2a.utils.errors import UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
+from everloop.gateway.bindings.context import A2ARequest
+from everloop.gateway.requests.messages import IncomingMessage
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ToolCalled
@@ -45,6 +48,22 @@ async def test_a_stream_is_the_task_then_its_updates_then_the_end(a2a: A2AClient
     assert answer.finals == 1
     assert answer.states[-1] == TaskState.TASK_STATE_COMPLETED
     assert answer.responses[-1].HasField("status_update")
+
+
+async def test_a_stream_does_not_hold_the_message_that_began_it(a2a: A2AClient, model: PromptModel) -> None:
+    """Bodies are counted until they are read: what streams kept of them, nobody would count."""
+    prompt, gate = unique("held"), asyncio.Event()
+    model.scripts[prompt] = [WORDS[0], gate, WORDS[1]]
+    answer, stream = Answer(), a2a.send_message(request(prompt))
+    while answer.text != WORDS[0]:
+        answer.add(await anext(stream))
+    alive = gc.get_objects()
+    requests = (vars(each) for each in alive if isinstance(each, A2ARequest))
+    texts = (value for fields in requests for value in fields.values() if isinstance(value, bytes))
+    assert not [text for text in texts if prompt.encode() in text]
+    assert not [each for each in alive if isinstance(each, IncomingMessage) and prompt in str(each.message)]
+    gate.set()
+    assert (await answer.read(stream)).text == "".join(WORDS[:2])
 
 
 @pytest.mark.parametrize("end", ["\x85", "\u2028", "\u2029", "\r\n"])
