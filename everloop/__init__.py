@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from everloop.agents.artifact_tools import artifacts
     from everloop.agents.guard import budget, guard
     from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
-    from everloop.agents.limits import Limits, Retries
+    from everloop.agents.limits import Compaction, Limits, Memory, Retries
     from everloop.agents.mcp.plugin import mcp
     from everloop.agents.peer.plugin import peer
     from everloop.agents.plugins import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everloop.agents.tool import Tool, tool
     from everloop.agents.tool_context import ToolContext
     from everloop.workflows.contract.questions import Answer
-    from everloop.workflows.contract.tasks import Compaction, Identity, Memory
+    from everloop.workflows.contract.tasks import Identity
 
 __version__ = "0.1.0"
 
@@ -47,9 +47,9 @@ _HOMES = {
         "everloop.agents.agent": "Agent Responder Skill Turn",
         "everloop.workflows.contract.questions": "Answer",
         "everloop.agents.questions": "AuthRequired InputRequired",
-        "everloop.workflows.contract.tasks": "Compaction Identity Memory",
+        "everloop.workflows.contract.tasks": "Identity",
         "everloop.agents.hooks": "HookContext ModelRequest NeedsApproval TaskOutcome Veto",
-        "everloop.agents.limits": "Limits Retries",
+        "everloop.agents.limits": "Compaction Limits Memory Retries",
         "everloop.agents.plugins": (
             "Plugin SystemPrompt async_prompt handoff narrator prompt request_input sub_agent tools"
         ),

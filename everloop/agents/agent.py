@@ -9,36 +9,37 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, InstanceOf
-from pydantic.dataclasses import dataclass
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
-from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.errors import AgentDefinitionError, definition
 from everloop.agents.guard import Guard
 from everloop.agents.hooks import HOOKS
-from everloop.agents.limits import DEFINITION, Count, Limits, TaskQueue
+from everloop.agents.limits import Compaction, Count, Limits, Memory, TaskQueue
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Policy, Tool, spec_of
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
-from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory
+from everloop.workflows.contract.tasks import AgentSpec
+
+Texts = Annotated[Sequence[str], Field(description="a list of texts")]
 
 # What an agent says that it can do (A2A 1.0 §4.4.5, AgentSkill).
 
 
-@dataclass(frozen=True, config=DEFINITION)
+@definition
 class Skill:
     """One thing that an agent can do, for people and programs that look for agents by their cards."""
 
     id: str
     name: str
     description: str
-    tags: Sequence[str] = ()
-    examples: Sequence[str] = ()
+    tags: Texts = ()
+    examples: Texts = ()
     """Prompts."""
-    input_modes: Sequence[str] = ()
+    input_modes: Texts = ()
     """Media types; none: those of the agent."""
-    output_modes: Sequence[str] = ()
+    output_modes: Texts = ()
 
 
 # Agents without a language model: a function of what was said.
@@ -66,13 +67,12 @@ AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
 
 
-@dataclass(frozen=True, config=DEFINITION)
+@definition
 class Agent:
     """What an agent is called, which model it asks, and what it can do.
 
     Raises:
-        ValidationError: a wrong setting.
-        AgentDefinitionError: an unusable id, two tools of one name, or settings that do not go together.
+        AgentDefinitionError: a wrong setting, two tools of one name, or settings that do not go together.
     """
 
     id: str
@@ -80,31 +80,36 @@ class Agent:
     description: str
     model: str | None = None
     """None: the worker's default (EVERLOOP_MODEL)."""
-    plugins: Sequence[InstanceOf[Plugin]] = ()
+    plugins: Annotated[Sequence[InstanceOf[Plugin]], Field(description="a list of plugins")] = ()
     limits: Limits = Field(default_factory=Limits)
     parallel_tools: Count = 5
     """How many tools of a task run at once."""
     deduplicate: bool = True
     """False makes every SendMessage a new task, even one with a repeated messageId."""
-    models: Sequence[Annotated[str, Field(min_length=1)]] = ()
+    models: Annotated[
+        Sequence[Annotated[str, Field(min_length=1)]], Field(description="a list of names of models")
+    ] = ()
     """In place of `model`: the first is asked, the others are fallbacks where it cannot answer."""
     on_model_failure: Literal["fail", "wait"] = "fail"
     """What becomes of the task if none of them can: it fails, or waits for an operator's `resume`."""
     compaction: Compaction = Field(default_factory=Compaction)
     """How room is made when a prompt gets too long."""
-    needs_approval: Annotated[AgentApproval, Policy] = False
+    needs_approval: Policy[AgentApproval] = False
     """Whether people are asked before a tool of this agent runs, whatever the tool itself says."""
     ensure_artifact: bool = False
     """A task does not end without an artifact; the model is made to write one."""
-    model_takes: Sequence[Annotated[str, Field(pattern="/")]] = ("image/*", "application/pdf")
+    model_takes: Annotated[
+        Sequence[Annotated[str, Field(pattern="/")]],
+        Field(description="a list of media types, such as 'image/*'"),
+    ] = ("image/*", "application/pdf")
     """Media types of files that the model is given as they are, `*` for any; of other files it gets the text,
     or a line that describes them."""
     skills: Sequence[Skill] = ()
     """For agent cards; default: the agent as its own one."""
-    input_modes: Sequence[str] = ()
+    input_modes: Texts = ()
     """Media types that clients may send (default: text, JSON, and any file); a message that brings others is
     refused."""
-    output_modes: Sequence[str] = ()
+    output_modes: Texts = ()
     """Media types that clients may get; a message that accepts none of them is refused."""
     version: str = ""
     """That of the definition (default on cards: Everloop's). A task ends with the version that it began with,
@@ -116,12 +121,12 @@ class Agent:
     """What replies in place of a language model."""
     memory: Memory | None = Field(default_factory=Memory)
     """What a task recalls of its context; None: nothing, and nothing is kept."""
-    output: type[BaseModel] | None = None
+    output: Annotated[type[BaseModel] | None, Field(description="the class of a pydantic model")] = None
     """A pydantic model that makes the answer data which fits it."""
     task_queue: TaskQueue | None = None
     """Where calls of its models, tools and plugins wait, for workers that serve this queue
     (`everloop worker --queues`); default: with those of all agents."""
-    priority: Annotated[int, Field(ge=1, le=5)] | None = None
+    priority: Annotated[int | None, Field(ge=1, le=5, description="a whole number, 1 (first) to 5")] = None
     """Whose tasks go first where work waits, 1 (first) to 5 (default 3, Temporal's)."""
 
     def __post_init__(self) -> None:

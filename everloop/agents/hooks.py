@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import AfterValidator, JsonValue
-from pydantic.dataclasses import dataclass as validated
 
-from everloop.agents.limits import DEFINITION
+from everloop.agents.errors import definition
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.questions import OWNER, problem_of_approvers
 from everloop.workflows.contract.tasks import Identity, TaskState
@@ -60,12 +59,12 @@ Approvers = Annotated[str, AfterValidator(_check_approvers)]
 """Who approves: the owner of the task or, in the owner's place, callers with this scope."""
 
 
-@validated(frozen=True, config=DEFINITION)
+@definition
 class NeedsApproval:
     """A tool call may go on once people have approved it.
 
     Raises:
-        ValidationError: nobody can have the scope of the approvers.
+        AgentDefinitionError: nobody can have the scope of the approvers.
     """
 
     reason: str = ""

@@ -1,61 +1,87 @@
-"""Where a task stops, how often a tool is tried, and where calls wait."""
+"""Where a task stops and makes room, what it recalls, how often a tool is tried, and where calls wait."""
 
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, Field, model_validator
 
+from everloop.agents.errors import definition
+from everloop.workflows.contract import tasks
 from everloop.workflows.contract.names import WORKER_QUEUES
-
-DEFINITION = ConfigDict(strict=True, extra="forbid")
-"""For what authors write: nothing is converted, and a misspelt name is no other setting left out."""
 
 LONGEST = timedelta(days=3650)
 """Ten years: no end in sight, and yet a date that calendars and timers can hold."""
 
-Count = Annotated[int, Field(ge=1)]
+_COUNT = "a whole number from 1"
+_TIME = f"a timedelta above 0, of at most {LONGEST.days} days"
+_NO_LIMIT = "or None for no limit"
 
-Time = Annotated[timedelta, Field(gt=timedelta(0), le=LONGEST)]
+Count = Annotated[int, Field(ge=1, description=_COUNT)]
+
+Time = Annotated[timedelta, Field(gt=timedelta(0), le=LONGEST, description=_TIME)]
+
+CountLimit = Annotated[Count | None, Field(description=f"{_COUNT}, {_NO_LIMIT}")]
 
 
-@dataclass(frozen=True, config=DEFINITION)
+@definition
+class Memory(tasks.Memory):
+    """What a task recalls of the earlier tasks of its context: the newest messages that fit.
+
+    Raises:
+        AgentDefinitionError: an unknown strategy, or no room for a message.
+    """
+
+
+@definition
+class Compaction(tasks.Compaction):
+    """How old messages make room when the prompt gets too long; the first message always stays.
+
+    Raises:
+        AgentDefinitionError: an unknown strategy, or a prompt of no tokens.
+    """
+
+
+@definition
 class Limits:
     """Where a task stops by itself; None means no limit. What sub-agents use counts too.
 
     Raises:
-        ValidationError: a limit that no task could keep.
+        AgentDefinitionError: a limit that no task could keep.
     """
 
     iterations: Count = 30
     """Model calls."""
-    tokens: Count | None = None
+    tokens: CountLimit = None
     """Those of prompts and replies together."""
-    cost: Annotated[float, Field(gt=0)] | None = None
+    cost: Annotated[float | None, Field(gt=0, description=f"a number above 0, {_NO_LIMIT}")] = None
     """In US dollars."""
-    wall_clock: Time | None = None
+    wall_clock: Annotated[Time | None, Field(description=f"{_TIME}, {_NO_LIMIT}")] = None
     """From when a worker takes the task, waiting for people included."""
-    tool_failures: Count | None = 3
+    tool_failures: CountLimit = 3
     """Iterations in a row in which no tool call worked."""
-    sub_agents: Count | None = 50
+    sub_agents: CountLimit = 50
     """Tasks of sub-agents that one task may start."""
 
 
-@dataclass(frozen=True, config=DEFINITION)
+@definition
 class Retries:
     """A tool that raises, or takes too long, is tried again; every wait is up to a fifth shorter or longer.
 
     Raises:
-        ValidationError: no attempt at all, or waits that shrink or end before they begin.
+        AgentDefinitionError: no attempt at all, or waits that shrink or end before they begin.
     """
 
-    attempts: Count = 3
+    attempts: Annotated[int, Field(ge=1, description=f"{_COUNT} (no retry)")] = 3
     """All in all, the first one included."""
-    delay: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(seconds=1)
+    delay: Annotated[timedelta, Field(ge=timedelta(0), description="a timedelta from 0 to longest")] = (
+        timedelta(seconds=1)
+    )
     """How long the first retry waits."""
-    factor: Annotated[float, Field(ge=1)] = 2.0
+    factor: Annotated[float, Field(ge=1, description="a number from 1")] = 2.0
     """How many times longer each later one waits."""
-    longest: Annotated[timedelta, Field(le=LONGEST)] = timedelta(minutes=1)
+    longest: Annotated[
+        timedelta, Field(le=LONGEST, description=f"a timedelta of at most {LONGEST.days} days")
+    ] = timedelta(minutes=1)
     """No wait is longer."""
 
     @model_validator(mode="after")

@@ -7,15 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue, SkipValidation, create_model
-from pydantic.dataclasses import dataclass
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, SkipValidation, create_model
 
 from everloop.agents.artifact_drafts import DraftReader
-from everloop.agents.errors import ToolDefinitionError
+from everloop.agents.errors import ToolDefinitionError, definition
 from everloop.agents.hooks import Approvers
-from everloop.agents.limits import DEFINITION, Retries, TaskQueue, Time
+from everloop.agents.limits import Retries, TaskQueue, Time
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import problem_of_schema
 from everloop.workflows.contract.messages import ListedTool
@@ -34,22 +33,27 @@ class _Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+_POLICY = "True, False, or a plain function"
+
+
 def _check_policy(policy: object) -> object:
     if inspect.iscoroutinefunction(policy):
-        raise ValueError("it is asked on the way: give True, False, or a plain function")
+        raise ValueError(f"needs_approval is an async function; give {_POLICY}")
     return policy
 
 
-Policy = AfterValidator(_check_policy)
+Approval = TypeVar("Approval")
+
+Policy = Annotated[Approval, AfterValidator(_check_policy), Field(description=_POLICY)]
 """Whether an approval is needed: a bool, or a function that answers at once."""
 
 
-@dataclass(frozen=True, config=DEFINITION)
+@definition
 class Tool:
     """A function with what the model and the loop have to know of it.
 
     Raises:
-        ValidationError: a wrong setting.
+        AgentDefinitionError: a wrong setting.
         ToolDefinitionError: a parameter without annotation, or a schema that is none, is not that of an
             object, or refers to another place.
     """
@@ -62,7 +66,7 @@ class Tool:
     idempotent: bool = False
     """Running it again with the same idempotency key has no second effect, so it may be repeated after a
     crash."""
-    needs_approval: Annotated[ToolApproval, Policy] = False
+    needs_approval: Policy[ToolApproval] = False
     """Whether people are asked before it runs."""
     fallback: str | None = None
     """The name of the tool that gets the same arguments when this one failed."""
@@ -194,7 +198,7 @@ def tool(
     `fallback` is another tool of the agent, or its name. For the rest see `Tool`.
 
     Raises:
-        ValidationError: a wrong setting.
+        AgentDefinitionError: a wrong setting.
         ToolDefinitionError: no docstring, or a parameter without annotation.
     """
 

@@ -1,13 +1,12 @@
 """A task as its clients and its operators see it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from everloop.workflows.contract.messages import (
@@ -132,39 +131,32 @@ class ToolSpec(Wire):
     """People had to approve each call of it when it was listed, so they have to till the task ends."""
 
 
-_DEFINITION = ConfigDict(extra="forbid")
+_TOLERANT = ConfigDict(extra="ignore", hide_input_in_errors=True)
+"""As for all wire types. Authors write `everloop.agents.limits.Compaction` and `Memory`, which are strict."""
+
+_COUNT = "a whole number from 1"
+
+_Room = Annotated[int, Field(ge=1, description=f"{_COUNT}; no memory is memory=None")]
 
 
-@dataclass(frozen=True, config=_DEFINITION)
-class _Definition:
-    """What authors of agents write, and payloads hold: only an author hears of a name that is not known."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def ignore_newer_fields(cls, given: object) -> object:
-        """Leave out of a payload what a newer version added, as `Wire` does."""
-        if not isinstance(given, dict):
-            return given
-        known = {field.name for field in fields(cls)}
-        return {name: value for name, value in cast("dict[str, object]", given).items() if name in known}
-
-
-@dataclass(frozen=True, config=_DEFINITION)
-class Compaction(_Definition):
+@dataclass(frozen=True, config=_TOLERANT)
+class Compaction:
     """How old messages make room when the prompt gets too long; the first message always stays."""
 
     strategy: Literal["window", "summary"] = "window"
     """Whether they are left out ("window"), or the model sums them up ("summary")."""
-    prompt_tokens: Annotated[int, Field(ge=1)] | None = None
+    prompt_tokens: Annotated[
+        int | None, Field(ge=1, description=f"{_COUNT}, or None to wait for the provider to refuse")
+    ] = None
     """Do so as soon as a prompt is about this long; None: when the provider refuses it."""
 
 
-@dataclass(frozen=True, config=_DEFINITION)
-class Memory(_Definition):
+@dataclass(frozen=True, config=_TOLERANT)
+class Memory:
     """What a task recalls of the earlier tasks of its context: the newest messages that fit."""
 
-    max_messages: Annotated[int, Field(ge=1)] = 20
-    max_tokens: Annotated[int, Field(ge=1)] = 8000
+    max_messages: _Room = 20
+    max_tokens: _Room = 8000
     """About so many, all in all."""
     strategy: Literal["window", "summary", "hierarchical"] = "window"
     """What does not fit is left out ("window"), or the model sums it up once the answer is given: in one

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from everloop.activities.model.provider import ModelKeyError, ModelSettings, make_openai_client
 from everloop.agents.agent import Agent, Turn
+from everloop.agents.limits import Memory
 from everloop.workflows.contract.messages import AssistantMessage
-from everloop.workflows.contract.tasks import Memory
 
 READ_PRICES = """
 from pydantic import ValidationError

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Annotated
 
 import pytest
-from pydantic import JsonValue, PlainSerializer, ValidationError
+from pydantic import JsonValue, PlainSerializer
 
 from everloop.agents.agent import AgentApproval
+from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import guard
 from everloop.agents.hooks import NeedsApproval
 from everloop.agents.plugins import Plugin
@@ -223,7 +224,7 @@ async def test_a_decision_outlives_the_tool_records(
 
 def test_approvers_whom_nobody_can_be_are_refused() -> None:
     """Where they are written."""
-    with pytest.raises(ValidationError, match="approvers is 'agents:x'; give 'owner'"):
+    with pytest.raises(AgentDefinitionError, match="approvers is 'agents:x'; give 'owner'"):
         Bank(approvers="agents:x")
 
 

@@ -119,6 +119,16 @@ writer = Agent(
 )
 """
 
+WRONG_LIMIT = """
+from everloop import Agent, Limits
+limits = {
+    "tokens": 0,
+}
+writer = Agent(id="writer", name="W", description="", limits=Limits(**limits))
+"""
+
+NO_LIMIT = "Limits: tokens is 0; give a whole number from 1, or None for no limit"
+
 SECRET = """
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
@@ -133,6 +143,7 @@ Mine()
     ("text", "expected"),
     [
         (TWO_TOOLS, "{file}:9: agent 'writer': more than one tool is called 'look'"),
+        (WRONG_LIMIT, "{file}:6: " + NO_LIMIT),
         ("\n\ndef broken(:\n", "{file}:3: SyntaxError: invalid syntax"),
         ("x = 1\nimport no_such_thing", "{file}:2: ModuleNotFoundError: No module named 'no_such_thing'"),
         ("def f():\n  1 / 0\n\n\nf()", "{file}:2: ZeroDivisionError: division by zero"),
@@ -143,7 +154,19 @@ Mine()
         ("raise ValueError('long' * 1000)", "{file}:1: ValueError: long"),
         ("a = 1\0", "{file}:1: "),
     ],
-    ids=["agent", "syntax", "import", "function", "library", "tool", "exit", "settings", "long", "null"],
+    ids=[
+        "agent",
+        "setting",
+        "syntax",
+        "import",
+        "function",
+        "library",
+        "tool",
+        "exit",
+        "settings",
+        "long",
+        "null",
+    ],
 )
 @pytest.mark.parametrize("kind", ["directory", "module"])
 def test_a_broken_definition_is_told_by_file_line_and_reason(
@@ -211,18 +234,17 @@ def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> N
     assert ids(load_agents("first,first/")) == ["one"]
 
 
-@pytest.mark.parametrize("command", [["worker.py"], ["-m", "everloop", "gateway"]], ids=["worker", "gateway"])
-def test_a_broken_definition_ends_a_process_with_one_line(write: Write, command: list[str]) -> None:
+@pytest.mark.parametrize("command", ["worker", "gateway"])
+def test_a_broken_definition_ends_a_process_with_one_line(write: Write, command: str) -> None:
     """Exit code 1, before anything is connected; no traceback."""
-    folder = write(broken=TWO_TOOLS)
-    process = ServerProcess([sys.executable, *command], folder / "log", {"EVERLOOP_AGENTS": f"{folder}"})
+    folder = write(broken=WRONG_LIMIT)
+    arguments = [sys.executable, "-m", "everloop", command]
+    process = ServerProcess(arguments, folder / "log", {"EVERLOOP_AGENTS": f"{folder}"})
     process.start()
     assert process._process
 
     assert process._process.wait(timeout=50) == 1
-    name = "gateway" if command[-1].endswith("gateway") else "worker"
-    told = f"{folder}/broken.py:9: agent 'writer': more than one tool is called 'look'\n"
-    assert process.output == f"{name}: {told}"
+    assert process.output == f"{command}: {folder}/broken.py:6: {NO_LIMIT}\n"
 
 
 def test_a_broken_helper_is_told_by_its_own_line(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

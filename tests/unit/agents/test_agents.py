@@ -5,16 +5,15 @@ from datetime import timedelta
 from itertools import count
 
 import pytest
-from pydantic import ValidationError
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
-from everloop.agents.limits import Limits, Retries
+from everloop.agents.limits import Compaction, Limits, Memory, Retries
 from everloop.agents.plugins import handoff, prompt, sub_agent, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory, ToolSpec
+from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
 
 
 @tool
@@ -101,22 +100,8 @@ def test_an_agent_without_settings_has_the_documented_ones() -> None:
         (lambda: agent("-"), "the first a letter or digit"),
         (lambda: agent("a" * 65), "1 to 64 letters"),
         (lambda: agent(plugins=[tools(search), tools(search)]), "'search'"),
-        (lambda: agent(parallel_tools=0), "parallel_tools\n.*than or equal to 1"),
-        (lambda: agent(limits=Limits(iterations=0)), "iterations\n.*than or equal to 1"),
-        (lambda: Limits(tokens=0), "tokens\n.*than or equal to 1"),
-        (lambda: Limits(tool_failures=0), "tool_failures\n.*than or equal to 1"),
-        (lambda: Limits(cost=0), "greater than 0"),
-        (lambda: Limits(cost=float("nan")), "greater than 0"),
-        (lambda: Limits(wall_clock=timedelta(0)), "greater than 0 seconds"),
-        (lambda: Limits(wall_clock=timedelta.max), "equal to 3650 days"),
-        (lambda: Compaction("forget"), "'window' or 'summary'"),  # pyright: ignore[reportArgumentType] -- wrong on purpose
-        (lambda: Compaction(prompt_tokens=0), "prompt_tokens\n.*than or equal to 1"),
         (lambda: agent(model="a", models=["b"]), "model and models are both given"),
-        (lambda: agent(models="gpt"), "not allowed as a Sequence"),
-        (lambda: agent(models=["a", ""]), "at least 1 character"),
         (lambda: agent(models=["a", "b", "a"]), "models names 'a' twice"),
-        (lambda: agent(on_model_failure="hope"), "'fail' or 'wait'"),
-        (lambda: agent(needs_approval="yes"), "should be callable"),
         (lambda: agent(plugins=[tools(_named("a", fallback="b"))]), "'b', which it has not; its tools: a"),
         (lambda: agent(plugins=[tools(_named("a", fallback="a"))]), "lead back to it"),
         (
@@ -130,7 +115,7 @@ def test_an_agent_without_settings_has_the_documented_ones() -> None:
 )
 def test_a_wrong_agent_is_refused_where_it_is_written(define: Callable[[], object], expected: str) -> None:
     """The message names what is wrong."""
-    with pytest.raises((AgentDefinitionError, ValidationError), match=expected):
+    with pytest.raises(AgentDefinitionError, match=expected):
         define()
 
 
@@ -169,51 +154,6 @@ def test_a_function_that_is_no_tool_is_refused(function: Callable[..., str], exp
     """A model needs to know what a tool is for, and passes arguments by name."""
     with pytest.raises(ToolDefinitionError, match=expected):
         tool(function)
-
-
-async def _policy(arguments: object) -> bool:
-    return bool(arguments)
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"timeout": timedelta(0)}, "greater than 0 seconds"),
-        ({"timeout": timedelta.max}, "equal to 3650 days"),
-        ({"unknown_outcome": "guess"}, "'tell' or 'ask'"),
-        ({"needs_approval": "no"}, "should be callable"),
-        ({"needs_approval": _policy}, "True, False, or a plain function"),
-    ],
-    ids=["no_time", "endless_time", "unknown_outcome", "approval", "async_approval"],
-)
-def test_a_wrong_setting_of_a_tool_is_refused(settings: dict[str, object], expected: str) -> None:
-    """The message names the setting and what it could be."""
-    (name,) = settings
-    with pytest.raises(ValidationError, match=rf"(?s)for Tool\n{name}.*{expected}"):
-        _named("act", **settings)
-
-
-def test_a_setting_that_does_not_exist_is_refused() -> None:
-    """A slip of the pen is not ignored."""
-    with pytest.raises(ValidationError, match="idempotnt"):
-        _named("act", idempotnt=True)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"attempts": 0},
-        {"factor": 0.5},
-        {"delay": timedelta(-1)},
-        {"longest": timedelta(0)},
-        {"longest": timedelta.max},
-    ],
-    ids=["no_attempt", "shrinking", "negative", "too_short", "too_long"],
-)
-def test_wrong_retries_are_refused(settings: dict[str, float | timedelta]) -> None:
-    """Waits grow, from zero at least."""
-    with pytest.raises(ValidationError, match="for Retries"):
-        Retries(**settings)  # pyright: ignore[reportArgumentType] -- a table of wrong values
 
 
 def test_retries_wait_longer_and_longer() -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import pytest
-from pydantic import ValidationError
 
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
@@ -46,13 +45,11 @@ def test_a_task_pins_which_tools_run_one_after_another() -> None:
     ("define", "expected"),
     [
         (lambda: agent(ensure_artifact=True), r"add the plugin artifacts\(\)"),
-        (lambda: agent(model_takes="image/*"), "not allowed as a Sequence"),
-        (lambda: agent(model_takes=["image"]), "should match pattern '/'"),
         (lambda: agent(plugins=[artifacts(), artifacts("granular")]), "'list_artifacts'"),
     ],
-    ids=["no plugin", "text", "no type", "two styles"],
+    ids=["no plugin", "two styles"],
 )
 def test_a_wrong_agent_is_refused_where_it_is_written(define: Callable[[], object], expected: str) -> None:
     """The message names what is wrong."""
-    with pytest.raises((AgentDefinitionError, ValidationError), match=expected):
+    with pytest.raises(AgentDefinitionError, match=expected):
         define()

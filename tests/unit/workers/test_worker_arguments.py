@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from everloop.agents.agent import Agent
+from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.tool import Tool, tool
 from everloop.runtime.settings import explain
 from everloop.workers.settings import QueueNameError, WorkerSettings, parse_arguments
@@ -77,9 +78,9 @@ def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
         """Search."""
         return ""
 
-    with pytest.raises(ValidationError, match="for Tool\ntask_queue\n"):
+    with pytest.raises(AgentDefinitionError, match="tool 'search': task_queue is "):
         tool(task_queue=name)(search)
-    with pytest.raises(ValidationError, match="for Agent\ntask_queue\n"):
+    with pytest.raises(AgentDefinitionError, match="agent 'a': task_queue is "):
         Agent(id="a", name="A", description="d", task_queue=name)
 
 

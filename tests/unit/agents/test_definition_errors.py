@@ -1,0 +1,234 @@
+"""What authors read of a wrong setting, as a whole: who has it, what was given, and what to give."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
+
+import pytest
+from pydantic import SecretStr
+
+from everloop import Agent, Compaction, Limits, Memory, NeedsApproval, Retries, Skill, Tool, mcp, tool
+from everloop.agents.errors import AgentDefinitionError
+
+SECRET = "s3cr3t"
+
+Settings = dict[str, object]
+
+
+def agent(**settings: object) -> Agent:
+    return Agent(id="one", name="Agent", description="", **settings)  # pyright: ignore[reportArgumentType] -- wrong on purpose
+
+
+def act(**settings: object) -> Tool:
+    def act(what: str) -> str:
+        """Act."""
+        return what
+
+    return tool(**settings)(act)  # pyright: ignore[reportArgumentType] -- wrong on purpose
+
+
+async def policy(arguments: object) -> bool:
+    return bool(arguments)
+
+
+def _refused(define: Callable[..., object], *given: object, **settings: object) -> str:
+    with pytest.raises(AgentDefinitionError) as caught:
+        define(*given, **settings)
+    context = None if caught.value.__suppress_context__ else caught.value.__context__
+    assert (caught.value.__cause__, context) == (None, None)  # a traceback does not show what was given
+    return str(caught.value)
+
+
+NO_LIMIT = "give a whole number from 1, or None for no limit"
+REFUSAL = "give a whole number from 1, or None to wait for the provider to refuse"
+POLICY = "True, False, or a plain function"
+SCOPE = "give 'owner', 'tasks:approve', or another scope of your approvers"
+TIME = "give a timedelta above 0, of at most 3650 days"
+
+
+@pytest.mark.parametrize(
+    ("define", "settings", "line"),
+    [
+        (Limits, {"iterations": 0}, "Limits: iterations is 0; give a whole number from 1"),
+        (Limits, {"iterations": "30"}, "Limits: iterations is '30'; give a whole number from 1"),
+        (Limits, {"iterations": None}, "Limits: iterations is None; give a whole number from 1"),
+        (Limits, {"tokens": 0}, f"Limits: tokens is 0; {NO_LIMIT}"),
+        (Limits, {"tool_failures": 0}, f"Limits: tool_failures is 0; {NO_LIMIT}"),
+        (Limits, {"sub_agents": -1}, f"Limits: sub_agents is -1; {NO_LIMIT}"),
+        (Limits, {"cost": 0}, "Limits: cost is 0; give a number above 0, or None for no limit"),
+        (Limits, {"cost": float("nan")}, "Limits: cost is nan; give a number above 0, or None for no limit"),
+        (
+            Limits,
+            {"wall_clock": timedelta(0)},
+            f"Limits: wall_clock is 0:00:00; {TIME}, or None for no limit",
+        ),
+        (
+            Limits,
+            {"wall_clock": timedelta(days=3651)},
+            f"Limits: wall_clock is 3651 days, 0:00:00; {TIME}, or None for no limit",
+        ),
+        (Limits, {"wall_clock": 60}, f"Limits: wall_clock is 60; {TIME}, or None for no limit"),
+        (Limits, {"token": 5}, "Limits: it has no 'token'; did you mean 'tokens'?"),
+        (Retries, {"attempts": 0}, "Retries: attempts is 0; give a whole number from 1 (no retry)"),
+        (Retries, {"factor": 0.5}, "Retries: factor is 0.5; give a number from 1"),
+        (
+            Retries,
+            {"delay": timedelta(-1)},
+            "Retries: delay is -1 day, 0:00:00; give a timedelta from 0 to longest",
+        ),
+        (
+            Retries,
+            {"longest": timedelta(0)},
+            "Retries: delay is 0:00:01; give one from 0 to longest (0:00:00)",
+        ),
+        (
+            Retries,
+            {"longest": timedelta(days=3651)},
+            "Retries: longest is 3651 days, 0:00:00; give a timedelta of at most 3650 days",
+        ),
+        (
+            Memory,
+            {"max_messages": 0},
+            "Memory: max_messages is 0; give a whole number from 1; no memory is memory=None",
+        ),
+        (
+            Memory,
+            {"max_tokens": "8000"},
+            "Memory: max_tokens is '8000'; give a whole number from 1; no memory is memory=None",
+        ),
+        (
+            Memory,
+            {"strategy": "forget"},
+            "Memory: strategy is 'forget'; it should be 'window', 'summary' or 'hierarchical'",
+        ),
+        (Memory, {"max_mesages": 5}, "Memory: it has no 'max_mesages'; did you mean 'max_messages'?"),
+        (
+            Compaction,
+            {"strategy": "forget"},
+            "Compaction: strategy is 'forget'; it should be 'window' or 'summary'",
+        ),
+        (
+            Compaction,
+            {"prompt_tokens": 0},
+            f"Compaction: prompt_tokens is 0; {REFUSAL}",
+        ),
+        (Compaction, {"size": 1}, "Compaction: it has no 'size'; it has strategy, prompt_tokens"),
+        (
+            NeedsApproval,
+            {"approvers": "agents:x"},
+            f"NeedsApproval: approvers is 'agents:x'; {SCOPE}",
+        ),
+        (Skill, {"id": "sum", "name": "Sum"}, "skill 'sum': description is missing"),
+        (
+            Skill,
+            {"id": "sum", "name": "Sum", "description": "", "tags": "x"},
+            "skill 'sum': tags is 'x'; give a list of texts",
+        ),
+        (Agent, {"id": 1, "name": "A", "description": ""}, "Agent: id is 1; it should be a valid string"),
+        (agent, {"parallel_tools": 0}, "agent 'one': parallel_tools is 0; give a whole number from 1"),
+        (agent, {"priority": 6}, "agent 'one': priority is 6; give a whole number, 1 (first) to 5"),
+        (
+            agent,
+            {"needs_approval": 1, "model": 2},
+            "agent 'one': model is 2; it should be a valid string; and needs_approval is 1; give " + POLICY,
+        ),
+        (agent, {"models": "gpt"}, "agent 'one': models is 'gpt'; give a list of names of models"),
+        (agent, {"models": ["gpt", ""]}, "agent 'one': models[1] is ''; give a list of names of models"),
+        (
+            agent,
+            {"on_model_failure": "hope"},
+            "agent 'one': on_model_failure is 'hope'; it should be 'fail' or 'wait'",
+        ),
+        (
+            agent,
+            {"model_takes": "image/*"},
+            "agent 'one': model_takes is 'image/*'; give a list of media types, such as 'image/*'",
+        ),
+        (
+            agent,
+            {"model_takes": ["image"]},
+            "agent 'one': model_takes[0] is 'image'; give a list of media types, such as 'image/*'",
+        ),
+        (
+            agent,
+            {"needs_approval": "yes"},
+            "agent 'one': needs_approval is 'yes'; give " + POLICY,
+        ),
+        (agent, {"output": dict}, "agent 'one': output is dict; give the class of a pydantic model"),
+        (
+            agent,
+            {"limits": {"tokens": 5}},
+            "agent 'one': limits is of type dict; it should be an instance of Limits",
+        ),
+        (
+            agent,
+            {"task_queue": "a,b"},
+            "agent 'one': task_queue is 'a,b'; give up to 200 bytes without commas",
+        ),
+        (agent, {"plugin": []}, "agent 'one': it has no 'plugin'; did you mean 'plugins'?"),
+        (act, {"timeout": timedelta(0)}, f"tool 'act': timeout is 0:00:00; {TIME}"),
+        (act, {"timeout": timedelta(days=3651)}, f"tool 'act': timeout is 3651 days, 0:00:00; {TIME}"),
+        (
+            act,
+            {"unknown_outcome": "guess"},
+            "tool 'act': unknown_outcome is 'guess'; it should be 'tell' or 'ask'",
+        ),
+        (
+            act,
+            {"needs_approval": "no"},
+            "tool 'act': needs_approval is 'no'; give " + POLICY,
+        ),
+        (
+            act,
+            {"needs_approval": policy},
+            "tool 'act': needs_approval is an async function; give " + POLICY,
+        ),
+        (act, {"retries": 3}, "tool 'act': retries is 3; it should be an instance of Retries"),
+        (act, {"idempotnt": True}, "tool 'act': it has no 'idempotnt'; did you mean 'idempotent'?"),
+    ],
+    ids=count(),
+)
+def test_a_wrong_setting_is_one_line(define: Callable[..., object], settings: Settings, line: str) -> None:
+    """It names the agent or tool, or else the class; the setting, its value, and what to give instead."""
+    assert _refused(define, **settings) == line
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "line"),
+    [
+        (["many"], {}, "Compaction: strategy is 'many'; it should be 'window' or 'summary'"),
+        (["window", 1, 2], {}, "Compaction: it has no more than 2 values"),
+        (["window"], {"strategy": "summary"}, "Compaction: strategy is given twice"),
+    ],
+    ids=["wrong", "too many", "twice"],
+)
+def test_a_value_that_is_given_by_its_place_is_named_too(
+    given: list[object], settings: Settings, line: str
+) -> None:
+    """By the name of its field."""
+    assert _refused(Compaction, *given, **settings) == line
+
+
+@pytest.mark.parametrize(
+    ("define", "settings", "line"),
+    [
+        (agent, {"token": SECRET}, "agent 'one': it has no 'token'; it has id, name, "),
+        (agent, {"limits": SecretStr(SECRET)}, "agent 'one': limits is of type SecretStr; it should be "),
+        (agent, {"plugins": [{"headers": SECRET}]}, "agent 'one': plugins[0] is of type dict; give a list "),
+        (agent, {"plugins": {"headers": SECRET}}, "agent 'one': plugins is of type dict; give a list of pl"),
+        (mcp, {"url": "https://host", "headers": {"Key": f"{SECRET}\n"}}, "mcp('host'): the value of the "),
+        (mcp, {"url": "https://host", "env": {"KEY": SECRET}}, "mcp('host'): env is for a server that a c"),
+    ],
+    ids=count(),
+)
+def test_a_secret_is_not_shown(define: Callable[..., object], settings: Settings, line: str) -> None:
+    """Of values that may hold others the line has the type, of settings that do not exist the name."""
+    told = _refused(define, **settings)
+
+    assert told.startswith(line)
+    assert SECRET not in told
+
+
+def test_a_long_value_is_cut() -> None:
+    """The line stays one that people read."""
+    assert len(_refused(Limits, tokens="x" * 10_000)) < 300
