@@ -206,6 +206,8 @@ async def _unless_client_leaves(answer: Coroutine[Any, Any, Response], receive: 
         return await answering if answering.done() else None
     finally:
         await asyncio.gather(cancel(answering), cancel(leaving))
+        if not answering.cancelled():
+            answering.exception()  # who has left hears nothing of it
 
 
 async def _disconnected(receive: Receive) -> None:
