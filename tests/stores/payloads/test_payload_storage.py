@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
+    WorkflowContinuedAsNewError,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
@@ -121,6 +123,38 @@ async def test_activities_and_children_take_and_return_large_payloads(
     assert len(result) == LARGE
     assert size(await handle.fetch_history()) < SMALL_HISTORY
     assert {path.name for path in (tmp_path / "payloads").iterdir()} == {handle.id}  # the child's as well
+
+
+async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHarness) -> None:
+    """3 MB go in and out of updates and queries, into a signal, and into the next run."""
+    harness = await make_harness(MemoryBlobs())
+    handle = await harness.start("a", runs=1)
+    async with harness.worker():
+        with pytest.raises(WorkflowContinuedAsNewError):
+            await handle.result(follow_runs=False)
+        assert await handle.execute_update(Parcels.swap, "b" * LARGE) == "a" * LARGE
+        assert await handle.query(Parcels.text) == "b" * LARGE
+        await handle.signal(Parcels.replace, "c" * LARGE)
+        assert await handle.query(Parcels.common_head, "c" * LARGE) == LARGE
+        await handle.signal(Parcels.do, "end")
+        assert await handle.result() == "c" * LARGE
+    first = harness.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+    for run in (first, handle):
+        assert size(await run.fetch_history()) < SMALL_HISTORY
+
+
+async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_harness: MakeHarness) -> None:
+    """Such a query gets no answer, and the workflow goes on."""
+    blobs = FaultyBlobs()
+    blobs.loses = b"x" * 100
+    harness = await make_harness(blobs)
+    handle = await harness.start()
+    async with harness.worker():
+        await handle.query(Parcels.text)
+        with pytest.raises(RPCError):
+            await handle.query(Parcels.common_head, "x" * LARGE, rpc_timeout=timedelta(seconds=1))
+        await handle.signal(Parcels.do, "end")
+        assert await handle.result() == "a" * LARGE
 
 
 async def test_replay_reads_the_store(make_harness: MakeHarness) -> None:

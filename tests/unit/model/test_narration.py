@@ -126,3 +126,19 @@ def test_the_model_reads_request_narrations_and_story() -> None:
         "<already_said>\nBeginning\n</already_said>\n"
         '<log>\ncalls search with {"query": "minutes"}\n</log>'
     )
+
+
+def test_a_story_keeps_its_newest_parts() -> None:
+    """Twenty lines of at most 160 characters, and the last five narrations, which are no news."""
+    story = Story()
+    for n in range(30):
+        story.take(CALLED.model_copy(update={"arguments": f"{n} {'a' * 1000}"}))
+    story.mark_narrated()
+    for n in range(7):
+        story.take(Narrated(text=str(n)))
+
+    assert len(story.lines) == 20
+    assert story.lines[-1].startswith("calls search with 29 a")
+    assert {len(line) for line in story.lines} == {160}
+    assert story.narrations == ("2", "3", "4", "5", "6")
+    assert not story.has_news

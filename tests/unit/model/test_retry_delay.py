@@ -41,3 +41,15 @@ def test_no_retry_comes_before_the_provider_wants_it(told: timedelta, failures: 
 def test_the_provider_says_when_to_come_back(headers: dict[str, str], seconds: float | None) -> None:
     """Milliseconds, seconds or a date; at most 10 minutes; what makes no sense is ignored."""
     assert retry_after(headers, NOW) == (seconds and timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    ("told", "failures", "least", "most"),
+    [(None, 3, 2, 4), (None, 7, 30, 60), (None, 20, 30, 60), (3, 20, 3, 3.3), (600, 1, 600, 660)],
+)
+def test_delays_have_bounds(told: float | None, failures: int, least: float, most: float) -> None:
+    """The bounds are reached at both ends of chance."""
+    asked = None if told is None else timedelta(seconds=told)
+
+    assert retry_delay(asked, failures, chance=0) == timedelta(seconds=least)
+    assert retry_delay(asked, failures, chance=1) == timedelta(seconds=most)
