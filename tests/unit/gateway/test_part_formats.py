@@ -112,3 +112,8 @@ def test_a_part_has_a_type_and_a_name(
 def test_a_dataset_comes_as_asked(asked: str | None, accept: str, expected: Format) -> None:
     """What the query names, else what the client accepts best, else JSON lines."""
     assert choose_format(part("rows"), asked, accept) == expected
+
+
+def test_a_part_named_by_its_artifact_has_its_extension_once() -> None:
+    """Ids of artifacts are often file names."""
+    assert served("plot.png", part(media_type="image/png"), "stored").filename == "plot.png"

@@ -14,8 +14,10 @@ from everloop.workflows.contract.messages import (
     ToolCall,
     ToolMessage,
     ToolOutcome,
+    Usage,
     UserMessage,
 )
+from everloop.workflows.contract.questions import Answer
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.state import VIEW_BYTES, Phase, TaskRunState
 from everloop.workflows.turns.model_turn import RESEND_CHUNK_BYTES, chunked
@@ -138,3 +140,37 @@ def test_an_operator_reads_why_a_task_failed(reason: str, next_step: str) -> Non
     assert next_step in text
     assert "\n\n- tokens" in text, "a list begins after an empty line"
     assert "waits for" not in text.lower()
+
+
+def test_an_operator_reads_where_the_task_stands() -> None:
+    """Details name the state, the iteration, the tokens and what is waited for."""
+    state = TaskRunState.begin(user("m1"), NOW)
+    state.change_status(TaskState.WORKING, NOW)
+    state.iteration, state.phase = 3, Phase.TOOLS
+    state.usage = Usage(input_tokens=1200, output_tokens=34)
+    state.pending = [ToolCall(id="a", name="search", arguments='{"q": "x"}')]
+
+    text = reporting.details(state)
+
+    for expected in ("**working**: tools, iteration 3", "Waits for `search`.", "1200 in", "34 out"):
+        assert expected in text
+
+
+@pytest.mark.parametrize(
+    ("asks", "answered", "line"),
+    [
+        (False, None, "tool refund {}"),
+        (True, None, "check: refund {}"),
+        (True, {"purpose": "approval"}, "approved: refund {}"),
+        (True, {"purpose": "approval", "approved": False}, "rejected: refund {}"),
+        (False, {"purpose": "input", "value": "x"}, "answered: refund {}"),
+    ],
+)
+def test_a_call_that_asks_does_not_look_like_two(
+    answered: dict[str, object] | None, line: str, *, asks: bool
+) -> None:
+    """The line of each activity says what it is for."""
+    refund = ToolCall(id="a", name="refund", arguments="{}")
+    fields = {"question_id": "a", "kind": "confirmation", "tool": "refund", "purpose": "input"}
+    answers = () if answered is None else (Answer.model_validate({**fields, **answered}),)
+    assert reporting.tool_summary(refund, asks=asks, answers=answers) == line

@@ -87,3 +87,9 @@ async def test_of_many_links_not_all_are_followed() -> None:
 
     assert len(followed) == len(artifacts.files) == MOST_LINKS
     assert told.endswith(f"[resource test://{MOST_LINKS}: N{MOST_LINKS}]")
+
+
+async def test_a_file_that_is_no_base64_is_an_error() -> None:
+    """What a server cannot encode it may not have made."""
+    with pytest.raises(McpProtocolError, match="no base64"):
+        await read(ImageContent(data="no base64!", mime_type="image/png"))

@@ -85,3 +85,16 @@ async def test_a_list_without_end_is_refused() -> None:
     with pytest.raises(McpProtocolError, match="'tools' does not end"):
         await ToolList(SERVER, server).get()
     assert len(server.asked) == PAGES
+
+
+@pytest.mark.parametrize(("is_told", "asked"), [(True, 1), (False, 2)])
+async def test_where_changes_are_not_told_a_list_grows_old(*, is_told: bool, asked: int) -> None:
+    """After a while the server is asked again."""
+    server = Pages(first=page("a"))
+    tools = ToolList(SERVER, server, known_for=0)
+    tools.announces_changes = is_told
+
+    await tools.get()
+    await tools.get()
+
+    assert len(server.asked) == asked
