@@ -88,7 +88,7 @@ async def test_a_config_that_was_set_anew_is_not_removed_for_what_it_was(
 
 
 async def test_a_store_that_lost_its_data_knows_no_configs(redis: Redis) -> None:
-    """Until one is set again."""
+    """Until one is set again; those that were removed are not lost."""
     task_id, configs = new_id(), PushConfigs(redis)
     await configs.put(config(task_id))
     await redis.delete(push_configs_key(task_id))
@@ -96,6 +96,8 @@ async def test_a_store_that_lost_its_data_knows_no_configs(redis: Redis) -> None
     await configs.put(config(task_id))
 
     assert not lost
+    assert await configs.knows(task_id)
+    await configs.delete(task_id, "c")
     assert await configs.knows(task_id)
 
 

@@ -38,13 +38,14 @@ async def test_what_was_not_accepted_is_none(secrets: Secrets) -> None:
 
 
 async def test_a_later_secret_replaces_an_earlier_one(secrets: Secrets) -> None:
-    """The first one may have been wrong. One that was brought, but not accepted, replaces nothing."""
+    """The first one may have been wrong. One that was not accepted, or is once more, replaces nothing."""
     task_id = new_id()
     for message_id, value in (("1", "wrong"), ("2", "right"), ("3", "refused")):
         await secrets.put(task_id, message_id, value)
 
     await secrets.accept(task_id, "1", "token")
     await secrets.accept(task_id, "2", "token")
+    await secrets.accept(task_id, "1", "token")  # by an attempt that was frozen
 
     assert await secrets.get(task_id, "token") == "right"
 

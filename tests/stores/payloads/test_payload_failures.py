@@ -8,6 +8,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.payloads import PayloadFailureConverter, payload_folder
 from everloop.workflows.contract.failures import BLOB_MISSING
+from tests.support.memory.blobs import MemoryBlobs
 
 LOST = ApplicationError("lost", type=BLOB_MISSING, non_retryable=True)
 AWAY = BlobsUnavailableError("the store", "it is away")
@@ -52,3 +53,9 @@ def test_failure_says_what_the_store_said(
 def test_folder_is_made_of_the_task_id(workflow_id: str, folder: str) -> None:
     """A task and its children share a folder; no id leads out of it."""
     assert payload_folder(workflow_id) == folder
+
+
+async def test_folder_of_a_long_id_is_a_key() -> None:
+    """An id of 1,000 characters, the longest of Temporal's, still gives a key."""
+    key = f"{payload_folder('ä' * 1000)}/content"
+    await MemoryBlobs().put(key, b"")

@@ -227,7 +227,10 @@ async def test_records_expire(redis: Redis) -> None:
     lives.append(await redis.ttl(key))
     await records.claim(other, HELD)
     await records.release(other)
+    alone = lease(new_id())
+    await records.keep(alone, "c1", 7)
 
+    assert 3_500 < await redis.ttl(tool_record_key(alone.task_id, "c1")) <= 3_600
     assert all(3_500 < life <= 3_600 for life in lives)
     assert 0 < await redis.ttl(tool_record_key(other.task_id, "c1")) <= 600
 
