@@ -179,3 +179,31 @@ def test_a_program_that_is_missing_is_told(command: str) -> None:
         "everloop: Temporal's command `temporal` is not installed; install it: "
         'pip install "everloop[local]" (in a clone: make .venv)'
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("everloop sch", "schedules"), ("everloop schedules add --ov", "--overlap")]
+)
+def test_tab_completes(words: str, expected: str) -> None:
+    """Commands and options, in the shell that `--install-completion` found."""
+    done = everloop_command(
+        _EVERLOOP_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1)
+    )
+
+    assert done.stdout.split() == [expected]
+
+
+def test_a_reader_that_goes_away_is_no_failure_of_ours() -> None:
+    """As in `everloop … | head`: no stack trace."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "everloop", "--version"],
+            cwd=ROOT,
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (1, b"")
