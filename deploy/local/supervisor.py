@@ -74,20 +74,6 @@ class Supervisor:
         """End a service by SIGKILL, as an out-of-memory killer would; it is started again."""
         await self._children[name].kill()
 
-    async def restart(self, name: str) -> None:
-        """Stop a service in order, start it at once, and wait until it is ready.
-
-        Raises:
-            NotReadyError: it was not ready in time.
-            OSError: it cannot be started.
-        """
-        child = self._children[name]
-        await child.let_end()
-        await child.stop(self._stop_timeout)
-        await child.start()
-        child.keep_running()
-        await self.wait_until_ready(name)
-
     async def wait_until_ready(self, name: str) -> None:
         """Wait until the service is ready, over as many starts as that takes.
 
