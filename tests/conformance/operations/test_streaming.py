@@ -64,8 +64,8 @@ async def test_events_come_in_the_order_they_were_made(agent: Agent) -> None:
 
 async def test_the_updates_add_up_to_the_task(agent: Agent) -> None:
     """Applying appends and replacements gives the artifacts that GetTask shows (§4.2.2)."""
-    texts: dict[str, str] = {}
     events = await all_of(agent.send_streaming(message(STREAMS)))
+    texts = {one.artifact_id: "".join(part.text for part in one.parts) for one in events[0].task.artifacts}
     for event in events:
         if event.HasField("artifact_update"):
             update = event.artifact_update

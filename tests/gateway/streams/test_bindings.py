@@ -100,14 +100,15 @@ async def test_a_server_that_stops_asks_its_clients_to_come_back(
     client: Client, views: TaskViews, queue: str, model: PromptModel, binding: str
 ) -> None:
     """Streams end with a comment and a time to wait; elsewhere the client misses nothing."""
-    prompt, gate = unique("stops"), asyncio.Event()
-    model.scripts[prompt] = ["half ", gate, "whole"]
+    prompt, begun, gate = unique("stops"), asyncio.Event(), asyncio.Event()
+    model.scripts[prompt] = [begun, "half ", gate, "whole"]  # "half " is an event, not in the first view
     heard: list[Event] = []
     async with running_gateway(client, views, queue=queue) as gateway:
         params = message(prompt)
         async with stream(wire_of(gateway, binding), SEND, params) as sent:
             async for each in sent:
                 heard.append(each)
+                begun.set()
                 if each.text:
                     break
             gateway.server.stop()

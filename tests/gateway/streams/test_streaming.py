@@ -153,8 +153,8 @@ async def test_a_gateway_that_stops_ends_streams_and_waits(
     client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> None:
     """At shutdown streams end without an error and blocking calls get the task as it stands."""
-    prompt, other, gate = unique("stop"), unique("other"), asyncio.Event()
-    model.scripts[prompt], model.scripts[other] = ["half", gate], [gate]
+    prompt, other, begun, gate = unique("stop"), unique("other"), asyncio.Event(), asyncio.Event()
+    model.scripts[prompt], model.scripts[other] = [begun, "half", gate], [gate]
     async with (
         running_gateway(client, views, queue=queue) as gateway,
         connected(gateway.url) as a2a,
@@ -163,6 +163,7 @@ async def test_a_gateway_that_stops_ends_streams_and_waits(
         stream = a2a.send_message(request(prompt))
         waiting = asyncio.create_task(send(polling, request(other)))
         async for response in stream:
+            begun.set()
             if response.HasField("artifact_update"):
                 break
         while gateway.fanout.subscribed_tasks < 2:  # noqa: ASYNC110 -- a fact of another task, no event
