@@ -141,6 +141,7 @@ async def test_notifications_survive_all_that_dies(
     assert files_with(everloop.directory, secret) <= {"valkey"}
 
 
+@pytest.mark.slow
 async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhile(
     model: ScriptedOpenAI, everloop: Deployment, ledger: Path, secret: str
 ) -> None:
