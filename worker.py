@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -115,14 +115,25 @@ async def running_workers(
         TemporalUnreachableError: Temporal went away, or its namespace, before the workers had begun.
     """
     workers = build_workers(client, ports, settings, queues)
+    runs = asyncio.gather(*(worker.run() for worker in workers))
+    block, is_left = asyncio.current_task(), False
+
+    def end_block(runs: asyncio.Future[list[None]]) -> None:
+        if runs.exception() and block and not is_left:
+            block.cancel()
+
+    runs.add_done_callback(end_block)  # once, however many workers fail
     try:
-        async with AsyncExitStack() as running:
-            for worker in workers:
-                await running.enter_async_context(worker)
-            try:
-                yield
-            finally:
-                await asyncio.gather(*(worker.shutdown() for worker in workers))
+        yield
+    except asyncio.CancelledError:
+        if not (block and runs.done() and runs.exception()):
+            raise
+        block.uncancel()
+    finally:
+        is_left = True
+        await asyncio.gather(*(worker.shutdown() for worker in workers))
+    try:
+        await runs
     except RuntimeError as error:
         # The SDK asks for the namespace once more, in the background, and has no other type for this.
         if not str(error).startswith("Worker validation failed"):
