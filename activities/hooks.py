@@ -1,4 +1,4 @@
-"""Asks the plugins of an agent: in their order, each what the one before has made of it."""
+"""The agent of a task, and its plugins: asked in their order, each what the one before has made of it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -10,8 +10,10 @@ import structlog
 from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent
+from everloop.agents.errors import UnknownAgentError
 from everloop.agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
+from everloop.agents.registry import AgentRegistry
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from everloop.workflows.contract.tasks import Identity, TaskRef, strictest
@@ -22,6 +24,32 @@ HOOK_TIMEOUT = 20.0
 Answer = TypeVar("Answer")
 
 _log = structlog.get_logger()
+
+
+def find_agent(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent:
+    """Return an agent, in that version if there is one.
+
+    Raises:
+        ApplicationError: `AgentUnknown` (retryable): another worker may have it.
+    """
+    try:
+        return agents.find(agent_id, version)
+    except UnknownAgentError as error:
+        raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
+
+
+def agent_of(agents: AgentRegistry, task: TaskRef) -> Agent:
+    """Return the agent of a task, if there is one in the version that the task began with.
+
+    Raises:
+        ApplicationError: `AgentUnknown` (retryable): another worker may have it.
+    """
+    agent = find_agent(agents, task.agent_id, task.agent_version)
+    if task.agent_version and agent.spec.version != task.agent_version:
+        _log.warning(
+            "another version of the agent goes on", wanted=task.agent_version, has=agent.spec.version
+        )
+    return agent
 
 
 class PluginFailedError(Exception):

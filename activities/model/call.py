@@ -11,6 +11,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.hooks import agent_of
 from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError, overtaken
 from everloop.activities.model.artifacts import (
     LOOK_UP,
@@ -45,7 +46,6 @@ from everloop.activities.model.request import (
 from everloop.activities.model.streaming import DeltaPublisher
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.telemetry import logging_task
-from everloop.activities.tools.catalogue import find_agent
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
@@ -114,7 +114,7 @@ class OpenAIModel(ModelPort):
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         with logging_task(call.task):
             async with heartbeating() as heartbeat:
-                agent = find_agent(self._agents, call.task)
+                agent = agent_of(self._agents, call.task)
                 name = f"reply {call.task.run_id} {call.length}.{call.tries}"
                 lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
                 # Whoever works on it may yet end well, and costs less than a second reply.

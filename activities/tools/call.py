@@ -9,6 +9,7 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
 from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.hooks import agent_of
 from everloop.activities.lease import begin_attempt, this_attempt
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
@@ -18,7 +19,7 @@ from everloop.activities.telemetry import (
     timed_tool,
 )
 from everloop.activities.tools.artifacts import ArtifactCalls, TaskArtifacts, idempotency_key
-from everloop.activities.tools.catalogue import FoundTool, find_agent, find_tool
+from everloop.activities.tools.catalogue import FoundTool, find_tool
 from everloop.activities.tools.events import ToolEvents, record_outcome, started, tool_span
 from everloop.activities.tools.function import (
     ToolFailure,
@@ -125,7 +126,7 @@ class AgentTools(ToolPort):
     async def run_tool(self, call: RunToolInput) -> ToolReply:
         with logging_task(call.task), bound_contextvars(call_id=call.call.id):
             async with heartbeating() as heartbeat:
-                agent = find_agent(self._agents, call.task)
+                agent = agent_of(self._agents, call.task)
                 reply = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
                     key = phase_key(call.call, len(call.answers))

@@ -13,7 +13,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import heartbeating
-from everloop.activities.hooks import Hooks, PluginFailedError, hook_context, in_time
+from everloop.activities.hooks import Hooks, PluginFailedError, agent_of, find_agent, hook_context, in_time
 from everloop.activities.lease import begin_attempt
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.telemetry import logging_task
@@ -22,7 +22,6 @@ from everloop.activities.tools.messages import message, tool_is_gone, unknown_to
 from everloop.activities.tools.vetting import find_veto, phase_key
 from everloop.activities.transcripts import put_messages
 from everloop.agents.agent import Agent
-from everloop.agents.errors import UnknownAgentError
 from everloop.agents.hooks import HookContext, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
@@ -133,20 +132,6 @@ def _problem_of(agent: Agent, tool: Tool, kept: dict[str, tuple[Plugin, Tool]]) 
 _log = structlog.get_logger()
 
 
-def find_agent(agents: AgentRegistry, task: TaskRef) -> Agent:
-    """Return the agent of a task, if there is one in the version that the task began with.
-
-    Raises:
-        ApplicationError: `AgentUnknown` (retryable): another worker may have it.
-    """
-    agent = _find(agents, task.agent_id, task.agent_version)
-    if task.agent_version and agent.spec.version != task.agent_version:
-        _log.warning(
-            "another version of the agent goes on", wanted=task.agent_version, has=agent.spec.version
-        )
-    return agent
-
-
 @asynccontextmanager
 async def logged_and_alive(task: TaskRef) -> AsyncGenerator[None]:
     """Name the task in log lines, and let Temporal know that the activity lives: plugins take their time."""
@@ -169,10 +154,10 @@ class AgentCatalogue(AgentPort):
     @activity.defn
     async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
         async with logged_and_alive(call.task):
-            agent = _find(self._agents, call.agent_id)
+            agent = find_agent(self._agents, call.agent_id)
             name = f"agent {call.task.run_id} {phase_key(call.call, len(call.answers))}"
             lease = await begin_attempt(self._leases, call.task.task_id, name)
-            reply = await find_veto(find_agent(self._agents, call.task), call)
+            reply = await find_veto(agent_of(self._agents, call.task), call)
             await publish_events(self._views, call.task, _announced(call, reply), lease)
             question = reply if isinstance(reply, Question) else None
             refused = reply if isinstance(reply, ToolMessage) else None
@@ -181,7 +166,7 @@ class AgentCatalogue(AgentPort):
     @activity.defn
     async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
         with logging_task(call.task):
-            agent = find_agent(self._agents, call.task)
+            agent = agent_of(self._agents, call.task)
             spec = agent.spec if call.loads_agent else None
             if not call.lists_tools:
                 return PreparedTask(agent=spec)
@@ -193,7 +178,7 @@ class AgentCatalogue(AgentPort):
     @activity.defn
     async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
         async with logged_and_alive(call.task):
-            hooks = Hooks(find_agent(self._agents, call.task), hook_context(call.task, call.identity))
+            hooks = Hooks(agent_of(self._agents, call.task), hook_context(call.task, call.identity))
             passed: list[UserMessage] = []
             for message in call.messages:
                 try:
@@ -209,7 +194,7 @@ class AgentCatalogue(AgentPort):
     async def after_completion(self, call: AfterCompletionInput) -> None:
         async with logged_and_alive(call.task):
             context = hook_context(call.task, call.identity, iteration=call.iterations, usage=call.usage)
-            hooks = Hooks(find_agent(self._agents, call.task), context)
+            hooks = Hooks(agent_of(self._agents, call.task), context)
             if call.state is TaskState.FAILED:
                 await hooks.on_error(call.reason)
             await hooks.after_completion(
@@ -225,13 +210,6 @@ class AgentCatalogue(AgentPort):
             await put_messages(self._transcripts, task, call.position, (found.message,), lease)
         except (RedisError, OSError) as error:
             _log.warning("listed tools not cached", error_type=type(error).__name__)
-
-
-def _find(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent:
-    try:
-        return agents.find(agent_id, version)
-    except UnknownAgentError as error:
-        raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
 
 
 def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent, ...]:
