@@ -9,18 +9,18 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import NOW, cipher_of
-from everloop.stores.recent_messages import Room, newest_messages
-from everloop.stores.retention import CONVERSATION_TTL, Cleaned
-from everloop.stores.token_counts import CountTokens, estimate_tokens
-from everloop.workflows.contract.calls import ConversationMessage
-from everloop.workflows.contract.messages import UserMessage
-from everloop.workflows.contract.names import (
+from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
     conversation_summaries_key,
     conversation_tasks_key,
 )
+from everloop.stores.recent_messages import Room, newest_messages
+from everloop.stores.retention import CONVERSATION_TTL, Cleaned
+from everloop.stores.token_counts import CountTokens, estimate_tokens
+from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.messages import UserMessage
 from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
 
 MAX_MESSAGES = 1000

@@ -7,7 +7,7 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import NOW
-from everloop.workflows.contract.names import open_tasks_key, request_rate_key, view_key
+from everloop.stores.keys import open_tasks_key, request_rate_key, view_key
 
 RESERVATION = timedelta(minutes=1)
 """How long a task is counted that was announced, but of which nothing has been seen yet."""

@@ -8,9 +8,9 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
+from everloop.stores.keys import secrets_key
 from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.redis import RedisTaskKeys
-from everloop.workflows.contract.names import secrets_key
 
 # Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.
 #

@@ -12,6 +12,7 @@ from redis.typing import EncodableT, FieldT
 
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
+from everloop.stores.keys import attempts_key, tool_record_key, transcript_key
 from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.redis import HOLD, IS_LATE, RedisTaskKeys, hold_keys, late_key, order_of
@@ -21,7 +22,6 @@ from everloop.workflows.contract.messages import (
     ToolMessage,
     TranscriptMessage,
 )
-from everloop.workflows.contract.names import attempts_key, tool_record_key, transcript_key
 
 Reply = TypeVar("Reply", AssistantMessage, SummaryMessage)
 """What a model makes of a transcript: the next message, or one that stands for older ones."""

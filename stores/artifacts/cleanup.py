@@ -26,16 +26,9 @@ from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.runtime.temporal.describe import namespace_id
 from everloop.stores.artifacts.interface import now
-from everloop.stores.artifacts.record import (
-    EXPIRING,
-    KNOWN_SINCE,
-    PENDING,
-    SEALED,
-    ArtifactRecord,
-    folder_of_record,
-    unseal_record,
-)
+from everloop.stores.artifacts.record import SEALED, ArtifactRecord, folder_of_record, unseal_record
 from everloop.stores.blobs.cleanup import require_sole_user
+from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, EXPIRING_ARTIFACTS_KEY, PENDING_BLOBS_KEY
 from everloop.stores.retention import Cleaned
 
 # Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end.
@@ -96,7 +89,7 @@ class ArtifactBlobs:
         """
         keys = [*puts, *joins]
         if keys:
-            await self._redis.zadd(PENDING, dict.fromkeys(keys, time.time()))
+            await self._redis.zadd(PENDING_BLOBS_KEY, dict.fromkeys(keys, time.time()))
         for key, content in puts.items():
             await self._blobs.put(key, await self._kept(key, content))
         joined = [key for key, sources in joins.items() if await self._is_joined(key, sources)]
@@ -105,9 +98,9 @@ class ArtifactBlobs:
     def queue_names(self, pipeline: Pipeline, named: Sequence[str], released: Sequence[str]) -> None:
         """Let a transaction say which blobs its record names from now on, and which no longer."""
         if named:
-            pipeline.zrem(PENDING, *named)
+            pipeline.zrem(PENDING_BLOBS_KEY, *named)
         if released:
-            pipeline.zadd(PENDING, dict.fromkeys(released, time.time()))
+            pipeline.zadd(PENDING_BLOBS_KEY, dict.fromkeys(released, time.time()))
 
     async def forget(self, keys: Sequence[str]) -> None:
         """Delete blobs that are pending and named by none; what fails now is for housekeeping."""
@@ -116,12 +109,12 @@ class ArtifactBlobs:
 
     async def forget_abandoned(self) -> int:
         """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
-        keys = await self._redis.zrangebyscore(PENDING, "-inf", _oldest(), start=0, num=_MOST)
+        keys = await self._redis.zrangebyscore(PENDING_BLOBS_KEY, "-inf", _oldest(), start=0, num=_MOST)
         return sum([await _tried(self._forget(str(key)), str(key)) for key in keys])
 
     async def count_abandoned(self) -> int:
         """Return how many blobs have been pending for an hour."""
-        return await self._redis.zcount(PENDING, "-inf", _oldest())
+        return await self._redis.zcount(PENDING_BLOBS_KEY, "-inf", _oldest())
 
     async def _kept(self, key: str, content: bytes) -> bytes:
         """Return what the store is to keep."""
@@ -131,7 +124,7 @@ class ArtifactBlobs:
 
     async def _forget(self, key: str) -> None:
         await self._blobs.delete(key)
-        await self._redis.zrem(PENDING, key)
+        await self._redis.zrem(PENDING_BLOBS_KEY, key)
 
     async def _is_joined(self, key: str, sources: Sequence[str]) -> bool:
         try:
@@ -193,7 +186,7 @@ async def _remove(
         if record and not is_due(record):
             return None
         pipeline.multi()
-        pipeline.zrem(EXPIRING, record_key)
+        pipeline.zrem(EXPIRING_ARTIFACTS_KEY, record_key)
         if record:
             address = record.address
             tails = [address.tail_key(index) for index in range(len(record.contents))]
@@ -239,9 +232,11 @@ class ArtifactHousekeeping:
         """
         at = self._clock()
         if dry_run:
-            return Cleaned(await self._redis.zcount(EXPIRING, "-inf", at.timestamp()))
+            return Cleaned(await self._redis.zcount(EXPIRING_ARTIFACTS_KEY, "-inf", at.timestamp()))
         start = int(cursor) if cursor.isdecimal() else 0
-        due = await self._redis.zrangebyscore(EXPIRING, "-inf", at.timestamp(), start=start, num=_MOST)
+        due = await self._redis.zrangebyscore(
+            EXPIRING_ARTIFACTS_KEY, "-inf", at.timestamp(), start=start, num=_MOST
+        )
         expired = sum([await self._is_removed(key, at) for key in cast("list[str]", due)])
         return Cleaned(expired, str(start + len(due) - expired) if len(due) == _MOST else "")
 
@@ -316,8 +311,8 @@ class AbandonedBlobs:
     async def _knows_all(self, *, dry_run: bool) -> bool:
         """Whether Redis was not lost for so long that a blob which it does not name has no artifact."""
         if not dry_run:
-            await self._redis.set(KNOWN_SINCE, time.time(), nx=True)
-        since = cast("str | None", await self._redis.get(KNOWN_SINCE))
+            await self._redis.set(ARTIFACTS_KNOWN_SINCE_KEY, time.time(), nx=True)
+        since = cast("str | None", await self._redis.get(ARTIFACTS_KNOWN_SINCE_KEY))
         return since is not None and time.time() - float(since) >= self._ttl.total_seconds()
 
     async def _unnamed(self, keys: Iterable[str]) -> list[str]:
@@ -333,13 +328,13 @@ class AbandonedBlobs:
         unnamed = sorted(key for named in of_folder.values() for key in named)
         if not unnamed:
             return []
-        pending = await self._redis.zmscore(PENDING, unnamed)
+        pending = await self._redis.zmscore(PENDING_BLOBS_KEY, unnamed)
         return [key for key, since in zip(unnamed, pending, strict=True) if since is None]
 
     async def _record_keys(self) -> AsyncIterator[str]:
         position = 0
         while True:
-            scan = self._redis.zscan(EXPIRING, position, count=_SCANNED)
+            scan = self._redis.zscan(EXPIRING_ARTIFACTS_KEY, position, count=_SCANNED)
             position, found = cast("tuple[int, list[tuple[str, float]]]", await scan)
             for record_key, _ in found:
                 yield record_key

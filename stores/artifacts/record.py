@@ -28,17 +28,12 @@ from urllib.parse import quote
 from everloop.runtime.blobs import ARTIFACT_FOLDER, BlobCorruptError, BlobMissingError
 from everloop.runtime.encryption.cipher import Cipher, SealBrokenError
 from everloop.stores.artifacts.rules import Changed, check_id
+from everloop.stores.keys import ARTIFACT_RECORD_PREFIX, ARTIFACT_TAIL_PREFIX, context_artifacts_key
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.payloads import Wire
 
-EXPIRING = "everloop:artifacts:expiring"
-PENDING = "everloop:artifact-blobs:pending"
-KNOWN_SINCE = "everloop:artifacts:known-since"
-
 SEALED = ".sealed"
 """How the names of blobs end that are encrypted."""
-
-_RECORD, _TAIL = "everloop:artifact:", "everloop:artifact-tail:"
 
 
 class TailCorruptError(BlobCorruptError):
@@ -168,11 +163,11 @@ class ArtifactAddress:
     """
 
     def __init__(self, context_id: str, artifact_id: str) -> None:
-        name = f"{_quoted(context_id)}:{quote(check_id(artifact_id), safe='')}"
+        name = f"{quote(context_id, safe=':')}:{quote(check_id(artifact_id), safe='')}"
         self.artifact_id = artifact_id
-        self._tail = _TAIL + name
+        self._tail = ARTIFACT_TAIL_PREFIX + name
         self._folder = _blob_folder(name)
-        self.record_key = _RECORD + name
+        self.record_key = ARTIFACT_RECORD_PREFIX + name
         self.index_key = context_artifacts_key(context_id)
 
     def tail_key(self, index: int) -> str:
@@ -184,22 +179,13 @@ class ArtifactAddress:
         return f"{self._folder}/{name}"
 
 
-def context_artifacts_key(context_id: str) -> str:
-    """Redis sorted set: keys of the records of a context."""
-    return f"everloop:context:{_quoted(context_id)}:artifacts"
-
-
 def folder_of_record(record_key: str) -> str:
     """Return the folder of the blobs of the artifact of a record."""
-    return _blob_folder(record_key.removeprefix(_RECORD))
+    return _blob_folder(record_key.removeprefix(ARTIFACT_RECORD_PREFIX))
 
 
 def _blob_folder(name: str) -> str:
     return f"{ARTIFACT_FOLDER}/{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-
-
-def _quoted(context_id: str) -> str:
-    return quote(context_id, safe=":")
 
 
 # Where the content of an artifact goes: into blobs, or into strings that Redis keeps beside its record.

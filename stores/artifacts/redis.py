@@ -12,16 +12,10 @@ from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.cleanup import ArtifactBlobs, remove_artifact
 from everloop.stores.artifacts.interface import ARTIFACT_TTL, Announcement, Artifacts, Change, now
 from everloop.stores.artifacts.reader import ArtifactReader
-from everloop.stores.artifacts.record import (
-    INLINE_BYTES,
-    SEGMENT_BYTES,
-    ArtifactAddress,
-    PartContent,
-    Sizes,
-    context_artifacts_key,
-)
+from everloop.stores.artifacts.record import INLINE_BYTES, SEGMENT_BYTES, ArtifactAddress, PartContent, Sizes
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.artifacts.writer import ArtifactServers, ArtifactWriter, Request
+from everloop.stores.keys import context_artifacts_key
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 

@@ -17,7 +17,6 @@ from everloop.stores.artifacts.changes import AddParts, Announcement, Append, Ch
 from everloop.stores.artifacts.cleanup import PENDING_TIME, ArtifactBlobs
 from everloop.stores.artifacts.reader import ArtifactReader
 from everloop.stores.artifacts.record import (
-    EXPIRING,
     ArtifactAddress,
     ArtifactRecord,
     Layout,
@@ -30,6 +29,7 @@ from everloop.stores.artifacts.record import (
     unseal_record,
 )
 from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact
+from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
@@ -182,7 +182,7 @@ class ArtifactWriter:
             pipeline.multi()
             pipeline.set(key, seal_record(record, self._cipher))
             pipeline.zadd(self._address.index_key, {key: record.artifact.created_at.timestamp()})
-            pipeline.zadd(EXPIRING, {key: record.expires_at.timestamp()})
+            pipeline.zadd(EXPIRING_ARTIFACTS_KEY, {key: record.expires_at.timestamp()})
             self._queue_content(pipeline, plan)
             await self._queue_events(pipeline, plan)
             await pipeline.execute()

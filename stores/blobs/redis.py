@@ -28,13 +28,12 @@ from everloop.runtime.blobs import (
     in_hashing_thread,
     unseal,
 )
+from everloop.stores.keys import BLOB_PREFIX
 
 BLOB_TTL = timedelta(days=30)
 """How long a blob is kept after it was last put or read: longer than Temporal keeps a closed workflow."""
 
 LOCATION = "the blob store in Redis (EVERLOOP_REDIS_URL)"
-
-_PREFIX = "everloop:blob:"
 
 _SCANNED = 1000
 """Keys that one call to Redis looks at."""
@@ -142,12 +141,12 @@ class RedisBlobs(Blobs, BlobListing):
 
 
 def _key_of(name: str) -> str:
-    return name.removeprefix(_PREFIX)
+    return name.removeprefix(BLOB_PREFIX)
 
 
 def blob_key(key: str) -> str:
     """Redis string: a blob."""
-    return f"{_PREFIX}{check_key(key)}"
+    return f"{BLOB_PREFIX}{check_key(key)}"
 
 
 def _pack(content: bytes) -> bytes:

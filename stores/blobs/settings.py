@@ -25,6 +25,7 @@ from everloop.runtime.redis import cipher_of
 from everloop.runtime.settings import Settings
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import BLOB_TTL, RedisBlobs
+from everloop.stores.keys import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
 from everloop.stores.retention import MAX_TTL_DAYS
 
 # The check at start: is this the blob store of this deployment, and does it work?
@@ -33,15 +34,6 @@ from everloop.stores.retention import MAX_TTL_DAYS
 # in use. So an empty directory where a volume should be mounted, or another bucket, is found out before any
 # task reads there and finds its blobs lost. If Redis was emptied, the id in the store counts
 # again.
-
-STORE_ID_KEY = "everloop:blob-store"
-"""Redis string: id of the blob store in use. It has no time to live."""
-
-DIRECTORY_KEY = "everloop:blob-store:directory"
-"""Redis string: where a process last found the directory in use, for others of its machine."""
-
-LOCK_KEY = "everloop:blob-store:lock"
-"""Redis string: held by the process that chooses the id."""
 
 ELECTION_TIMEOUT = 15.0
 """Seconds that one process may take to choose the id; the lock lasts longer."""

@@ -6,10 +6,10 @@ from typing import cast
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
+from everloop.stores.keys import push_configs_key
 from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.interface import Snapshot
 from everloop.stores.views.redis import HOLD, RedisTaskKeys, hold_keys
-from everloop.workflows.contract.names import push_configs_key
 from everloop.workflows.contract.payloads import Wire
 
 MAX_CONFIGS = 10

@@ -5,14 +5,9 @@ from typing import cast
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import NOW
+from everloop.stores.keys import OWNER_KEYS, agent_list_key, is_open_tasks_key, view_key
 from everloop.stores.retention import Cleaned
 from everloop.stores.views.lists import INDEX_SCRIPT
-from everloop.workflows.contract.names import (
-    OWNER_KEYS,
-    agent_list_key,
-    is_open_tasks_key,
-    view_key,
-)
 
 _SCANNED = 1000
 """Keys that one call to Redis looks at."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import BaseModel, TypeAdapter
 
 from everloop.runtime.encryption.cipher import Cipher
+from everloop.stores.keys import expiry_list_key, open_tasks_key, task_list_key
 from everloop.stores.views.interface import ViewArtifact
 from everloop.stores.views.parts import (
     TaskIdentity,
@@ -29,13 +30,7 @@ from everloop.workflows.contract.events import (
     TaskEvent,
 )
 from everloop.workflows.contract.messages import Message, Part, TextPart
-from everloop.workflows.contract.names import (
-    expiry_list_key,
-    is_child_task_id,
-    open_tasks_key,
-    root_task_id,
-    task_list_key,
-)
+from everloop.workflows.contract.names import is_child_task_id, root_task_id
 from everloop.workflows.contract.payloads import HIDE_VALUES
 from everloop.workflows.contract.tasks import Artifact, TaskView
 

@@ -11,10 +11,10 @@ from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import LONGEST_BLOCK, cipher_of
+from everloop.stores.keys import stream_key, wake_key
 from everloop.stores.views.codec import unseal_event
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.workflows.contract.events import EVENT_ADAPTER
-from everloop.workflows.contract.names import stream_key, wake_key
 
 _WAKE_TTL = 600
 """Seconds that a wake entry lives: longer than a reader pauses between two reads."""

@@ -12,6 +12,7 @@ from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import NOW, cipher_of
+from everloop.stores.keys import APPROVALS_KEY_PREFIX, expiry_list_key, history_key, task_list_key, view_key
 from everloop.stores.views.codec import ViewCodec
 from everloop.stores.views.interface import (
     MAX_PAGE_BYTES,
@@ -23,13 +24,6 @@ from everloop.stores.views.interface import (
     WaitingTask,
     decode_page_token,
     encode_page_token,
-)
-from everloop.workflows.contract.names import (
-    APPROVALS_KEY_PREFIX,
-    expiry_list_key,
-    history_key,
-    task_list_key,
-    view_key,
 )
 from everloop.workflows.contract.tasks import TaskView
 

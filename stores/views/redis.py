@@ -9,6 +9,16 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from everloop.runtime.redis import cipher_of
+from everloop.stores.keys import (
+    APPROVALS_KEY_PREFIX,
+    OPEN_TASKS_KEY,
+    history_key,
+    route_key,
+    stream_key,
+    task_keys_key,
+    tool_record_key,
+    view_key,
+)
 from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.codec import ScriptArguments, ViewCodec
@@ -30,17 +40,7 @@ from everloop.stores.views.interface import (
 from everloop.stores.views.lists import INDEX_SCRIPT, RedisTaskList, RedisWaitingTasks
 from everloop.stores.views.parts import MAX_EVENTS
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
-from everloop.workflows.contract.names import (
-    APPROVALS_KEY_PREFIX,
-    OPEN_TASKS_KEY,
-    history_key,
-    root_task_id,
-    route_key,
-    stream_key,
-    task_keys_key,
-    tool_record_key,
-    view_key,
-)
+from everloop.workflows.contract.names import root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
 # How long the keys of a task live: as long as the task is open, and for a while after its end.

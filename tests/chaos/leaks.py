@@ -12,9 +12,16 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER
-from everloop.stores.artifacts.record import EXPIRING, KNOWN_SINCE, PENDING, ArtifactRecord
-from everloop.stores.blobs.settings import DIRECTORY_KEY, LOCK_KEY, STORE_ID_KEY
-from everloop.workflows.contract.names import CONVERSATIONS_KEY
+from everloop.stores.artifacts.record import ArtifactRecord
+from everloop.stores.keys import (
+    ARTIFACTS_KNOWN_SINCE_KEY,
+    CONVERSATIONS_KEY,
+    DIRECTORY_KEY,
+    EXPIRING_ARTIFACTS_KEY,
+    LOCK_KEY,
+    PENDING_BLOBS_KEY,
+    STORE_ID_KEY,
+)
 from tests.chaos.census import Census, take_census
 from tests.chaos.fleet import Fleet
 from tests.support.servers.processes import redis_answers
@@ -26,7 +33,15 @@ LAST_PAUSE = 600.0
 """Seconds between two tries to deliver a notification, at most (docs/protocol/push-notifications.md): so long
 a webhook that was harmed time and again waits for the last one."""
 
-_LISTS = (STORE_ID_KEY, DIRECTORY_KEY, LOCK_KEY, EXPIRING, KNOWN_SINCE, PENDING, CONVERSATIONS_KEY)
+_LISTS = (
+    STORE_ID_KEY,
+    DIRECTORY_KEY,
+    LOCK_KEY,
+    EXPIRING_ARTIFACTS_KEY,
+    ARTIFACTS_KNOWN_SINCE_KEY,
+    PENDING_BLOBS_KEY,
+    CONVERSATIONS_KEY,
+)
 """Keys of which there is one for all tasks together; it may stay."""
 
 _TASK = r"everloop:task:\{[^}]+\}:(view|history|events|transcript:.+|attempts:.+|tool:.+|push|keys)"
@@ -106,7 +121,7 @@ async def leaked_keys(url: str) -> tuple[list[str], Counter[str]]:
     problems: list[str] = []
     count: Counter[str] = Counter()
     async with Redis.from_url(url, decode_responses=True) as redis:
-        records = cast("list[str]", await redis.zrange(EXPIRING, 0, -1))
+        records = cast("list[str]", await redis.zrange(EXPIRING_ARTIFACTS_KEY, 0, -1))
         cleared = {name for record in records for name in _names_of(record)}
         async for key in cast("AsyncIterator[str]", redis.scan_iter(count=1000)):
             kind = next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(key)), "")
@@ -131,8 +146,8 @@ async def leaked_blobs(url: str, folder: Path) -> tuple[list[str], int]:
     """Return blobs of artifacts that no record names and nobody will clear away; and how many there are."""
     files = {f"{ARTIFACT_FOLDER}/{path.relative_to(folder / ARTIFACT_FOLDER)}" for path in _files(folder)}
     async with Redis.from_url(url, decode_responses=True) as redis:
-        known = set(cast("list[str]", await redis.zrange(PENDING, 0, -1)))
-        for key in cast("list[str]", await redis.zrange(EXPIRING, 0, -1)):
+        known = set(cast("list[str]", await redis.zrange(PENDING_BLOBS_KEY, 0, -1)))
+        for key in cast("list[str]", await redis.zrange(EXPIRING_ARTIFACTS_KEY, 0, -1)):
             if record := await redis.get(key):
                 known |= set(ArtifactRecord.model_validate_json(cast("str", record)).blob_keys())
     return [f"a blob that nobody knows: {key}" for key in files - known], len(files)

@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.keys import push_configs_key
 from everloop.stores.push.configs import (
     MAX_CONFIGS,
     PushConfig,
     PushConfigs,
     TooManyPushConfigsError,
 )
-from everloop.workflows.contract.names import push_configs_key
 from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import new_id
 from tests.support.memory.push_configs import MemoryPushConfigs

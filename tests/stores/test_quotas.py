@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.keys import open_tasks_key, request_rate_key
 from everloop.stores.quotas import RESERVATION, Quotas, Rate
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.names import child_task_id, open_tasks_key, request_rate_key
+from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import answered, new_id, status, submitted
 

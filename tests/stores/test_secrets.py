@@ -6,8 +6,8 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from everloop.stores.keys import secrets_key
 from everloop.stores.secrets import Secrets
-from everloop.workflows.contract.names import secrets_key
 from tests.stores.examples import new_id
 
 

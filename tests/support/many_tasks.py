@@ -2,8 +2,8 @@
 
 from redis.asyncio import Redis
 
+from everloop.stores.keys import expiry_list_key, task_list_key, view_key
 from everloop.stores.views.parts import microseconds
-from everloop.workflows.contract.names import expiry_list_key, task_list_key, view_key
 from everloop.workflows.contract.tasks import TaskView
 
 _COPY_TASK = """

@@ -1,4 +1,4 @@
-"""How everything is called: ids, queues, search attributes, Redis keys."""
+"""How everything is called: ids, queues, search attributes."""
 
 import hashlib
 import re
@@ -129,56 +129,6 @@ def view_message_id(message_id: str) -> str:
     return message_id.partition(_MARK)[0]
 
 
-def view_key(task_id: str) -> str:
-    """Redis hash: the task view. Keys of one task share the hash slot of its id."""
-    return f"everloop:task:{{{task_id}}}:view"
-
-
-def history_key(task_id: str) -> str:
-    """Redis list: messages of the task view."""
-    return f"everloop:task:{{{task_id}}}:history"
-
-
-def stream_key(task_id: str) -> str:
-    """Redis stream: events of the task."""
-    return f"everloop:task:{{{task_id}}}:events"
-
-
-def route_key(task_id: str) -> str:
-    """Redis string: what became of a message that was answered without a task."""
-    return f"everloop:task:{{{task_id}}}:route"
-
-
-def task_keys_key(task_id: str) -> str:
-    """Redis hash: key of a client's task, or of its sub-agents → seconds that it lives after the end."""
-    return f"everloop:task:{{{task_id}}}:keys"
-
-
-def transcript_key(task_id: str, run_id: str) -> str:
-    """Redis hash: position → message of the transcript of one run."""
-    return f"everloop:task:{{{task_id}}}:transcript:{run_id}"
-
-
-def attempts_key(task_id: str, run_id: str) -> str:
-    """Redis hash: model call of one run (position and tries) → how many attempts were made at it."""
-    return f"everloop:task:{{{task_id}}}:attempts:{run_id}"
-
-
-def tool_record_key(task_id: str, call_id: str) -> str:
-    """Redis hash: what is known of one tool call."""
-    return f"everloop:task:{{{task_id}}}:tool:{call_id}"
-
-
-def secrets_key(task_id: str) -> str:
-    """Redis hash: name → secret that the client supplied for the tools of a task."""
-    return f"everloop:task:{{{task_id}}}:secrets"
-
-
-def push_configs_key(task_id: str) -> str:
-    """Redis hash: who wants to be notified of a task, and what they have heard."""
-    return f"everloop:task:{{{task_id}}}:push"
-
-
 def place_in_queues(owner: str, priority: int | None) -> Priority:
     """Return where the work of a task stands where work has to wait; sub-agents and all calls inherit it.
 
@@ -274,88 +224,9 @@ def call_key(call: ToolCall) -> str:
 
 def context_key(owner: str, context_id: str) -> str:
     """Name a context for stores that outlive tasks: contexts that two owners call the same are two."""
-    return f"{_quoted(owner)}:{_quoted(context_id)}"
+    return f"{quoted(owner)}:{quoted(context_id)}"
 
 
-def conversation_key(context: str) -> str:
-    """Redis list: messages of a context, which `context_key` names."""
-    return f"everloop:conversation:{{{context}}}:messages"
-
-
-def conversation_positions_key(context: str) -> str:
-    """Redis hash: positions of the first message that is kept, and up to which messages were cleared."""
-    return f"everloop:conversation:{{{context}}}:positions"
-
-
-def conversation_summaries_key(context: str) -> str:
-    """Redis hash: level and range of positions → summary of the messages of a context."""
-    return f"everloop:conversation:{{{context}}}:summaries"
-
-
-def conversation_tasks_key(context: str) -> str:
-    """Redis sorted set: tasks whose messages are in the conversation of a context, by their position."""
-    return f"everloop:conversation:{{{context}}}:appended"
-
-
-CONVERSATIONS_KEY = "everloop:conversations"
-"""Redis sorted set: every context with a conversation, by the time of its last message, in milliseconds."""
-
-
-def task_list_key(owner: str, agent_id: str, context_id: str | None = None, state: str = "") -> str:
-    """Redis sorted set: task ids of an owner with one agent by time of the last status, in microseconds.
-
-    There is one of all of them and one for each context; for each of those one for each state.
-    """
-    context = "" if context_id is None else f":context:{_quoted(context_id)}"
-    return f"{_agent_prefix(owner, agent_id)}{context}:tasks{state and f':{state}'}"
-
-
-def expiry_list_key(owner: str, agent_id: str) -> str:
-    """Redis sorted set: ended tasks of an owner with one agent by the time when their views expire."""
-    return f"{_agent_prefix(owner, agent_id)}:expiry"
-
-
-OWNER_KEYS = "everloop:owner:*"
-"""Pattern of the keys of the lists of tasks."""
-
-
-def agent_list_key(expiry_list: str) -> str:
-    """Return the list of all tasks whose views expire as an expiry list says; "" if it is none."""
-    head, found, rest = expiry_list.rpartition(":expiry")
-    return f"{head}:tasks" if found and not rest else ""
-
-
-def is_open_tasks_key(key: str) -> bool:
-    """Whether a key of `OWNER_KEYS` is one of `open_tasks_key`."""
-    return key.endswith(":open")
-
-
-def open_tasks_key(owner: str) -> str:
-    """Redis sorted set: an owner's open tasks (+inf), and announced ones by when they count no more."""
-    return f"everloop:owner:{_quoted(owner)}:open"
-
-
-APPROVALS_KEY_PREFIX = "everloop:approvals:"
-"""Before a scope: tasks that wait for an answer of somebody with it, by the time since when."""
-
-OPEN_TASKS_KEY = "everloop:open"
-"""Redis sorted set: all open tasks of clients by the time of their last status, in microseconds."""
-
-
-def request_rate_key(owner: str) -> str:
-    """Redis string: up to when an owner's requests have used up their rate."""
-    return f"everloop:owner:{_quoted(owner)}:requests"
-
-
-def _agent_prefix(owner: str, agent_id: str) -> str:
-    return f"everloop:owner:{_quoted(owner)}:agent:{_quoted(agent_id)}"
-
-
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     """Keep names that clients choose from looking like other keys."""
     return quote(name, safe="")
-
-
-def wake_key(reader_id: str) -> str:
-    """Redis stream: an entry wakes the blocked reader of one gateway process."""
-    return f"everloop:reader:{reader_id}:wake"

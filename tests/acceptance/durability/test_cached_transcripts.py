@@ -9,8 +9,8 @@ from a2a.types.a2a_pb2 import Task, TaskState
 from redis.asyncio import Redis
 from temporalio.client import Client
 
+from everloop.stores.keys import transcript_key
 from everloop.workflows.contract.messages import ToolMessage
-from everloop.workflows.contract.names import transcript_key
 from tests.acceptance.agents.test_memory_and_plugins import in_context
 from tests.acceptance.agents.test_sub_agents import AGENTS, by_model
 from tests.support.a2a_client import Answer, connected, request, response_of, send

@@ -16,7 +16,8 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, Task, TaskPush
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE, stream_key
+from everloop.stores.keys import stream_key
+from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE
 from tests.chaos.link import running_link
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.overtaken import NARRATOR

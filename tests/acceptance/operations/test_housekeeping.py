@@ -22,13 +22,11 @@ from temporalio.client import Client
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.auth.api_keys import add_key, new_key
 from everloop.gateway.auth.scopes import READ, WRITE
-from everloop.stores.artifacts.record import KNOWN_SINCE
 from everloop.stores.blobs.cleanup import FOLDER
-from everloop.stores.blobs.settings import STORE_ID_KEY
-from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
-from everloop.workflows.contract.names import (
+from everloop.stores.keys import (
+    ARTIFACTS_KNOWN_SINCE_KEY,
     CONVERSATIONS_KEY,
-    context_key,
+    STORE_ID_KEY,
     conversation_key,
     expiry_list_key,
     stream_key,
@@ -37,6 +35,8 @@ from everloop.workflows.contract.names import (
     transcript_key,
     view_key,
 )
+from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
+from everloop.workflows.contract.names import context_key
 from tests.support.a2a_client import connected, request, send
 from tests.support.deploy.prometheus import scrape
 from tests.support.rigs.deployment import Deployment, running_deployment
@@ -185,7 +185,7 @@ async def test_what_nobody_needs_is_removed(cluster: Cluster) -> None:
     entry = f"{task_list_key('o', 'a', 'c')} expired"
     await cluster.redis.zadd(expiry_list_key("o", "a"), {entry: 1})
     await cluster.redis.zadd(task_list_key("o", "a"), {"expired": 1})
-    await cluster.redis.set(KNOWN_SINCE, time.time() - of_artifact.after)
+    await cluster.redis.set(ARTIFACTS_KNOWN_SINCE_KEY, time.time() - of_artifact.after)
 
     expected = {
         "expired views": "1",

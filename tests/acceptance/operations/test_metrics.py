@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.context import ANONYMOUS
-from everloop.workflows.contract.names import history_key, stream_key, view_key
+from everloop.stores.keys import history_key, stream_key, view_key
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.deploy.prometheus import APPEAR_LATER, ROOT, Scrape, named_metrics, scrape
 from tests.support.rigs.deployment import Deployment, running_deployment

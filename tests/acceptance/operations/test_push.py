@@ -26,7 +26,8 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
 from temporalio.client import Client
 
-from everloop.workflows.contract.names import push_configs_key, push_workflow_id
+from everloop.stores.keys import push_configs_key
+from everloop.workflows.contract.names import push_workflow_id
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.rigs.people import PEOPLE_AGENT, Harness, call, effects, say

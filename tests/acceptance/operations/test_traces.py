@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from redis.asyncio import Redis
 
 from everloop.runtime.telemetry.logs import owner_hash
-from everloop.workflows.contract.names import view_key
+from everloop.stores.keys import view_key
 from tests.acceptance.operations.span_trees import tree_of
 from tests.support.agents.peers import PEER_URL
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment

@@ -13,7 +13,7 @@ from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, Task, TaskState
 from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
-from everloop.workflows.contract.names import history_key, secrets_key, stream_key
+from everloop.stores.keys import history_key, secrets_key, stream_key
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.people import fingerprint
 from tests.support.rigs.deployment import running_deployment

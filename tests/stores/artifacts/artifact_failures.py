@@ -19,8 +19,8 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.record import PENDING
 from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.keys import PENDING_BLOBS_KEY
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifacts.artifact_rig import SEGMENT, ArtifactRig, read, redis_artifacts
 from tests.stores.blobs.blob_rig import open_rig
@@ -94,6 +94,6 @@ async def named_blobs(rig: ArtifactRig) -> set[str]:
 async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> Cleared:
     """Run the housekeeping as if this much time had passed since blobs were left behind."""
     assert rig.redis
-    for key in cast("list[str]", await rig.redis.zrange(PENDING, 0, -1)):
-        await rig.redis.zincrby(PENDING, -later.total_seconds(), key)
+    for key in cast("list[str]", await rig.redis.zrange(PENDING_BLOBS_KEY, 0, -1)):
+        await rig.redis.zincrby(PENDING_BLOBS_KEY, -later.total_seconds(), key)
     return await ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock).run_once()

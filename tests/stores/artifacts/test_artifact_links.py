@@ -18,9 +18,10 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     PartIndexError,
 )
-from everloop.stores.artifacts.record import PENDING, SEGMENT_BYTES, ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.record import SEGMENT_BYTES, ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.keys import PENDING_BLOBS_KEY
 from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifacts.artifact_rig import read
 from tests.support.memory.blobs import MemoryBlobs
@@ -118,4 +119,4 @@ async def test_part_that_cannot_be_joined_is_complete_all_the_same(own_redis: Re
     assert await read(artifacts, context_id, "a") == b"0" * 900
     link = await artifacts.link(context_id, "a", 1, TERMS)
     assert str(link).endswith(f"?{TERMS}")
-    assert await own_redis.zcard(PENDING) == 1
+    assert await own_redis.zcard(PENDING_BLOBS_KEY) == 1

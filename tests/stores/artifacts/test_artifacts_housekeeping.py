@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from everloop.stores.artifacts.cleanup import ArtifactBlobs, ArtifactHousekeeping, Cleared, remove_artifact
 from everloop.stores.artifacts.interface import Append, Create, NewPart
-from everloop.stores.artifacts.record import EXPIRING
+from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention import Cleaned
 from tests.stores.artifacts.artifact_failures import begin, housekeep, kept_blobs
 from tests.stores.artifacts.artifact_rig import TTL, ArtifactRig
@@ -26,7 +26,7 @@ async def test_housekeeping_removes_expired_artifacts(rig: ArtifactRig) -> None:
     assert await housekeep(rig) == Cleared(0, 0)
     assert await rig.content("changed") == b"0" * 900 + b"x"
     assert kept_blobs(rig) == set((await rig.record("changed")).blob_keys())
-    assert await rig.redis.zcard(EXPIRING) == 1
+    assert await rig.redis.zcard(EXPIRING_ARTIFACTS_KEY) == 1
     assert await rig.redis.keys("everloop:artifact*:old*") == []
 
 
@@ -35,7 +35,7 @@ async def test_an_artifact_that_was_changed_since_it_was_listed_stays(rig: Artif
     assert rig.redis
     await begin(rig)
     listed = {(await rig.record("a")).address.record_key: rig.clock.at.timestamp() - 1}
-    await rig.redis.zadd(EXPIRING, listed)
+    await rig.redis.zadd(EXPIRING_ARTIFACTS_KEY, listed)
 
     assert await housekeep(rig, later=timedelta()) == Cleared(0, 0)
     assert await rig.content("a") == b"0" * 150 + b"tail"
@@ -47,13 +47,13 @@ async def test_unreadable_records_hold_up_nothing_however_many(rig: ArtifactRig)
     await begin(rig)
     unreadable = {f"everloop:artifact:c:{number}": 0 for number in range(1001)}
     await rig.redis.mset(dict.fromkeys(unreadable, "sealed:k9:AAAA"))
-    await rig.redis.zadd(EXPIRING, unreadable)
+    await rig.redis.zadd(EXPIRING_ARTIFACTS_KEY, unreadable)
     rig.clock.at += TTL
     housekeeping = ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock)
 
     assert await housekeeping.clean_artifacts() == Cleaned(0, "1000")
     assert await housekeeping.clean_artifacts("1000") == Cleaned(1)
-    assert await rig.redis.zcard(EXPIRING) == 1001
+    assert await rig.redis.zcard(EXPIRING_ARTIFACTS_KEY) == 1001
     assert kept_blobs(rig) == set()
 
 

@@ -11,7 +11,8 @@ from everloop.runtime.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, Blob
 from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs
-from everloop.stores.blobs.settings import LOCK_KEY, STORE_ID_KEY, BlobSettings, check_blobs, opened_blobs
+from everloop.stores.blobs.settings import BlobSettings, check_blobs, opened_blobs
+from everloop.stores.keys import LOCK_KEY, STORE_ID_KEY
 from tests.support.memory.blobs import MemoryBlobs
 
 TOGETHER = 8

@@ -16,10 +16,10 @@ from temporalio.service import RPCError
 from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
 from everloop.stores.artifacts.cleanup import AbandonedBlobs
 from everloop.stores.artifacts.interface import Create, NewPart
-from everloop.stores.artifacts.record import KNOWN_SINCE, PENDING
 from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
+from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, PENDING_BLOBS_KEY
 from tests.stores.artifacts.artifact_failures import kept_blobs, local_rig
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)
@@ -131,7 +131,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
     beside = f"{next(iter(named)).rpartition('/')[0]}/beside"
     for key in (beside, "artifact/a/waiting", "artifact/a/young"):
         await rig.blobs.put(key, b"content")
-    await own_redis.zadd(PENDING, {"artifact/a/waiting": time.time()})
+    await own_redis.zadd(PENDING_BLOBS_KEY, {"artifact/a/waiting": time.time()})
     await own_redis.delete(lost.address.record_key)
     for key in kept_blobs(rig) - {"artifact/a/young"}:
         age(directory / key, LONGER)
@@ -140,7 +140,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
     everything = kept_blobs(rig)
     assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have been lost
     assert kept_blobs(rig) == everything
-    await own_redis.incrbyfloat(KNOWN_SINCE, -TTL.total_seconds())
+    await own_redis.incrbyfloat(ARTIFACTS_KNOWN_SINCE_KEY, -TTL.total_seconds())
     counted = await cleaner.clean("", dry_run=True)
     removed = await cleaner.clean("", dry_run=False)
     assert counted == removed == (1 + len(lost.blob_keys()), "")

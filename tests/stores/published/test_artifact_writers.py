@@ -22,10 +22,10 @@ from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.keys import history_key, stream_key, view_key
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import DataPart, TextPart
-from everloop.workflows.contract.names import history_key, stream_key, view_key
 from tests.stores.examples import new_id, submitted
 from tests.stores.published.artifact_harness import ID, Harness, create, text
 from tests.support.memory.artifacts import MemoryArtifacts

@@ -14,6 +14,12 @@ from everloop.stores.conversations import (
     ConversationSummary,
     Span,
 )
+from everloop.stores.keys import (
+    conversation_key,
+    conversation_positions_key,
+    conversation_summaries_key,
+    conversation_tasks_key,
+)
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -21,12 +27,6 @@ from everloop.workflows.contract.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
-)
-from everloop.workflows.contract.names import (
-    conversation_key,
-    conversation_positions_key,
-    conversation_summaries_key,
-    conversation_tasks_key,
 )
 from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import new_id

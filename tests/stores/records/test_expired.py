@@ -6,10 +6,7 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from everloop.stores.conversations import ConversationCleanup, Conversations
-from everloop.stores.retention import Cleaned
-from everloop.stores.views.cleanup import ViewCleanup
-from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.names import (
+from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
     expiry_list_key,
@@ -17,6 +14,9 @@ from everloop.workflows.contract.names import (
     task_list_key,
     view_key,
 )
+from everloop.stores.retention import Cleaned
+from everloop.stores.views.cleanup import ViewCleanup
+from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.examples import new_id, said, submitted
 from tests.support.conversations import count_kept
 

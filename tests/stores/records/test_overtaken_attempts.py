@@ -6,13 +6,13 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.conversations import Conversations
+from everloop.stores.keys import CONVERSATIONS_KEY
 from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
-from everloop.workflows.contract.names import CONVERSATIONS_KEY
 from tests.stores.examples import new_id, said, status, submitted
 
 Write = Callable[[Redis, str, Lease | None], Awaitable[object]]

@@ -9,10 +9,10 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from everloop.stores.keys import tool_record_key
 from everloop.stores.leases import Claim, Lease, NotOursError
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
-from everloop.workflows.contract.names import tool_record_key
 from tests.stores.examples import new_id
 
 OUTCOME = ToolMessage(call_id="c1", name="search", content="found é \x00", outcome="error")

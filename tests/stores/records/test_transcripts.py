@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.keys import transcript_key
 from everloop.stores.leases import Lease, NotOursError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
@@ -17,7 +18,6 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     Usage,
 )
-from everloop.workflows.contract.names import transcript_key
 from tests.stores.examples import new_id, said
 
 REPLY = AssistantMessage(

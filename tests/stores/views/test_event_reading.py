@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
+from everloop.stores.keys import stream_key
 from everloop.stores.views.interface import START, TaskViews, is_position, position_order
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import TaskEvent, Warned
-from everloop.workflows.contract.names import child_task_id, stream_key
+from everloop.workflows.contract.names import child_task_id
 from tests.stores.examples import entries_of, new_id, status, submitted
 
 LONG_WAIT = 60.0

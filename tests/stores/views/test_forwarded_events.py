@@ -8,6 +8,7 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from everloop.stores.keys import stream_key
 from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
@@ -20,7 +21,7 @@ from everloop.workflows.contract.events import (
     ToolCalled,
     Warned,
 )
-from everloop.workflows.contract.names import child_task_id, stream_key
+from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.parts import MAX_DEPTH
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.artifacts.artifact_rig import ArtifactRig

@@ -8,6 +8,15 @@ import pytest
 from redis.asyncio import Redis
 from structlog.testing import capture_logs
 
+from everloop.stores.keys import (
+    OPEN_TASKS_KEY,
+    expiry_list_key,
+    history_key,
+    open_tasks_key,
+    stream_key,
+    task_list_key,
+    view_key,
+)
 from everloop.stores.leases import Lease
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
@@ -16,16 +25,7 @@ from everloop.stores.transcripts import Attempt, Transcripts
 from everloop.stores.views.interface import START, TaskQuery
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import TaskCreated
-from everloop.workflows.contract.names import (
-    OPEN_TASKS_KEY,
-    child_task_id,
-    expiry_list_key,
-    history_key,
-    open_tasks_key,
-    stream_key,
-    task_list_key,
-    view_key,
-)
+from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import AGENT_ID, answered, chunk, new_id, said, status, submitted, view_of
 

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
+from everloop.stores.keys import open_tasks_key, stream_key
 from everloop.stores.views.interface import TaskQuery, TaskViews
 from everloop.stores.views.parts import microseconds
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import EVENT_ADAPTER, TaskCreated
-from everloop.workflows.contract.names import child_task_id, open_tasks_key, stream_key
+from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import at, stream_of, submitted
 from tests.stores.views.histories import (

@@ -2,6 +2,7 @@
 
 import pytest
 
+from everloop.stores.keys import open_tasks_key, task_list_key
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import (
     call_key,
@@ -11,9 +12,7 @@ from everloop.workflows.contract.names import (
     is_agent_id,
     is_child_task_id,
     name_calls,
-    open_tasks_key,
     push_workflow_id,
-    task_list_key,
 )
 from everloop.workflows.turns.sub_agents import MAX_DEPTH
 
