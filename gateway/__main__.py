@@ -21,9 +21,9 @@ from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLi
 from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, make_authenticator
 from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.cards.signing import CardKeyError, CardKeySettings, load_card_key
+from everloop.gateway.http.server import AddressInUseError, GatewayServer, listen
 from everloop.gateway.operations.push import make_push, notifier
 from everloop.gateway.operator.health import Gauges, Probe
-from everloop.gateway.server import AddressInUseError, GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobsUnfitError

@@ -16,17 +16,17 @@ from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl, Anybody
-from everloop.gateway.bindings.context import BodyLimits
-from everloop.gateway.bindings.http_errors import failed, unserved
 from everloop.gateway.bindings.jsonrpc import JsonRpcBinding
 from everloop.gateway.bindings.legacy import legacy_rest_calls
-from everloop.gateway.bindings.origins import OwnPagesOnly
 from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
 from everloop.gateway.bindings.shell import Endpoint, HttpShell
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.downloads.routes import Downloads
+from everloop.gateway.http.errors import failed, unserved
+from everloop.gateway.http.origins import OwnPagesOnly
+from everloop.gateway.http.requests import BodyLimits
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles

@@ -21,7 +21,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc_calls import CallContexts, Calls, Context
 from everloop.gateway.bindings.legacy import LegacyHandler
 from everloop.gateway.context import MAX_HEAD_BYTES
-from everloop.gateway.server import STALLED_AFTER, AddressInUseError
+from everloop.gateway.http.server import STALLED_AFTER, AddressInUseError
 from everloop.gateway.settings import GatewaySettings
 
 _SECOND = 1_000

@@ -30,12 +30,12 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry import trace
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.http_errors import as_a2a
 from everloop.gateway.context import CallHeaders, served_version, trace_context
 from everloop.gateway.errors import RefusalError, TooManyHeadersError, UnavailableNowError
+from everloop.gateway.http.errors import as_a2a
+from everloop.gateway.http.server import STALLED_AFTER
 from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import empty_part, read_message
-from everloop.gateway.server import STALLED_AFTER
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.runtime.redis import cancel

@@ -14,10 +14,10 @@ from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, 
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.context import A2ARequest, begin_call
-from everloop.gateway.bindings.http_errors import as_a2a, status_of
 from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, LegacyHandler
-from everloop.gateway.bindings.shell import Binding, error_stream, stream_response
+from everloop.gateway.bindings.shell import Binding, begin_call, error_stream, stream_response
+from everloop.gateway.http.errors import as_a2a, status_of
+from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS
 from everloop.gateway.requests.proto import INT32_MAX, legacy_file_flaw, read_params

@@ -14,8 +14,8 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from google.protobuf.json_format import MessageToDict
 from pydantic import BaseModel
 
-from everloop.gateway.bindings.context import A2ARequest
 from everloop.gateway.bindings.rest import RestCall, RestCalls, read_query
+from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS
 from everloop.gateway.requests.proto import legacy_upload_flaw, read_params
 

@@ -17,9 +17,9 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.context import MEDIA_TYPES, A2ARequest, begin_call
-from everloop.gateway.bindings.http_errors import MethodNotAllowedError, as_a2a
-from everloop.gateway.bindings.shell import Binding, stream_response
+from everloop.gateway.bindings.shell import Binding, begin_call, stream_response
+from everloop.gateway.http.errors import MethodNotAllowedError, as_a2a
+from everloop.gateway.http.requests import MEDIA_TYPES, A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import read_params
 

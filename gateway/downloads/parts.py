@@ -16,8 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from everloop.gateway.bindings.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
-from everloop.gateway.bindings.http_errors import RequestError
 from everloop.gateway.downloads.formats import (
     Format,
     FormatUnknownError,
@@ -26,6 +24,8 @@ from everloop.gateway.downloads.formats import (
     csv_pieces,
     served,
 )
+from everloop.gateway.http.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.http.errors import RequestError
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.interface import ArtifactReplacedError, Artifacts
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact

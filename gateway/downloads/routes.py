@@ -21,11 +21,11 @@ from starlette.routing import Route
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import READ, check_scope, is_bound_to_agents, may_use
-from everloop.gateway.bindings.context import recognise
-from everloop.gateway.bindings.http_errors import RequestError, error_response
 from everloop.gateway.context import Caller, Viewer
 from everloop.gateway.downloads.parts import PartAddress, PartDownload
 from everloop.gateway.errors import STORE_FAILURES, TaskUnknownError
+from everloop.gateway.http.errors import RequestError, error_response
+from everloop.gateway.http.requests import recognise
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, Snapshots
 from everloop.gateway.tasks.steps import Steps

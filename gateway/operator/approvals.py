@@ -22,8 +22,6 @@ from starlette.routing import Route
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import approver_scopes, may_use
-from everloop.gateway.bindings.context import A2ARequest, BodyLimits, recognise
-from everloop.gateway.bindings.http_errors import RequestError, error_response
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import (
     STORE_FAILURES,
@@ -33,6 +31,8 @@ from everloop.gateway.errors import (
     TaskUnknownError,
     UnavailableError,
 )
+from everloop.gateway.http.errors import RequestError, error_response
+from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES, LargeTasks
 from everloop.gateway.tasks.tasks import Tasks

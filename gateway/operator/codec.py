@@ -25,8 +25,8 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.gateway.auth.access import AccessControl, Anybody
 from everloop.gateway.auth.scopes import OPERATOR, require_scope
-from everloop.gateway.bindings.context import A2ARequest, BodyLimits, recognise
-from everloop.gateway.bindings.http_errors import headers_of, status_of
+from everloop.gateway.http.errors import headers_of, status_of
+from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.temporal.codec import EncryptionCodec

@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
-from everloop.gateway.server import STALLED_AFTER
+from everloop.gateway.http.server import STALLED_AFTER
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import RunningGateway, running_gateway

@@ -28,8 +28,8 @@ from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.context import ANONYMOUS, Caller
+from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import PushOperations
-from everloop.gateway.server import GatewayServer, listen
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.artifacts.interface import Artifacts

@@ -8,7 +8,7 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.origins import OwnPagesOnly
+from everloop.gateway.http.origins import OwnPagesOnly
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import Named, RunningGateway, running_gateway, unique
 

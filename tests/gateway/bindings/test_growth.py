@@ -20,7 +20,7 @@ from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.jwt import JwtScheme, OneKey, TokenRules, VerificationKey
 from everloop.gateway.auth.schemes import AnyScheme, ProxyCertificateScheme
 from everloop.gateway.context import CallHeaders
-from everloop.gateway.server import GatewayProtocol
+from everloop.gateway.http.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import AGENT

@@ -17,11 +17,11 @@ from starlette.types import Message, Scope
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.context import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
 from everloop.gateway.bindings.shell import Binding, Endpoint, HttpShell
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.server import GatewayProtocol, listen
+from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
+from everloop.gateway.http.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
 from tests.gateway.harness import AGENT, RunningGateway
 

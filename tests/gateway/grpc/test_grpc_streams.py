@@ -22,7 +22,7 @@ from temporalio.client import Client
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
-from everloop.gateway.server import AddressInUseError
+from everloop.gateway.http.server import AddressInUseError
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.views.interface import TaskViews

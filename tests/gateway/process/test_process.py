@@ -20,7 +20,7 @@ from a2a.types.a2a_pb2_grpc import A2AServiceStub
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway import __main__ as gateway_main
 from everloop.gateway.context import ANONYMOUS
-from everloop.gateway.server import listen
+from everloop.gateway.http.server import listen
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import Create, NewPart

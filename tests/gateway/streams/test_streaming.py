@@ -16,7 +16,7 @@ from a2a.utils.errors import UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
-from everloop.gateway.bindings.context import A2ARequest
+from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.interface import TaskViews

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from everloop.gateway.bindings.http_errors import CrossSiteError, HttpError, MisdirectedError, status_of
+from everloop.gateway.http.errors import CrossSiteError, HttpError, MisdirectedError, status_of
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN = 100
