@@ -4,15 +4,10 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
-from temporalio.workflow import ActivityConfig
 
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushInput, DeliverPushResult, PushRef
+from everloop.workflows.contract.calls import PushRef
 from everloop.workflows.contract.ports import PushPort
-
-DELIVERY_TIME = timedelta(hours=24)
-"""How long one notification is tried."""
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=1)
 """How long a task has no news until we look at it by ourselves: twice as long each time."""
@@ -27,12 +22,11 @@ class PushDelivery:
     """Sends what a client has not acknowledged yet, and waits for more, until the task has ended.
 
     It knows neither webhook nor content: these stay in the stores, with the position up to which the client
-    has acknowledged the task. A notification that nobody takes for a day is left out.
+    has acknowledged the task. The activity is retried for ever, and leaves out what nobody takes for a day.
     """
 
     @workflow.init
     def __init__(self, push: PushRef) -> None:
-        self._push = push
         self._has_news = False
 
     @workflow.run
@@ -40,7 +34,14 @@ class PushDelivery:
         pause = FIRST_PAUSE
         while True:
             self._has_news = False
-            result = await self._deliver()
+            result = await workflow.execute_activity_method(
+                PushPort.deliver_push,
+                push,
+                task_queue=names.task_queue_of(names.PUSH_QUEUE, workflow.info().task_queue),
+                start_to_close_timeout=timedelta(seconds=30),
+                retry_policy=_RETRIES,
+                summary="next notification",
+            )
             if result.done and not self._has_news:
                 return
             if result.delivered or result.done or await self._news_within(pause):
@@ -55,45 +56,9 @@ class PushDelivery:
         """Look at the task: it has a new status."""
         self._has_news = True
 
-    async def _deliver(self) -> DeliverPushResult:
-        """Deliver the next notification; leave out one that nobody takes."""
-        call = DeliverPushInput(push=self._push)
-        try:
-            return await workflow.execute_activity_method(
-                PushPort.deliver_push, call, **_options("next notification", within=DELIVERY_TIME)
-            )
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            if not _is_webhooks_fault(error):
-                return DeliverPushResult(delivered=True)  # nothing was sent: the next try has its own day
-        skipping = call.model_copy(update={"skips": True})
-        return await workflow.execute_activity_method(
-            PushPort.deliver_push, skipping, **_options("leave out a notification")
-        )
-
     async def _news_within(self, pause: timedelta) -> bool:
         try:
             await workflow.wait_condition(lambda: self._has_news, timeout=pause)
         except TimeoutError:
             return False
         return True
-
-
-def _is_webhooks_fault(error: BaseException | None) -> bool:
-    """Whether the last try came to the webhook, and not only to a store that is away."""
-    while error:
-        if isinstance(error, ApplicationError) and error.type == PUSH_FAILED:
-            return True
-        error = error.__cause__
-    return False
-
-
-def _options(summary: str, *, within: timedelta | None = None) -> ActivityConfig:
-    return ActivityConfig(
-        task_queue=names.task_queue_of(names.PUSH_QUEUE, workflow.info().task_queue),
-        start_to_close_timeout=timedelta(seconds=30),
-        schedule_to_close_timeout=within,
-        retry_policy=_RETRIES,
-        summary=summary,
-    )

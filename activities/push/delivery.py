@@ -35,7 +35,7 @@ from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import TaskViews
-from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushInput, DeliverPushResult
+from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import derive_push_event_id
 from everloop.workflows.contract.parts import with_whole_numbers
@@ -184,6 +184,9 @@ def _encode(value: object) -> bytes:
     return with_whole_numbers(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
+DELIVERY_TIME = timedelta(hours=24)
+"""How long a notification is tried from the first time that its webhook did not take it."""
+
 _LONGEST_BACKOFF_EXPONENT = 10
 
 _log = structlog.get_logger()
@@ -205,6 +208,7 @@ class PushDelivering(PushPort):
         webhooks: Webhooks,
         leases: ToolRecords,
     ) -> None:
+        self.delivery_time = DELIVERY_TIME
         self._leases = leases
         self._configs = configs
         self._feed = PushFeed(views, workflows)
@@ -212,23 +216,21 @@ class PushDelivering(PushPort):
         self._webhooks = webhooks
 
     @activity.defn
-    async def deliver_push(self, call: DeliverPushInput) -> DeliverPushResult:
-        push = call.push
+    async def deliver_push(self, push: PushRef) -> DeliverPushResult:
         with bound_contextvars(task_id=push.task_id, push_config_id=push.config_id):
             name = f"push {push.config_id}"
             lease = CallLease(self._leases, push.task_id, name, PUSH_LEASE, is_repeatable=True)
             await lease.claim()
-            result = await lease.hold(self._look(call, lease))
+            result = await lease.hold(self._look(push, lease))
             await lease.end()
             return result
 
-    async def _look(self, call: DeliverPushInput, lease: CallLease) -> DeliverPushResult:
-        push = call.push
+    async def _look(self, push: PushRef, lease: CallLease) -> DeliverPushResult:
         config = await self._configs.get(push.task_id, push.config_id)
         if config is None:
             await self._check_lost(push.task_id)
             return DeliverPushResult(done=True)
-        return await self._deliver(config, lease, skips=call.skips)
+        return await self._deliver(config, lease)
 
     async def _check_lost(self, task_id: str) -> None:
         if not await self._configs.knows(task_id):
@@ -237,16 +239,12 @@ class PushDelivering(PushPort):
                 "push config lost: its client gets nothing more of the task unless it sets the config again"
             )
 
-    async def _deliver(self, config: PushConfig, lease: CallLease, *, skips: bool) -> DeliverPushResult:
+    async def _deliver(self, config: PushConfig, lease: CallLease) -> DeliverPushResult:
         start = await self._configs.position(config.task_id, config.id)
         news = await self._feed.next(config.task_id, start)
         body = await self._body(config, news.subject) if isinstance(news, News) else None
-        if isinstance(news, News) and body:
-            if skips:
-                record_delivery("left_out")
-                _log.error("push notification left out: its webhook did not take it for too long")
-            elif not await self._post(config, lease, body, news.name):
-                return DeliverPushResult(delivered=True)  # look again: it may have been set anew meanwhile
+        if isinstance(news, News) and body and not await self._send(config, lease, body, news.name):
+            return DeliverPushResult(delivered=True)  # look again: it may have been set anew meanwhile
         if news.position != start:
             await self._configs.advance(config, start=start, end=news.position)
         is_over = isinstance(news, Nothing) and news.is_over
@@ -264,6 +262,26 @@ class PushDelivering(PushPort):
                 return snapshot and write_legacy_body(config, with_status(snapshot.view, subject))
             case _:
                 return None
+
+    async def _send(self, config: PushConfig, lease: CallLease, body: Body, news: str) -> bool:
+        """Post, or leave out what was tried for long enough; return whether the webhook is still there."""
+        try:
+            return await self._post(config, lease, body, news)
+        except ApplicationError as failure:
+            if failure.type != PUSH_FAILED or self._refused_for(news) < self.delivery_time:
+                raise
+        record_delivery("left_out")
+        _log.error("push notification left out: its webhook did not take it for too long")
+        return True
+
+    def _refused_for(self, news: str) -> timedelta:
+        """Return how long a notification has been refused: attempts carry on when it first was."""
+        now = time.time()
+        details = activity.info().heartbeat_details
+        if list(details[:1]) == [news]:
+            return timedelta(seconds=now - float(details[1]))
+        activity.heartbeat(news, now)
+        return timedelta()
 
     async def _post(self, config: PushConfig, lease: CallLease, body: Body, news: str) -> bool:
         """Post, and return whether it was taken; if not, its webhook is gone, and so is the config.

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 
 from temporalio.client import Client, WorkflowHandle
-from temporalio.exceptions import ApplicationError
 
 from everloop.worker import WorkerSettings, running_workers
-from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, PushRef
+from everloop.workflows.contract.calls import PushRef
 from everloop.workflows.contract.names import PUSH_NEWS
 from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fakes.ports import FakePorts, ScriptedModel
@@ -15,13 +14,8 @@ from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush
 Handle = WorkflowHandle[PushDelivery, None]
 
 
-def _fail(type_: str) -> ApplicationError:
-    return ApplicationError("scripted failure", type=type_, non_retryable=True)
-
-
 PUSH_SCENARIOS: dict[str, Callable[[], ScriptedPush]] = {
     "push_with_news": lambda: ScriptedPush(DELIVERED, NOTHING, DELIVERED, DONE),
-    "push_left_out": lambda: ScriptedPush(_fail(PUSH_FAILED), DELIVERED, _fail(TASK_UNREADABLE), DONE),
     "push_continues_as_new": lambda: ScriptedPush(*[DELIVERED] * 20, DONE),
 }
 """Whoever waits hears news once: after two deliveries."""

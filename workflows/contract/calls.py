@@ -294,16 +294,6 @@ class PushRef(Wire):
     config_id: str
 
 
-class DeliverPushInput(Wire):
-    """Notify a client of the next thing that it has not acknowledged.
-
-    `skips`: it was tried for long enough; leave it out.
-    """
-
-    push: PushRef
-    skips: bool = False
-
-
 class DeliverPushResult(Wire):
     """What became of it.
 

@@ -11,7 +11,6 @@ from everloop.workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
     CompactConversationInput,
-    DeliverPushInput,
     DeliverPushResult,
     LoadAgentInput,
     LoadContextInput,
@@ -21,6 +20,7 @@ from everloop.workflows.contract.calls import (
     PreparedTask,
     PrepareTaskInput,
     PublishInput,
+    PushRef,
     RunToolInput,
     SaveContextInput,
     SaveContextResult,
@@ -187,7 +187,7 @@ class PushPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def deliver_push(self, call: DeliverPushInput) -> DeliverPushResult:
+    async def deliver_push(self, push: PushRef) -> DeliverPushResult:
         """Send the next notification, if there is one; a webhook that gets it again can tell by its id.
 
         Raises:

@@ -1,7 +1,6 @@
 """Notifications arrive whatever dies: in order, at least once, and without telling anybody their secrets."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from itertools import groupby
 from pathlib import Path
 from uuid import uuid4
@@ -18,16 +17,9 @@ from a2a.types.a2a_pb2 import (
     TaskPushNotificationConfig,
     TaskState,
 )
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.field_mask_pb2 import FieldMask
 from redis.asyncio import Redis
-from temporalio.api.activity.v1 import ActivityOptions
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
-from temporalio.client import Client
 
 from everloop.stores.keys import push_configs_key
-from everloop.workflows.contract.names import push_workflow_id
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.rigs.people import PEOPLE_AGENT, Harness, call, effects, say
@@ -140,70 +132,6 @@ async def test_notifications_survive_all_that_dies(
     assert {each.target for each in lame.taken} == {f"/hook?key={secret}-key"}
     assert places == {push_configs_key(task.id)}
     assert files_with(everloop.directory, secret) <= {"valkey"}
-
-
-@pytest.mark.slow
-async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhile(
-    model: ScriptedOpenAI, everloop: Deployment, ledger: Path, secret: str
-) -> None:
-    """Each notification is tried for its time (a day; an operator shortens it here), then it is left out.
-
-    What comes when the webhook is back arrives, and the log says what did not.
-    """
-    await everloop.add_worker()
-    gateway = await everloop.add_gateway()
-    harness = Harness(model, everloop, gateway)
-    harness.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
-    async with running_webhook() as hook, connected(gateway.url, streaming=False) as client:
-        hook.script = [503] * 1000
-        task = await send(client, _pays(ledger, hook, secret))
-        (config,) = (
-            await client.list_task_push_notification_configs(
-                ListTaskPushNotificationConfigsRequest(task_id=task.id)
-            )
-        ).configs
-        delivery = await harness.workflow(push_workflow_id(task.id, config.id))
-        missed: set[str] = set()
-        while not missed or hook.refused[-1].state != ASKS:
-            await hook.until(lambda hook: any(each.id not in missed for each in hook.refused))
-            missed.update(each.id for each in hook.refused)
-            await _end_patience(everloop, delivery.id)
-        await _until(lambda: len(_left_out(everloop)) == len(missed))
-        hook.script.clear()
-        await _answer(client, task)
-        await hook.until_told(COMPLETED)
-        await delivery.result()
-
-    assert set(_left_out(everloop)) == {task.id}
-    assert _heard(hook) == [WORKING, COMPLETED]
-    assert {each.state for each in hook.refused} == {WORKING, ASKS}
-    assert missed.isdisjoint(each.id for each in hook.taken)
-    assert effects(ledger) == [[5000, "Ada"]]
-
-
-async def _end_patience(everloop: Deployment, delivery_id: str) -> None:
-    """Let the notification that is being tried have had all its time, as an operator may."""
-    temporal = await Client.connect(everloop.temporal_address)
-    options = ActivityOptions(schedule_to_close_timeout=Duration(seconds=1))
-    await temporal.workflow_service.update_activity_options(
-        UpdateActivityOptionsRequest(
-            namespace=temporal.namespace,
-            execution=WorkflowExecution(workflow_id=delivery_id),
-            type="deliver_push",
-            activity_options=options,
-            update_mask=FieldMask(paths=["schedule_to_close_timeout"]),
-        )
-    )
-
-
-def _left_out(everloop: Deployment) -> list[object]:
-    """Return the tasks of which a notification was left out, as the logs say."""
-    return [line["task_id"] for line in everloop.logs() if "left out" in str(line["event"])]
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110 -- another process makes it so
-        await asyncio.sleep(0.05)
 
 
 async def test_a_config_that_redis_forgot_is_set_again(

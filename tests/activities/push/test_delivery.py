@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
-from everloop.activities.push.delivery import Answer, Webhooks
+from everloop.activities.push.delivery import DELIVERY_TIME, Answer, Webhooks
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
@@ -224,14 +224,19 @@ async def test_a_webhook_may_ask_for_time(told_to_wait: str, attempt: int, waits
     assert failed.next_retry_delay == (None if waits is None else timedelta(seconds=waits))
 
 
-async def test_what_nobody_took_for_too_long_is_left_out() -> None:
-    """The next one is sent."""
-    async with push_rig(500) as (rig, hook):
+async def test_what_nobody_took_for_a_day_is_left_out() -> None:
+    """The day begins when it is first refused, and the next notification has its own."""
+    async with push_rig(500, 500, 500, 500) as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1), ENDED)
+        await rig.failures(2)
+        notification, refused_at = rig.heartbeat_details
+        assert isinstance(refused_at, float)
+        rig.heartbeat_details = [notification, refused_at - DELIVERY_TIME.total_seconds()]
+        await rig.deliver()
         await rig.failures(1)
-        await rig.deliver(skips=True)
         await rig.deliver_all()
+    assert [each.state for each in hook.refused] == [WORKING] * 3 + [COMPLETED]
     assert hook.states == [COMPLETED]
 
 
@@ -283,6 +288,7 @@ async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
         rig.workflows.answers = True
         gone = await rig.deliver()
     assert (failed.type, gone, hook.taken) == (TASK_UNREADABLE, DONE, [])
+    assert not rig.heartbeat_details  # it takes no time from a notification
 
 
 async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:

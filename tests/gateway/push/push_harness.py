@@ -35,6 +35,7 @@ class PushHarness:
     model: PromptModel
     views: TaskViews
     configs: PushConfigs
+    port: PushDelivering
 
     @property
     def url(self) -> str:
@@ -49,6 +50,9 @@ async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[P
     views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
     artifacts = MemoryArtifacts(views)
     model = PromptModel(views)
+    port = PushDelivering(
+        configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED), MemoryToolRecords()
+    )
     ports = Ports(
         model,
         CountingTools(),
@@ -56,13 +60,11 @@ async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[P
         ViewPublisher(views, MemorySecrets(), artifacts),
         FixedAgents(),
         RecordingContext(),
-        PushDelivering(
-            configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED), MemoryToolRecords()
-        ),
+        port,
     )
     push = PushOperations(configs, notify, LOOPBACK_ALLOWED, PUBLIC_URL)
     async with (
         running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0)),
         running_grpc_gateway(client, views, queue=queue, push=push) as gateway,
     ):
-        yield PushHarness(gateway, model, views, configs)
+        yield PushHarness(gateway, model, views, configs, port)

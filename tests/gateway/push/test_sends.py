@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 
+import pytest
 import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
@@ -50,6 +52,22 @@ async def test_a_message_with_an_eleventh_config_is_not_taken_in(harness: PushHa
     assert "error" not in taken.json()
     told = [message["parts"][0]["text"] for message in task["history"] if message["role"] == "ROLE_USER"]
     assert told == [prompt, "pay 7"]
+
+
+async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhile(
+    harness: PushHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal tries each notification for its time; what comes when the webhook is back arrives."""
+    monkeypatch.setattr(harness.port, "delivery_time", timedelta(milliseconds=1))
+    prompt, gate = unique("held"), asyncio.Event()
+    harness.model.scripts[prompt] = [gate]
+    async with running_webhook(503, 503) as hook:
+        await harness.gateway.http.call("SendMessage", a_message(prompt, hook.url, "away"))
+        await hook.until(lambda hook: not hook.script)
+        gate.set()
+        await hook.until_told("TASK_STATE_COMPLETED")
+    assert len({each.id for each in hook.refused}) == 1
+    assert hook.states == ["TASK_STATE_COMPLETED"]
 
 
 async def test_whose_task_it_is_comes_before_how_many_configs_it_has(harness: PushHarness) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from temporalio import activity
 
-from everloop.workflows.contract.calls import DeliverPushInput, DeliverPushResult
+from everloop.workflows.contract.calls import DeliverPushResult, PushRef
 from everloop.workflows.contract.ports import PushPort
 
 NOTHING, DELIVERED, DONE = (
@@ -22,7 +22,7 @@ class ScriptedPush(PushPort):
 
     def __init__(self, *script: PushStep) -> None:
         self._script = list(script)
-        self.calls: list[DeliverPushInput] = []
+        self.calls: list[PushRef] = []
         self._called = asyncio.Condition()
 
     async def until_asked(self, times: int) -> None:
@@ -31,9 +31,9 @@ class ScriptedPush(PushPort):
             await self._called.wait_for(lambda: len(self.calls) >= times)
 
     @activity.defn
-    async def deliver_push(self, call: DeliverPushInput) -> DeliverPushResult:
+    async def deliver_push(self, push: PushRef) -> DeliverPushResult:
         async with self._called:
-            self.calls.append(call)
+            self.calls.append(push)
             self._called.notify_all()
         step = self._script.pop(0)
         if isinstance(step, Exception):

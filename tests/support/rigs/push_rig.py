@@ -13,7 +13,7 @@ from everloop.activities.push.feed import TaskWorkflows
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
 from everloop.stores.views.interface import TaskViews
-from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushInput, DeliverPushResult, PushRef
+from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import new_id, submitted
@@ -71,6 +71,7 @@ class PushRig:
             public_url="https://agents.example.com/",
         )
         self.attempt = 0
+        self.heartbeat_details: Sequence[object] = ()
 
     async def begin(self, *events: TaskEvent, position: str | None = None, is_legacy: bool = False) -> None:
         """Create the task, publish these events, and then set the config, as a gateway does."""
@@ -84,13 +85,19 @@ class PushRig:
     async def publish(self, *events: TaskEvent) -> None:
         await self.views.publish(self.task.task_id, "run", events)
 
-    async def deliver(self, *, skips: bool = False) -> DeliverPushResult:
-        """Run the next attempt, which may fail."""
+    async def deliver(self) -> DeliverPushResult:
+        """Run the next attempt, which may fail, with what the one before left in its heartbeat."""
         self.attempt += 1
         environment = ActivityEnvironment()
-        environment.info = replace(environment.info, attempt=self.attempt)
+        environment.info = replace(
+            environment.info, attempt=self.attempt, heartbeat_details=self.heartbeat_details
+        )
+        environment.on_heartbeat = self._keep_heartbeat
         push = PushRef(task_id=self.task.task_id, config_id=self.config.id)
-        return await environment.run(self.port.deliver_push, DeliverPushInput(push=push, skips=skips))
+        return await environment.run(self.port.deliver_push, push)
+
+    def _keep_heartbeat(self, *details: object) -> None:
+        self.heartbeat_details = list(details)
 
     async def deliver_all(self) -> DeliverPushResult:
         """Deliver until there is nothing more, and return what was said then."""
