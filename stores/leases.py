@@ -1,10 +1,12 @@
 """Leases: which attempt at a call may work on it now.
 
-Apart from the records that hold them (`stores.tool_records`): views, on which these stand, take them too.
+The records of calls hold them (`stores.tool_records`); whatever is written for a call takes them too.
 """
 
 from dataclasses import dataclass
 from enum import Enum, auto
+
+from everloop.stores.keys import tool_record_key, view_key
 
 
 class Claim(Enum):
@@ -40,3 +42,23 @@ class NotOursError(Exception):
 
     What writes for a call takes the lease of the attempt, and looks for a later one in the same step.
     """
+
+
+IS_LATE = """
+local function is_late(record, order)
+  local newest = order ~= '' and redis.call('HGET', record, 'order')
+  return newest and newest > order
+end
+"""
+"""A function for scripts: whether a later attempt has claimed the call; it takes what `late_key` and
+`order_of` return. Where the record of a call was lost, nobody is late."""
+
+
+def late_key(task_id: str, lease: Lease | None) -> str:
+    """Return the key that scripts need for `IS_LATE`; without a lease any key of the task."""
+    return tool_record_key(lease.task_id, lease.call_id) if lease else view_key(task_id)
+
+
+def order_of(lease: Lease | None) -> str:
+    """Return the order that scripts need for `IS_LATE`; empty: nobody is late."""
+    return lease.order if lease else ""

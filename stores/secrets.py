@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import secrets_key
-from everloop.stores.retention import TASK_TTL
-from everloop.stores.views.redis import RedisTaskKeys
+from everloop.stores.retention import TASK_TTL, TaskKeys
 
 # Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.
 #
@@ -40,7 +39,7 @@ class Secrets:
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._keys = RedisTaskKeys(redis, ttl)
+        self._keys = TaskKeys(redis, ttl)
         self._accept = redis.register_script(_ACCEPT)
 
     async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:

@@ -10,8 +10,7 @@ from redis.asyncio import Redis
 from everloop.runtime.redis import NOW, cipher_of
 from everloop.stores.keys import tool_record_key
 from everloop.stores.leases import Claim, Lease, NotOursError
-from everloop.stores.retention import RECORD_TTL
-from everloop.stores.views.redis import HOLD, hold_keys
+from everloop.stores.retention import HOLD, RECORD_TTL, hold_keys
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.payloads import HIDE_VALUES
 

@@ -13,9 +13,8 @@ from redis.typing import EncodableT, FieldT
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import attempts_key, tool_record_key, transcript_key
-from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.retention import TASK_TTL
-from everloop.stores.views.redis import HOLD, IS_LATE, RedisTaskKeys, hold_keys, late_key, order_of
+from everloop.stores.leases import IS_LATE, Lease, NotOursError, late_key, order_of
+from everloop.stores.retention import HOLD, TASK_TTL, TaskKeys, hold_keys
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -123,7 +122,7 @@ class Transcripts:
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._keys = RedisTaskKeys(redis, ttl)
+        self._keys = TaskKeys(redis, ttl)
         self._write = redis.register_script(_WRITE)
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name

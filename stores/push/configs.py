@@ -7,9 +7,8 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import push_configs_key
-from everloop.stores.retention import TASK_TTL
+from everloop.stores.retention import HOLD, TASK_TTL, TaskKeys, hold_keys
 from everloop.stores.views.interface import Snapshot
-from everloop.stores.views.redis import HOLD, RedisTaskKeys, hold_keys
 from everloop.workflows.contract.payloads import Wire
 
 MAX_CONFIGS = 10
@@ -113,7 +112,7 @@ class PushConfigs:
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._keys = RedisTaskKeys(redis, ttl)
+        self._keys = TaskKeys(redis, ttl)
         self._put = redis.register_script(_PUT)
         self._advance = redis.register_script(_ADVANCE)
         self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)

@@ -16,11 +16,10 @@ from everloop.stores.keys import (
     route_key,
     stream_key,
     task_keys_key,
-    tool_record_key,
     view_key,
 )
-from everloop.stores.leases import Lease, NotOursError
-from everloop.stores.retention import TASK_TTL
+from everloop.stores.leases import IS_LATE, Lease, NotOursError, late_key, order_of
+from everloop.stores.retention import HOLD, TASK_TTL
 from everloop.stores.views.codec import ScriptArguments, ViewCodec
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
@@ -42,66 +41,6 @@ from everloop.stores.views.parts import MAX_EVENTS
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
-
-# How long the keys of a task live: as long as the task is open, and for a while after its end.
-#
-# The keys of a client's task, and of the sub-agents that work for it, stand in one hash, with the seconds
-# that each lives after the end. `task_views.lua` lets them live on when the task is open, and expire when it
-# ends.
-
-HOLD = """
-local function hold(key, keys, view, seconds)
-  redis.call('HSET', keys, key, seconds)
-  if redis.call('HGET', view, 'held') == '1' then
-    redis.call('PERSIST', key)
-    redis.call('PERSIST', keys)
-    return
-  end
-  redis.call('EXPIRE', key, seconds)
-  if redis.call('TTL', keys) < tonumber(seconds) then
-    redis.call('EXPIRE', keys, seconds)
-  end
-end
-"""
-"""A function for scripts: call it once the key is there, with what `hold_keys` names and the time to live."""
-
-IS_LATE = """
-local function is_late(record, order)
-  local newest = order ~= '' and redis.call('HGET', record, 'order')
-  return newest and newest > order
-end
-"""
-"""A function for scripts: whether a later attempt has claimed the call; it takes what `late_key` and
-`order_of` return. Where the record of a call was lost, nobody is late."""
-
-
-class RedisTaskKeys:
-    """Keeps a key as long as its task is open; that of a task which nobody knows, for its time to live."""
-
-    def __init__(self, redis: Redis, ttl: timedelta) -> None:
-        self.seconds = int(ttl.total_seconds())
-        self._hold = redis.register_script(f"{HOLD} hold(KEYS[1], KEYS[2], KEYS[3], ARGV[1])")
-
-    async def queue_hold(self, pipeline: Pipeline, task_id: str, key: str) -> None:
-        """Let a transaction keep a key that it writes; it adds one reply."""
-        await self._hold(keys=[key, *hold_keys(task_id)], args=[self.seconds], client=pipeline)
-
-
-def hold_keys(task_id: str) -> list[str]:
-    """Return the keys that scripts need for `HOLD`: those of the task, or of the one that it works for."""
-    root = root_task_id(task_id)
-    return [task_keys_key(root), view_key(root)]
-
-
-def late_key(task_id: str, lease: Lease | None) -> str:
-    """Return the key that scripts need for `IS_LATE`; without a lease any key of the task."""
-    return tool_record_key(lease.task_id, lease.call_id) if lease else view_key(task_id)
-
-
-def order_of(lease: Lease | None) -> str:
-    """Return the order that scripts need for `IS_LATE`; empty: nobody is late."""
-    return lease.order if lease else ""
-
 
 _SCRIPT = (
     INDEX_SCRIPT + HOLD + IS_LATE + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
