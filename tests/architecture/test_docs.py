@@ -7,7 +7,9 @@ import pytest
 
 DOCUMENTS = [Path("README.md"), Path("CHANGELOG.md"), *sorted(Path("docs").rglob("*.md"))]
 
-LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)[^)\s]*\)")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([\w-]+))?[^)\s]*\)")
+
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 MODULE = re.compile(
     r"`((?:activities|bench|deploy|docs|everloop|gateway|runtime|stores|tests|workers|workflows)/[a-z0-9_/]+(?:\.py|/))`"
@@ -15,11 +17,21 @@ MODULE = re.compile(
 """A module or folder of the repository, as documents name them."""
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page, as GitHub derives them from its headings."""
+    headings = HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def leads_somewhere(document: Path, target: str, anchor: str) -> bool:
+    page = document.parent / target if target else document
+    return page.exists() and (not anchor or anchor in anchors(page))
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_what_a_document_names_is_there(document: Path) -> None:
-    """Links lead somewhere, and modules are where it says."""
+    """Links lead to pages and to sections of them, and modules are where it says."""
     text = document.read_text(encoding="utf-8")
-    wanted = [document.parent / target for target in LINK.findall(text)]
-    wanted += [Path(name) for name in MODULE.findall(text)]
 
-    assert [str(path) for path in wanted if not path.exists()] == []
+    assert [link for link in LINK.findall(text) if not leads_somewhere(document, *link)] == []
+    assert [name for name in MODULE.findall(text) if not Path(name).exists()] == []

@@ -56,10 +56,7 @@ async def test_a_large_tool_result_is_cut_for_the_model(steady: Steady) -> None:
 
 @pytest.mark.parametrize(
     ("refusal", "expected"),
-    [
-        (Refusal(401, "invalid_api_key"), "OPENAI_API_KEY"),
-        (Refusal(404, "model_not_found"), "scripted"),
-    ],
+    [(Refusal(401, "invalid_api_key"), "OPENAI_API_KEY"), (Refusal(404, "model_not_found"), "scripted")],
     ids=["wrong_key", "unknown_model"],
 )
 async def test_a_provider_that_refuses_ends_the_task(steady: Steady, refusal: Refusal, expected: str) -> None:

@@ -144,10 +144,7 @@ async def test_the_guard_of_an_agent_holds_for_its_sub_agent(
     """What it denies does not run; what people approve runs once, though the worker that asked died."""
     ledger = tmp_path / "ledger"
     arguments = json.dumps({"ledger": str(ledger), "gate": ""})
-    calls = [
-        tool_call("repeat", '{"text": "x", "times": 3}'),
-        tool_call("write_line", arguments, index=1),
-    ]
+    calls = [tool_call("repeat", '{"text": "x", "times": 3}'), tool_call("write_line", arguments, index=1)]
     model.script = by_model(
         lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
         writer=[Reply(calls), Reply(["Written."])],

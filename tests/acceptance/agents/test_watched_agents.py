@@ -275,10 +275,7 @@ async def test_a_tool_learns_who_called_and_nobody_keeps_how_they_proved_it(
     caller, word = callers[scheme], seed_text(f"public-{uuid4()}")
     for secret in caller.secrets:
         seed_secret(secret)
-    watched.model.script = [
-        Reply([tool_call("who", json.dumps({"ledger": str(ledger)}))]),
-        Reply(["Done."]),
-    ]
+    watched.model.script = [Reply([tool_call("who", json.dumps({"ledger": str(ledger)}))]), Reply(["Done."])]
 
     async with connected(
         f"{gateway.url}/agents/acquainted", streaming=False, headers=caller.headers

@@ -7,12 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 from a2a.client import A2AClientError, Client
-from a2a.types.a2a_pb2 import (
-    GetTaskRequest,
-    SendMessageRequest,
-    SubscribeToTaskRequest,
-    TaskState,
-)
+from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest, TaskState
 from redis.asyncio import Redis
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send

@@ -51,12 +51,7 @@ class Vault:
         arguments = json.dumps({"word": self.word, "folder": str(self.folder)})
         self.model.script = [
             Reply([Reasoning(f"{self.word}?"), f"I say {self.word}.", tool_call("spread", arguments)]),
-            Reply(
-                [
-                    tool_call("stumble", json.dumps({"word": self.word})),
-                    tool_call("log_in", index=1),
-                ]
-            ),
+            Reply([tool_call("stumble", json.dumps({"word": self.word})), tool_call("log_in", index=1)]),
             Reply([f"The word is {self.word}."]),
         ]
 

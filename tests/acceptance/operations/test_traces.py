@@ -100,8 +100,7 @@ def by_model(**scripts: list[Answer]) -> Callable[[ReceivedRequest], Answer]:
 
 
 @pytest.mark.parametrize(
-    "cached",
-    [pytest.param(1000, id="cached", marks=pytest.mark.slow), pytest.param(0, id="always_replayed")],
+    "cached", [pytest.param(1000, id="cached", marks=pytest.mark.slow), pytest.param(0, id="always_replayed")]
 )
 async def test_one_trace_for_a_task(tmp_path: Path, cached: int) -> None:
     """Tool, MCP server, sub-agent and peer are in the client's trace, once, however often it is replayed."""

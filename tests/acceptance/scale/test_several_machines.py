@@ -15,16 +15,7 @@ import pytest
 from tests.machines.clerk import ANSWER, PLANS, REPORT_BYTES, UNKNOWN, report_of
 from tests.machines.cluster import Cluster, running_cluster
 from tests.machines.network import Fault, one_way, partition
-from tests.machines.subscriber import (
-    SEND,
-    SUBSCRIBE,
-    Event,
-    Json,
-    Subscriber,
-    call,
-    new_message,
-    read_events,
-)
+from tests.machines.subscriber import SEND, SUBSCRIBE, Event, Json, Subscriber, call, new_message, read_events
 from tests.support.agents.chaos import Ledger
 
 SEED = int(os.environ.get("MACHINES_SEED") or 5)

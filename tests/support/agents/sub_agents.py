@@ -121,13 +121,7 @@ agents = [
         model="told",
         plugins=[tools(write_once), narrator(interval=1, model="narrator")],
     ),
-    Agent(
-        id="served",
-        name="Served",
-        description="Uses an MCP server.",
-        model="served",
-        plugins=[_ledger()],
-    ),
+    Agent(id="served", name="Served", description="Uses an MCP server.", model="served", plugins=[_ledger()]),
     Agent(
         id="eraser",
         name="Eraser",

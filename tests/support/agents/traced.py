@@ -46,11 +46,7 @@ lead = Agent(
     ],
 )
 writer = Agent(
-    id="writer",
-    name="Writer",
-    description="Writes.",
-    model="writer",
-    plugins=[tools(repeat, look_up)],
+    id="writer", name="Writer", description="Writes.", model="writer", plugins=[tools(repeat, look_up)]
 )
 agents = [lead, writer]
 elsewhere = Agent(id="elsewhere", name="Elsewhere", description="Answers.", model="elsewhere")

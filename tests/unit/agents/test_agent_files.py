@@ -9,7 +9,6 @@ import pytest
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.plugins import SystemPrompt
 from everloop.agents.registry import AgentRegistry, load_agents
-from tests.support.servers.processes import ServerProcess
 
 Write = Callable[..., Path]
 
@@ -144,29 +143,12 @@ Mine()
     [
         (TWO_TOOLS, "{file}:9: agent 'writer': more than one tool is called 'look'"),
         (WRONG_LIMIT, "{file}:6: " + NO_LIMIT),
-        ("\n\ndef broken(:\n", "{file}:3: SyntaxError: invalid syntax"),
         ("x = 1\nimport no_such_thing", "{file}:2: ModuleNotFoundError: No module named 'no_such_thing'"),
-        ("def f():\n  1 / 0\n\n\nf()", "{file}:2: ZeroDivisionError: division by zero"),
         ("import json\njson.loads(\n'{')", "{file}:2: JSONDecodeError: Expecting property name"),
-        ("from everloop import tool\ntool(lambda x: x)", "{file}:2: "),
         ("import sys\nsys.exit('no\\nkey')", "{file}:2: SystemExit: no key"),
         (SECRET, "{file}:7: Mine: token: Input should be a valid integer"),
-        ("raise ValueError('long' * 1000)", "{file}:1: ValueError: long"),
-        ("a = 1\0", "{file}:1: "),
     ],
-    ids=[
-        "agent",
-        "setting",
-        "syntax",
-        "import",
-        "function",
-        "library",
-        "tool",
-        "exit",
-        "settings",
-        "long",
-        "null",
-    ],
+    ids=["agent", "setting", "import", "library", "exit", "settings"],
 )
 @pytest.mark.parametrize("kind", ["directory", "module"])
 def test_a_broken_definition_is_told_by_file_line_and_reason(
@@ -193,15 +175,10 @@ def test_a_broken_definition_is_told_by_file_line_and_reason(
             "./mine/notes.txt",
             "'mine/notes.txt' is no Python file; expected a file NAME.py, a directory, or m",
         ),
-        ("./mine/missing.py", "'mine/missing.py' is not there; expected a file NAME.py"),
-        ("./nowhere", "'nowhere' is not there; expected a file NAME.py, a directory, or m"),
         ("empty", "the directory 'empty' has no agents"),
         ("nothing:here", "cannot load 'nothing:here': No module named 'nothing'; expected module:attribute"),
-        ("users.nothing:here", "cannot load 'users.nothing:here': No module named 'users'"),
-        (":agent", "cannot load ':agent'"),
         ("", "no agent is defined; set EVERLOOP_AGENTS to a file"),
         ("users_module:missing", "mine_too/users_module.py has no 'missing'"),
-        ("users_module:number", "in mine_too/users_module.py is a int; expected an Agent or a list of them"),
         ("users_module:mixed", "in mine_too/users_module.py is a list; expected an Agent or a list of them"),
     ],
 )
@@ -232,19 +209,6 @@ def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> N
     assert refused("first,second").startswith("second/_words.py:1: first/_words.py has the same name")
     assert refused("third").startswith("third/_bisect.py:1: Python has another module '_bisect'")
     assert ids(load_agents("first,first/")) == ["one"]
-
-
-@pytest.mark.parametrize("command", ["worker", "gateway"])
-def test_a_broken_definition_ends_a_process_with_one_line(write: Write, command: str) -> None:
-    """Exit code 1, before anything is connected; no traceback."""
-    folder = write(broken=WRONG_LIMIT)
-    arguments = [sys.executable, "-m", "everloop", command]
-    process = ServerProcess(arguments, folder / "log", {"EVERLOOP_AGENTS": f"{folder}"})
-    process.start()
-    assert process._process
-
-    assert process._process.wait(timeout=50) == 1
-    assert process.output == f"{command}: {folder}/broken.py:6: {NO_LIMIT}\n"
 
 
 def test_a_broken_helper_is_told_by_its_own_line(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

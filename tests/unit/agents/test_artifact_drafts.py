@@ -29,32 +29,17 @@ DATA = DataPart(data={"a": [1]})
     [
         ("", None),
         ("{", None),
-        ("no JSON", None),
-        ("[1]", None),
-        ('{"append": fals', None),
-        ('{"append": false, "artifact": {"artifact_id": "po', None),
-        ('{"artifact": {"artifact_id": "poem", "parts": [{"text": "a"}]}', None),
         (HEAD, ArtifactDraft("poem")),
         (HEAD.replace("false", "true"), ArtifactDraft("poem", extends=True)),
-        (HEAD.replace("artifact_id", "artifactId"), ArtifactDraft("poem")),
-        (HEAD + '"name": "A po', ArtifactDraft("poem")),
-        (HEAD + '"name": "A poem", "description": "L', ArtifactDraft("poem", name="A poem")),
         (HEAD + '"parts": [{"text": "a', ArtifactDraft("poem", parts=(PLAIN,))),
         (HEAD + '"parts": [{"text": "a\\', ArtifactDraft("poem", parts=(PLAIN,))),
-        (HEAD + '"parts": [{"text": "a\\u00', ArtifactDraft("poem", parts=(PLAIN,))),
         (HEAD + '"parts": [{"text": "a\\ud83d\\ude', ArtifactDraft("poem", parts=(PLAIN,))),
         (HEAD + '"parts": [{"media_type": "text/html", "text": "a', ArtifactDraft("poem", parts=(NAMED,))),
-        (HEAD + '"parts": [{"mediaType": "text/html", "text": "a', ArtifactDraft("poem", parts=(NAMED,))),
-        (HEAD + '"parts": [{"text": "a", "media_type": "text/ht', ArtifactDraft("poem", parts=(PLAIN,))),
         (HEAD + '"parts": [{"text": "a", "media_type": "text/html"', ArtifactDraft("poem", parts=(NAMED,))),
-        (HEAD + '"parts": [{"text": "a", "media_type": "text", "data": null}]}}', ArtifactDraft("poem")),
         (HEAD + '"parts": [{"filename": "../a", "text": "a', ArtifactDraft("poem")),
-        (HEAD + '"parts": [{"text": "a", "raw": null, "url": ""}]}}', ArtifactDraft("poem", parts=(PLAIN,))),
-        (HEAD + '"parts": [{"data": {"a": [1]}}', ArtifactDraft("poem")),
         (HEAD + '"parts": [{"data": {"a": [1]}}, {', ArtifactDraft("poem", parts=(DATA,))),
         (HEAD + '"parts": [{"data": {"a": [1]}}]}}', ArtifactDraft("poem", parts=(DATA,))),
         (HEAD + '"parts": [{"text": "a"}, {"raw": "aG', ArtifactDraft("poem", parts=None)),
-        (HEAD + '"parts": [{"text": "a"}, {"url": "h', ArtifactDraft("poem", parts=None)),
     ],
 )
 def test_an_update_is_read_while_it_is_written(written: str, expected: ArtifactDraft | None) -> None:
@@ -65,20 +50,12 @@ def test_an_update_is_read_while_it_is_written(written: str, expected: ArtifactD
 @pytest.mark.parametrize(
     ("read", "written", "expected"),
     [
-        (read_creation, '{"artifact_id": "po', None),
         (
             read_creation,
             '{"artifact_id": "p", "name": "N", "media_type": "text/html", "content": "a',
             ArtifactDraft("p", name="N", parts=(NAMED,)),
         ),
-        (read_creation, '{"artifact_id": "p", "name": "N"}', ArtifactDraft("p", name="N")),
         (read_text_append, '{"artifact_id": "p", "content": ""}', ArtifactDraft("p", extends=True)),
-        (
-            read_text_append,
-            '{"artifactId": "p", "content": "a',
-            ArtifactDraft("p", parts=(PLAIN,), extends=True),
-        ),
-        (read_data_append, '{"artifact_id": "p", "data": {"a": [1]}', ArtifactDraft("p", extends=True)),
         (
             read_data_append,
             '{"artifact_id": "p", "data": {"a": [1]}}',

@@ -35,10 +35,8 @@ def note(request: ModelRequest | None) -> str:
 @pytest.mark.parametrize(
     ("usage", "limits"),
     [
-        (Usage(), {"tokens": 1}),
         (Usage(input_tokens=700, output_tokens=99), {"tokens": 1000}),
         (Usage(cost=0.79), {"cost": 1.0}),
-        (Usage(input_tokens=899, cost=0.4), {"tokens": 1000, "cost": 1.0, "warn_at": 0.9}),
         (Usage(input_tokens=10**9), {"cost": 1.0}),
     ],
 )
@@ -61,7 +59,6 @@ async def test_a_task_that_has_enough_left_hears_nothing(usage: Usage, limits: d
             {"tokens": 1000, "cost": 0.5},
             "90% of its budget; 900 of 1000 tokens and $0.0500 of $0.5000 are",
         ),
-        (Usage(input_tokens=10), {"tokens": 100, "warn_at": 0.1}, "10% of its budget; 90 of 100 tokens"),
     ],
 )
 async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, float], left: str) -> None:
@@ -75,12 +72,7 @@ async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, fl
 
 @pytest.mark.parametrize(
     ("usage", "limits"),
-    [
-        (Usage(input_tokens=600, output_tokens=400), {"tokens": 1000}),
-        (Usage(cost=1.5), {"cost": 1.0}),
-        (Usage(input_tokens=10, cost=1.0), {"tokens": 1000, "cost": 1.0}),
-        (Usage(input_tokens=1000), {"tokens": 1000, "warn_at": 1}),
-    ],
+    [(Usage(input_tokens=600, output_tokens=400), {"tokens": 1000}), (Usage(cost=1.5), {"cost": 1.0})],
 )
 async def test_a_task_without_anything_left_has_to_answer(usage: Usage, limits: dict[str, float]) -> None:
     """It has no tools any more, and is told to use what it has."""
@@ -108,9 +100,7 @@ async def test_a_tool_that_has_to_be_called_stays() -> None:
     [
         ({}, "neither tokens nor cost"),
         ({"tokens": 0}, "tokens start at 1, not at 0"),
-        ({"cost": 0}, "give more than 0"),
         ({"cost": float("nan")}, "give more than 0"),
-        ({"tokens": 1, "warn_at": 0}, "a share above 0, at most 1"),
         ({"tokens": 1, "warn_at": 1.1}, "a share above 0, at most 1"),
     ],
 )

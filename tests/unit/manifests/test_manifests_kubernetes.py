@@ -14,14 +14,8 @@ from temporalio.workflow import ActivityConfig
 from everloop.agents.tool import DEFAULT_TIMEOUT
 from everloop.workers.settings import parse_arguments
 from everloop.workflows import scope
-from everloop.workflows.contract.names import (
-    MODEL_QUEUE,
-    TOOLS_QUEUE,
-    WORKFLOWS_QUEUE,
-    task_queue_of,
-)
+from everloop.workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKFLOWS_QUEUE, task_queue_of
 from everloop.workflows.contract.tasks import ToolSpec
-from tests.support.deploy import custom_resources
 from tests.support.deploy.manifests import (
     OVERLAYS,
     ROOT,
@@ -57,14 +51,6 @@ def _as_deployment(worker: Resource) -> Resource:
     template = worker["spec"]["template"]
     spec = {"selector": {"matchLabels": template["metadata"]["labels"]}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": worker["metadata"], "spec": spec}
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_resources_of_operators_have_fields_that_exist(overlay: str) -> None:
-    """Those of KEDA, of the Prometheus operator and of Temporal's worker controller that we use."""
-    for each in rendered(overlay):
-        if each["apiVersion"].startswith(OF_OTHERS):
-            custom_resources.validate(each)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -186,24 +172,6 @@ def test_what_selects_pods_finds_some(overlay: str) -> None:
     assert selectors
     for name, selector in selectors:
         assert any(selects(selector, template) for template in templates), name
-
-
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_somebody_says_how_many_pods_there_are(overlay: str) -> None:
-    """A workload has `replicas`, at least two, or else one autoscaler that finds it; never both."""
-    resources = rendered(overlay)
-    scalers = [*of_kind(resources, "HorizontalPodAutoscaler"), *of_kind(resources, "ScaledObject")]
-    targets = [one["spec"]["scaleTargetRef"] for one in scalers]
-    autoscaled = [name for name, spec in _specs(resources) if "replicas" not in spec]
-
-    assert sorted(target["name"] for target in targets) == sorted(autoscaled)
-    assert all((one["apiVersion"], one["kind"]) == ("apps/v1", "Deployment") for one in targets)
-    assert all(spec.get("replicas", 2) >= 2 for _, spec in _specs(resources))
-    assert ("everloop-gateway" in autoscaled) == (overlay != "small")
-
-
-def _specs(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 -- YAML
-    return ((one["metadata"]["name"], one["spec"]) for one in resources if "template" in one.get("spec", {}))
 
 
 def _selectors(resources: Any) -> Iterator[tuple[str, Resource]]:  # noqa: ANN401 -- YAML

@@ -14,10 +14,7 @@ from tests.support.deploy.manifests import (
     compose,
     compose_grpc,
     env_file,
-    environment_of,
     of_kind,
-    only_container,
-    pod_templates,
     rendered,
 )
 from tests.support.deploy.process_settings import process_settings, settings_classes
@@ -90,30 +87,12 @@ def named_in(text: str) -> set[str]:
     return set(re.findall(r"\b(?:AWS|EVERLOOP|OPENAI|OTEL|TEMPORAL|TIKTOKEN)_[A-Z_0-9]+", text))
 
 
-def in_kubernetes() -> set[str]:
-    """Return what the overlays tell our containers; the test is skipped without kustomize and kubectl."""
-    told: set[str] = set()
-    for overlay in OVERLAYS:
-        resources = rendered(overlay)
-        for each in of_kind(resources, "ConfigMap"):
-            told |= each["data"].keys()
-        for template in pod_templates(resources).values():
-            told |= environment_of(template, resources).keys()
-            told |= {one["name"] for one in only_container(template).get("env", [])}
-    return told
-
-
 def test_each_variable_in_the_manifests_is_a_setting() -> None:
     """Nothing is told to our processes that none of them reads: it would be a misspelled setting."""
     known = process_settings().keys() | OF_LIBRARIES
 
     assert sorted((in_compose() | in_the_dockerfile()) - known) == []
     assert sorted(in_the_files_of_kubernetes() - known - OF_OTHERS.keys()) == []
-
-
-def test_each_variable_of_an_overlay_is_a_setting() -> None:
-    """The same of what kustomize makes, whatever a variable begins with."""
-    assert sorted(in_kubernetes() - process_settings().keys() - OF_LIBRARIES) == []
 
 
 def test_each_setting_has_its_place_in_the_manifests() -> None:
@@ -134,20 +113,6 @@ def test_each_setting_is_documented_and_each_documented_one_exists() -> None:
 
     assert sorted(known - documented) == []
     assert sorted(documented - known) == sorted(DOCUMENTED_ELSEWHERE)
-
-
-def test_the_example_shows_the_defaults() -> None:
-    """What stands behind a number sign is what holds without the line, where a default is a plain value."""
-    path = COMPOSE / "everloop.env.example"
-    fields, shown = process_settings(), env_file(path, examples=True)
-    for name in shown.keys() - env_file(path).keys():
-        default = fields[name].default if name in fields else None
-        if isinstance(default, bool):
-            assert shown[name] == str(default).lower(), name
-        elif isinstance(default, int | float):
-            assert float(shown[name]) == default, name
-        elif isinstance(default, str) and default:
-            assert shown[name] == default, name
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -41,9 +41,7 @@ def test_a_worker_of_everything_has_nothing_to_say() -> None:
     ("queues", "lines"),
     [
         (["workflows", "model", "tools"], [(REST, ["push", "narrator"])]),
-        (["workflows", "push", "narrator"], [(REST, ["split model", "split tools"])]),
         (["model"], [(REST, ["workflows", "push", "narrator", "split tools"]), (SPLIT, ["model"])]),
-        (["tools", "model", "push"], [(REST, ["workflows", "narrator"]), (SPLIT, ["model", "tools"])]),
         (["push"], [(REST, ["workflows", "narrator", "split model", "split tools"])]),
     ],
 )

@@ -5,19 +5,17 @@ from pydantic import ValidationError
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.tool import Tool, tool
+from everloop.agents.tool import tool
 from everloop.runtime.settings import explain
 from everloop.workers.settings import QueueNameError, WorkerSettings, parse_arguments
-from everloop.workflows.contract.names import NARRATOR_QUEUE, WORKER_QUEUES
+from everloop.workflows.contract.names import WORKER_QUEUES
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["--queues", "model,"], "'model,' has an empty name"),
-        (["--queues", ""], "'' has an empty name"),
         (["--processes", "0"], "'0' is not a number from 1 to 256"),
-        (["--processes", "many"], "'many' is not a number from 1 to 256"),
         (["--queue", "model", "extra"], "unrecognized arguments: extra"),
     ],
 )
@@ -32,10 +30,7 @@ def test_a_wrong_command_line_says_what_is_wrong(
     assert problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("queue", "named"),
-    [("workflows", "q"), ("model", "q-model"), ("tools", "q-tools"), ("push", "q-push"), ("gpu", "gpu")],
-)
+@pytest.mark.parametrize(("queue", "named"), [("workflows", "q"), ("model", "q-model"), ("gpu", "gpu")])
 def test_kinds_belong_to_one_everloop_and_names_are_as_they_are(queue: str, named: str) -> None:
     """Two deployments in one namespace share no kind of work, and may share a queue by name."""
     assert WorkerSettings(task_queue="q").queue_named(queue) == named
@@ -45,9 +40,7 @@ def test_kinds_belong_to_one_everloop_and_names_are_as_they_are(queue: str, name
     ("variable", "value"),
     [
         ("EVERLOOP_TARGET_CPU", "0"),
-        ("EVERLOOP_TARGET_MEMORY", "80"),
         ("EVERLOOP_QUEUE_RATES", '{"model": 0}'),
-        ("EVERLOOP_QUEUE_RATES", '{"model": NaN}'),
         ("EVERLOOP_QUEUE_RATES", "model=5"),
     ],
 )
@@ -60,7 +53,7 @@ def test_a_wrong_setting_is_refused(variable: str, value: str, monkeypatch: pyte
     assert explain(refused.value).startswith(variable)
 
 
-@pytest.mark.parametrize(("queue", "kind"), [("q", "workflows"), ("q-model", "model"), ("q-push", "push")])
+@pytest.mark.parametrize(("queue", "kind"), [("q", "workflows"), ("q-model", "model")])
 def test_the_queue_of_a_kind_is_nobodys_own(queue: str, kind: str) -> None:
     """Whoever served it as a queue of tools would fail all other calls that wait there."""
     with pytest.raises(
@@ -70,7 +63,7 @@ def test_the_queue_of_a_kind_is_nobodys_own(queue: str, kind: str) -> None:
     WorkerSettings(task_queue="model").check_names([*WORKER_QUEUES, "q-model"])
 
 
-@pytest.mark.parametrize("name", ["", " ", "a,b", "model", "workflows", "x" * 201, "tab\t"])
+@pytest.mark.parametrize("name", ["", "a,b", "model", "x" * 201])
 def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
     """A name is not one of all agents, and can stand in `--queues`."""
 
@@ -82,23 +75,3 @@ def test_queues_of_agents_and_tools_can_be_named_to_a_worker(name: str) -> None:
         tool(task_queue=name)(search)
     with pytest.raises(AgentDefinitionError, match="agent 'a': task_queue is "):
         Agent(id="a", name="A", description="d", task_queue=name)
-
-
-def test_a_tool_keeps_its_own_queue() -> None:
-    """What is pinned of the agent names both."""
-
-    @tool(task_queue="gpu")
-    def paint() -> str:
-        """Paint."""
-        return ""
-
-    assert isinstance(paint, Tool)
-    assert paint.task_queue == "gpu"
-
-
-def test_a_narrator_ends_at_once() -> None:
-    """It has nothing to bring home; other calls get their grace."""
-    settings = WorkerSettings(shutdown_grace=30)
-
-    assert settings.grace_of(NARRATOR_QUEUE).total_seconds() == 0
-    assert settings.grace_of("model").total_seconds() == 30

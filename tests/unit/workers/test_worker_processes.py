@@ -1,13 +1,11 @@
 """Several processes under one parent: all end with it, and one that dies is started again."""
 
 import asyncio
-import os
 import signal
 import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.support.servers.processes import ROOT
 
@@ -60,17 +58,6 @@ def _lives(pid: int) -> bool:
         return False
 
 
-async def test_processes_end_with_their_parent(tmp_path: Path) -> None:
-    """At SIGTERM each one is asked to end, and waited for."""
-    parent = await _parent(tmp_path)
-    pids = await _started(tmp_path, 3)
-
-    parent.send_signal(signal.SIGTERM)
-
-    assert await parent.wait() == 0
-    assert sorted(int(file.stem) for file in tmp_path.glob("*.stopped")) == pids
-
-
 async def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     """Nothing is left that nobody would ever stop."""
     parent = await _parent(tmp_path)
@@ -80,20 +67,6 @@ async def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None
 
     await parent.wait()
     await _gone(pids)
-
-
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_process_that_dies_is_started_again(tmp_path: Path, by: signal.Signals) -> None:
-    """One that ended well, or was killed (for its memory, say), is no reason to stop the others."""
-    parent = await _parent(tmp_path, CHILD.replace("sys.exit(0)", "os._exit(0)"))
-    first = await _started(tmp_path, 3)
-
-    os.kill(first[0], by)
-    later = await _started(tmp_path, 4)
-    parent.send_signal(signal.SIGINT)
-
-    assert await parent.wait() == 0
-    await _gone(later)
 
 
 async def test_processes_that_are_set_up_wrongly_end_all(tmp_path: Path) -> None:

@@ -23,11 +23,9 @@ def listed(**hints: Any) -> Tool:  # noqa: ANN401 -- hints of any kind
         ({}, None, False),
         ({"read_only_hint": True}, None, True),
         ({"idempotent_hint": True}, None, True),
-        ({"idempotent_hint": False}, None, False),
         ({"idempotent_hint": True}, False, False),
         ({}, True, True),
         ({}, ["write_*"], True),
-        ({"idempotent_hint": True}, ["read_*"], False),
     ],
 )
 def test_what_may_be_repeated(hints: dict[str, bool], setting: Setting, *, repeatable: bool) -> None:
@@ -40,12 +38,10 @@ def test_what_may_be_repeated(hints: dict[str, bool], setting: Setting, *, repea
     [
         ({}, None, False),
         ({"destructive_hint": True}, None, True),
-        ({"destructive_hint": False}, None, False),
         ({"destructive_hint": True, "read_only_hint": True}, None, False),
         ({"destructive_hint": True}, False, False),
         ({}, True, True),
         ({}, ["write_*"], True),
-        ({"destructive_hint": True}, ["delete_*"], False),
     ],
 )
 def test_what_people_are_asked_about(hints: dict[str, bool], setting: Setting, *, asks: bool) -> None:

@@ -23,7 +23,6 @@ CARD = "/.well-known/agent-card.json"
             f"https://w.example/agents/poet{CARD}",
         ),
         (f"http://127.0.0.1:8000{CARD}", "ask_127_0_0_1_8000", f"http://127.0.0.1:8000{CARD}"),
-        ("https://w.example/card.json?v=1", "ask_w_example_card", "https://w.example/card.json?v=1"),
     ],
 )
 def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
@@ -42,8 +41,6 @@ def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
         ("writer.example", {}, "http:// or https:// and a host"),
         ("https://ann:pass@w.example", {}, "has a user name or a password"),
         ("https://w.example", {"name": "a b"}, "letters, digits, - and _"),
-        ("https://w.example", {"name": "a" * 65}, "letters, digits, - and _"),
-        ("https://w.example", {"token": " "}, "the token has no name"),
         ("https://w.example", {"headers": {"a b": "c"}}, "is no name of a header"),
         ("https://w.example", {"headers": {"a": "s3cret\n"}}, "the header 'a' has signs"),
     ],
@@ -57,11 +54,6 @@ def test_a_wrong_definition_is_refused(url: str, settings: dict[str, str], probl
     assert "s3cret" not in str(refused.value)
 
 
-def test_headers_are_not_printed() -> None:
-    """Whoever prints the definition sees no secrets."""
-    assert "s3cret" not in repr(Peer("https://w.example", "w", {"authorization": "s3cret"}))
-
-
 def test_defining_a_peer_loads_no_client() -> None:
     """Every process imports agents; the A2A client is for those that call one."""
     program = (
@@ -71,14 +63,6 @@ def test_defining_a_peer_loads_no_client() -> None:
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout
 
     assert json.loads(printed) is False
-
-
-def test_a_long_address_makes_a_short_name() -> None:
-    """Two that end alike are told apart."""
-    names = [peer(f"https://{word * 20}.example/{'agents/' * 10}").tools[0].name for word in ("ab", "cd")]
-
-    assert all(len(name) <= 64 for name in names)
-    assert len(set(names)) == 2
 
 
 def test_messages_show_no_query() -> None:
