@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import inspect
 import json
 import re
 from collections import Counter, OrderedDict
@@ -16,7 +15,7 @@ from mcp_types import Tool as ListedTool
 from pydantic import JsonValue
 
 from everloop.agents.errors import ToolDefinitionError
-from everloop.agents.mcp.definition import McpDefinition, matches, problem_of_headers
+from everloop.agents.mcp.definition import McpDefinition, matches
 from everloop.agents.mcp.errors import (
     McpLostError,
     McpSessionGoneError,
@@ -29,6 +28,7 @@ from everloop.agents.mcp.sessions import McpSession
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import in_schema_thread
+from everloop.runtime.headers import HeadersError, headers_for
 from everloop.workflows.contract.tasks import Identity
 
 # From the tools that an MCP server lists to those that a model is offered.
@@ -304,7 +304,10 @@ class McpClient:
         self, caller: Identity, question: Callable[[McpSession], Awaitable[Result]], *, repeatable: bool
     ) -> Result:
         """Ask in a session; once more in a new one where the old one is lost and nothing can happen twice."""
-        headers = await self._headers(caller)
+        try:
+            headers = await headers_for(self._server.headers, caller)
+        except HeadersError as error:
+            raise McpUnavailableError(f"headers for the MCP server {self._server.label!r}: {error}") from None
         try:
             async with self._pool.session(headers) as session:
                 try:
@@ -319,27 +322,6 @@ class McpClient:
             pass  # nothing was done
         async with self._pool.session(headers) as session:
             return await question(session)
-
-    async def _headers(self, caller: Identity) -> Mapping[str, str]:
-        """Return the headers for a caller.
-
-        Raises:
-            McpUnavailableError: there are none. What their function raised may be secret: its type is told.
-        """
-        written = self._server.headers
-        if not callable(written):
-            return written
-        label = self._server.label
-        try:
-            made = written(caller)
-            headers = await made if inspect.isawaitable(made) else made
-        except Exception as error:  # noqa: BLE001 -- whatever a user's function raises
-            raise McpUnavailableError(
-                f"the function that makes headers for the MCP server {label!r} raised {type(error).__name__}"
-            ) from None
-        if problem := problem_of_headers(headers):
-            raise McpUnavailableError(f"headers for the MCP server {label!r}: {problem}")
-        return headers
 
 
 def _reader(session: McpSession, deadline: float) -> Callable[[str], Awaitable[ReadResourceResult]]:

@@ -1,7 +1,7 @@
 """What an agent's definition says of an MCP server."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -11,14 +11,7 @@ from urllib.parse import urlsplit
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.limits import LONGEST
 from everloop.agents.tool import DEFAULT_TIMEOUT
-from everloop.workflows.contract.tasks import Identity
-
-HeaderWriter = Callable[[Identity], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""Says with which headers the server is asked for a caller; async or not."""
-
-Headers = Mapping[str, str] | HeaderWriter
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+from everloop.runtime.headers import Headers, problem_of_headers
 
 
 @dataclass(frozen=True)
@@ -97,18 +90,6 @@ class McpDefinition:
 def matches(tool: str, patterns: Sequence[str]) -> bool:
     """Whether the name of a tool fits any of the patterns (`*`, `?`, `[…]`)."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
-
-
-def problem_of_headers(headers: object) -> str:
-    """Return why these headers cannot be sent, naming no value; empty if they can."""
-    if not isinstance(headers, Mapping):
-        return "headers are a mapping of names to values"
-    for name, value in headers.items():  # pyright: ignore[reportUnknownVariableType] -- whatever a function returned
-        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            return f"{name!r} is no name of a header"
-        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-            return f"the value of the header {name!r} is not a text of printable ASCII characters"
-    return ""
 
 
 def _is_http(url: str) -> bool:

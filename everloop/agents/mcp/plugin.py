@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from everloop.agents.hooks import HookContext
-from everloop.agents.mcp.definition import Headers, McpDefinition
+from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import DEFAULT_TIMEOUT, Tool
+from everloop.runtime.headers import Headers
 
 if TYPE_CHECKING:
     from everloop.agents.mcp.client import McpClient

@@ -27,7 +27,7 @@ from everloop.agents.mcp.errors import (
     mcp_error,
 )
 from everloop.agents.mcp.results import Concealment
-from everloop.agents.mcp.transports import Watch, connection_to
+from everloop.agents.mcp.transports import connection_to
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 
 # The span around a request (OpenTelemetry semantic conventions for MCP).
@@ -66,12 +66,6 @@ def mcp_span(server: McpDefinition, protocol: str, method: str, tool: str = "") 
         except BaseException as error:
             _fail(span, _error_type(error))
             raise
-
-
-def record_result(span: Span, result: CallToolResult) -> None:
-    """Say so on the span if the tool has failed."""
-    if result.is_error:
-        _fail(span, TOOL_ERROR)
 
 
 def _fail(span: Span, error_type: str) -> None:
@@ -215,7 +209,7 @@ class McpSession:
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._leaves = asyncio.Event()
         self.tools = ToolList(server, self._page)
-        connection = connection_to(server, headers, Watch(on_change=self.tools.forget, on_end=self.leave))
+        connection = connection_to(server, headers, on_change=self.tools.forget, on_end=self.leave)
         # Of the caller that happened to come first, nothing may stick to it: neither its trace nor its log.
         self.owner = asyncio.create_task(self._hold(connection), context=Context())
 
@@ -243,7 +237,8 @@ class McpSession:
                 result = await client.call_tool(
                     name, arguments, read_timeout_seconds=seconds, progress_callback=progress
                 )
-                record_result(span, result)
+                if result.is_error:
+                    _fail(span, TOOL_ERROR)
         if not result.is_error:
             await self._check(name, result)
         return result

@@ -5,14 +5,13 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Protocol, Self, TextIO
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
 
 import anyio
 import httpx2
 import structlog
+from anyio.abc import ObjectReceiveStream
 from anyio.streams.text import TextReceiveStream
 from mcp import Client, StdioServerParameters
 from mcp.client import stdio
@@ -147,10 +146,9 @@ class MessageStream(Protocol):
 
     async def receive(self) -> Message: ...
     async def aclose(self) -> None: ...
-    async def __anext__(self) -> Message: ...
 
 
-class WatchedStream:
+class WatchedStream(ObjectReceiveStream[Message]):
     """The messages of a server. Tells when there will be no more of them."""
 
     def __init__(self, stream: MessageStream, on_end: Callable[[], None]) -> None:
@@ -158,43 +156,14 @@ class WatchedStream:
         self._on_end = on_end
 
     async def receive(self) -> Message:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message:
         try:
-            return await self._stream.__anext__()
+            return await self._stream.receive()
         except BaseException:
             self._on_end()
             raise
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-@asynccontextmanager
-async def running_server(
-    definition: McpDefinition, on_end: Callable[[], None]
-) -> AsyncGenerator[tuple[WatchedStream, object]]:
-    """Start the server, and end it with the block: its input is closed; SIGTERM and SIGKILL follow 2 s apart.
-
-    What it writes to its standard error goes to that of this process. `on_end` hears of its end.
-
-    Raises:
-        McpUnavailableError: there is no such command.
-    """
-    async with stdio_client(_parameters(definition), _stderr()) as (read, write):
-        yield WatchedStream(read, on_end), write
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 def _parameters(definition: McpDefinition) -> StdioServerParameters:
@@ -215,11 +184,6 @@ def _executable(definition: McpDefinition) -> str:
     )
 
 
-def _stderr() -> TextIO:
-    """Return where servers may complain, not what this process may have put in its place."""
-    return sys.__stderr__ or sys.stderr
-
-
 READING = 30.0
 """Seconds in which a server answers whatever is not the call of a tool."""
 
@@ -233,26 +197,25 @@ for _module in ("mcp", "httpx2", "httpcore2"):
 _US = Implementation(name="everloop", version="1")
 
 
-@dataclass(frozen=True)
-class Watch:
-    """Who hears that the server's tools have changed, and that it has ended."""
-
-    on_change: Callable[[], None]
-    on_end: Callable[[], None]
-
-
-def connection_to(definition: McpDefinition, headers: Mapping[str, str], watch: Watch) -> Client:
+def connection_to(
+    definition: McpDefinition,
+    headers: Mapping[str, str],
+    *,
+    on_change: Callable[[], None],
+    on_end: Callable[[], None],
+) -> Client:
     """Return a connection that is not open yet; it has to be opened and closed by the same task.
 
-    The server can ask nothing of us (sampling, elicitation, roots), and its log messages are dropped.
+    `on_change` is called when the server's tools have changed, `on_end` when it has ended. It can ask nothing
+    of us (sampling, elicitation, roots), and its log messages are dropped.
     """
 
     async def notice(message: ServerNotification | Exception) -> None:
         if isinstance(message, ToolListChangedNotification):
-            watch.on_change()
+            on_change()
 
     return Client(
-        _transport(definition, headers, watch),
+        _transport(definition, headers, on_end),
         read_timeout_seconds=READING,
         message_handler=notice,
         client_info=_US,
@@ -260,18 +223,26 @@ def connection_to(definition: McpDefinition, headers: Mapping[str, str], watch: 
     )
 
 
-def _transport(
-    definition: McpDefinition, headers: Mapping[str, str], watch: Watch
-) -> AbstractAsyncContextManager[Any]:
-    if definition.command:
-        return running_server(definition, watch.on_end)
-    return _http(definition.url, headers)
-
-
 @asynccontextmanager
-async def _http(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any]:
+async def _transport(
+    definition: McpDefinition, headers: Mapping[str, str], on_end: Callable[[], None]
+) -> AsyncGenerator[Any]:
+    """Reach the server, or start it and end it with the block: SIGTERM and SIGKILL follow 2 s apart.
+
+    What it writes to its standard error goes to that of this process, whatever was put in its place.
+
+    Raises:
+        McpUnavailableError: there is no such command.
+    """
+    if definition.command:
+        stderr = sys.__stderr__ or sys.stderr
+        async with stdio_client(_parameters(definition), stderr) as (read, write):
+            yield WatchedStream(read, on_end), write
+        return
     async with (
         FaultClient(headers) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=LARGEST_EVENT) as streams,
+        streamable_http_client(
+            definition.url, http_client=client, max_sse_event_size=LARGEST_EVENT
+        ) as streams,
     ):
         yield streams

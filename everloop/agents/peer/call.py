@@ -1,20 +1,15 @@
 """One call of the tool that asks a peer."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from a2a.types import a2a_pb2 as pb
 from temporalio import activity
 
 from everloop.agents.peer.answers import answer_of, file_parts, import_artifacts, message_answer, reason_of
-from everloop.agents.peer.connection import (
-    Cards,
-    Connection,
-    Credentials,
-    ask_for_token,
-    read_credentials,
-)
+from everloop.agents.peer.connection import Connection, connected
 from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import (
     PeerAwayError,
@@ -36,8 +31,10 @@ from everloop.agents.peer.task import (
     question_of,
     read_kept,
 )
+from everloop.agents.questions import AuthRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import in_schema_thread
+from everloop.runtime.headers import HeadersError, headers_for, hide, secret_words
 
 TIME_TO_REPORT = 5.0
 """Seconds of the tool's time that are kept for saying that a peer does not answer; at most a tenth of it."""
@@ -50,47 +47,70 @@ _ENDS = {
 }
 
 
-class PeerCalls:
-    """Asks one peer, as often as its tool is called in this process."""
+async def ask_peer(peer: Peer, call: ToolContext, request: str, context: str, files: Sequence[str]) -> str:
+    """Return the answer of a peer.
 
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-        self._cards = Cards()
+    Raises:
+        QuestionRequired: the peer asks something, or wants to know who asks.
+        PeerError: there is no answer; the message says why and what to do.
+    """
+    headers = await _headers(peer, call)
+    hidden = partial(hide, secret_words(headers.values()))
+    try:
+        async with connected(peer, headers) as connection:
+            return await _Call(peer, connection, call, hidden).run(request, context, files)
+    except PeerCredentialsError as refusal:
+        raise _token_wanted(peer, call, hidden(str(refusal))) from None
+    except PeerTaskError as error:
+        raise PeerTaskError(hidden(str(error))) from None
+    except PeerError as error:
+        peer.card_until = 0.0  # what it says may be what does not work
+        raise _explained(peer, error, hidden(str(error))) from None
 
-    async def ask(self, call: ToolContext, request: str, context: str, files: Sequence[str]) -> str:
-        """Return the answer of the peer.
 
-        Raises:
-            QuestionRequired: the peer asks something, or wants to know who asks.
-            PeerError: there is no answer; the message says why and what to do.
-        """
-        credentials = await read_credentials(self._peer, call)
-        try:
-            async with Connection(self._peer, self._cards, credentials) as connection:
-                return await _Call(self._peer, connection, credentials, call).run(request, context, files)
-        except PeerCredentialsError as refusal:
-            raise ask_for_token(self._peer, call, credentials.hide(str(refusal))) from None
-        except PeerTaskError as error:
-            raise PeerTaskError(credentials.hide(str(error))) from None
-        except PeerError as error:
-            self._cards.forget()
-            raise _explained(self._peer, error, credentials) from None
+async def _headers(peer: Peer, call: ToolContext) -> dict[str, str]:
+    """Return what the agent's author, and the user, let the call carry; names as gRPC wants them.
+
+    Raises:
+        PeerError: the author's function failed.
+    """
+    try:
+        made = await headers_for(peer.headers, call.auth)
+    except HeadersError as error:
+        raise PeerError(f"headers for the agent at {peer.label}: {error}") from None
+    headers = {name.lower(): value for name, value in made.items()}
+    token = await call.secret(peer.token) if peer.token else None
+    if isinstance(token, str) and (bare := token.strip()):
+        headers["authorization"] = f"Bearer {bare.removeprefix('Bearer ')}"
+    return headers
+
+
+def _token_wanted(peer: Peer, call: ToolContext, refusal: str) -> Exception:
+    """Return what to raise when a peer refuses the headers: a question to the user, or an error."""
+    if not peer.token:
+        return PeerCredentialsError(
+            f"the agent at {peer.label} refuses the credentials of this agent ({refusal}); whoever runs this "
+            "agent has to give others (headers= or token= of peer)"
+        )
+    again = any(answer.secret_name == peer.token for answer in call.answers)
+    problem = "did not accept the token" if again else "wants to know who asks"
+    return AuthRequired(f"The agent at {peer.label} {problem}. Please give a token for it.", peer.token)
 
 
 class _Call:
-    """One attempt at one call."""
+    """One attempt at one call. `hide` takes out of a text what is secret."""
 
     def __init__(
-        self, peer: Peer, connection: Connection, credentials: Credentials, call: ToolContext
+        self, peer: Peer, connection: Connection, call: ToolContext, hide: Callable[[str], str]
     ) -> None:
         self._peer = peer
         self._connection = connection
-        self._hide = credentials.hide
+        self._hide = hide
         self._call = call
         self._answers = answers_for(peer, call)
         seconds = peer.timeout.total_seconds()
         seconds -= min(TIME_TO_REPORT, seconds / 10)
-        self._task = PeerTask(connection, call, read_kept(call.kept), seconds, self._hide)
+        self._task = PeerTask(connection, call, read_kept(call.kept), seconds, hide)
 
     async def run(self, request: str, context: str, files: Sequence[str]) -> str:
         """Bring the peer's task to its end, or to its next question."""
@@ -208,9 +228,8 @@ def comes_again() -> bool:
     return activity.is_worker_shutdown() or (details is not None and not details.cancel_requested)
 
 
-def _explained(peer: Peer, error: PeerError, credentials: Credentials) -> PeerError:
+def _explained(peer: Peer, error: PeerError, said: str) -> PeerError:
     """Return the error with who it is about, and what to do."""
-    said = credentials.hide(str(error))
     if isinstance(error, PeerAwayError):
         return PeerAwayError(
             f"the agent at {peer.label} does not answer ({said}); try again later, or do without it. Whoever "

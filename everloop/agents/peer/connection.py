@@ -1,14 +1,11 @@
 """The way to a peer: its card, and the A2A client that its card asks for."""
 
 import asyncio
-import inspect
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from functools import cache
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import grpc
@@ -25,81 +22,9 @@ from google.protobuf.json_format import ParseError
 from opentelemetry import propagate
 
 from everloop.agents.peer.definition import Peer
-from everloop.agents.peer.errors import (
-    PeerAwayError,
-    PeerCredentialsError,
-    PeerError,
-    PeerRefusedError,
-    peer_error,
-)
-from everloop.agents.questions import AuthRequired
-from everloop.agents.tool_context import ToolContext
+from everloop.agents.peer.errors import PeerAwayError, PeerError, PeerRefusedError, peer_error
 from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
 from everloop.runtime.outbound import JudgedBackend, WebhookPolicy
-
-# What a call to a peer carries to show who asks.
-
-SHORTEST = 6
-"""Characters; a shorter value would be found in texts that have nothing to do with it."""
-
-_HIDDEN = "[secret]"
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """The headers of the requests of one call; names are in lower case, as gRPC wants them."""
-
-    headers: dict[str, str] = field(repr=False)
-
-    def hide(self, text: str) -> str:
-        """Return what a peer says without the values of the headers: it may repeat what it was sent."""
-        for value in sorted(self._values(), key=len, reverse=True):
-            text = text.replace(value, _HIDDEN)
-        return text
-
-    def _values(self) -> set[str]:
-        """Return the values, and what stands behind the scheme in one such as `Bearer …`."""
-        whole = set(self.headers.values())
-        return {
-            value for value in whole | {value.rpartition(" ")[2] for value in whole} if len(value) >= SHORTEST
-        }
-
-
-async def read_credentials(peer: Peer, call: ToolContext) -> Credentials:
-    """Return what the agent's author, and the user, let the call carry.
-
-    Raises:
-        PeerError: the author's function failed.
-    """
-    headers = {name.lower(): value for name, value in (await _headers(peer, call)).items()}
-    token = await call.secret(peer.token) if peer.token else None
-    if isinstance(token, str) and (bare := token.strip()):
-        headers["authorization"] = f"Bearer {bare.removeprefix('Bearer ')}"
-    return Credentials(headers)
-
-
-def ask_for_token(peer: Peer, call: ToolContext, refusal: str) -> Exception:
-    """Return what to raise when a peer refuses the credentials: a question to the user, or an error."""
-    if not peer.token:
-        return PeerCredentialsError(
-            f"the agent at {peer.label} refuses the credentials of this agent ({refusal}); whoever runs this "
-            "agent has to give others (headers= or token= of peer)"
-        )
-    again = any(answer.secret_name == peer.token for answer in call.answers)
-    problem = "did not accept the token" if again else "wants to know who asks"
-    return AuthRequired(f"The agent at {peer.label} {problem}. Please give a token for it.", peer.token)
-
-
-async def _headers(peer: Peer, call: ToolContext) -> dict[str, str]:
-    if not callable(peer.headers):
-        return dict(peer.headers)
-    try:
-        made = peer.headers(call.auth)
-        return dict(await made if inspect.isawaitable(made) else made)
-    except Exception as error:  # noqa: BLE001 -- its message may hold what it is there to keep
-        problem = f"the headers for the agent at {peer.label} could not be made ({type(error).__name__})"
-        raise PeerError(problem) from None
-
 
 CARD_TTL = 300.0
 """Seconds for which a card is taken for current."""
@@ -118,45 +43,34 @@ _BINDINGS = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON, TransportPr
 _KEEPALIVE = [("grpc.keepalive_time_ms", 30_000), ("grpc.keepalive_timeout_ms", 20_000)]
 
 
-class Cards:
-    """The card of one peer, as long as it is current."""
+@contextmanager
+def translate_client_errors() -> Generator[None]:
+    """Let what the A2A client, or HTTP, raises become a `PeerError`."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 -- what the client cannot read ends in any exception
+        raise peer_error(error) from None
 
-    def __init__(self) -> None:
-        self._card: pb.AgentCard | None = None
-        self._until = 0.0
 
-    def get(self) -> pb.AgentCard | None:
-        """Return the card if it is current."""
-        return self._card if asyncio.get_running_loop().time() < self._until else None
-
-    def put(self, card: pb.AgentCard) -> None:
-        """Take a card for current from now on."""
-        self._card, self._until = card, asyncio.get_running_loop().time() + CARD_TTL
-
-    def forget(self) -> None:
-        """Have the card fetched again: what it says may be what does not work."""
-        self._until = 0.0
+@asynccontextmanager
+async def connected(peer: Peer, headers: Mapping[str, str]) -> AsyncGenerator["Connection"]:
+    """Yield the way to a peer for one call of its tool, whose requests carry these headers."""
+    async with AsyncExitStack() as stack:
+        yield Connection(peer, headers, stack, await stack.enter_async_context(_http_client()))
 
 
 class Connection:
     """The way to a peer for one call of its tool. Everything raises `PeerError`."""
 
-    def __init__(self, peer: Peer, cards: Cards, credentials: Credentials) -> None:
-        self._peer = peer
-        self._cards = cards
-        self._credentials = credentials
-        self._client: Client | None = None
-        self._stack = AsyncExitStack()
-        self._is_stranger = False
-
-    async def __aenter__(self) -> Self:
-        self._http = await self._stack.enter_async_context(_http_client())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    def __init__(
+        self, peer: Peer, headers: Mapping[str, str], stack: AsyncExitStack, http: httpx.AsyncClient
     ) -> None:
-        await self._stack.aclose()
+        self._peer = peer
+        self._headers = headers
+        self._stack = stack
+        self._http = http
+        self._client: Client | None = None
+        self._is_stranger = False
 
     async def streams(self) -> bool:
         """Whether the peer offers streaming."""
@@ -168,29 +82,28 @@ class Connection:
         seconds = None if await self.streams() else self._peer.timeout.total_seconds()
         # Whoever de-duplicates by this header need not look into the message.
         context = self._context(seconds, {"idempotency-key": request.message.message_id})
-        async for response in self._translated(client.send_message(request, context=context)):
+        async for response in _translated(client.send_message(request, context=context)):
             yield response
 
     async def subscribe(self, task_id: str) -> AsyncGenerator[pb.StreamResponse]:
         """Yield what happens to a task from now on."""
         client = await self._connected()
         request = pb.SubscribeToTaskRequest(id=task_id)
-        async for response in self._translated(client.subscribe(request, context=self._context(None))):
+        async for response in _translated(client.subscribe(request, context=self._context(None))):
             yield response
 
     async def get_task(self, task_id: str, history: int) -> pb.Task:
         """Return a task with the newest so many messages."""
+        client = await self._connected()
         request = pb.GetTaskRequest(id=task_id, history_length=history)
-        return await self._called(
-            lambda client: client.get_task(request, context=self._context(CALL_TIMEOUT))
-        )
+        with translate_client_errors():
+            return await client.get_task(request, context=self._context(CALL_TIMEOUT))
 
-    async def cancel_task(self, task_id: str) -> pb.Task:
+    async def cancel_task(self, task_id: str) -> None:
         """Ask the peer to cancel a task."""
-        request = pb.CancelTaskRequest(id=task_id)
-        return await self._called(
-            lambda client: client.cancel_task(request, context=self._context(CALL_TIMEOUT))
-        )
+        client = await self._connected()
+        with translate_client_errors():
+            await client.cancel_task(pb.CancelTaskRequest(id=task_id), context=self._context(CALL_TIMEOUT))
 
     def is_own(self, url: str) -> bool:
         """Whether an address is at the server of the peer's card, which the agent's author has chosen."""
@@ -198,32 +111,12 @@ class Connection:
 
     async def download(self, url: str) -> AsyncGenerator[bytes]:
         """Yield the content behind an address of the peer's own, with the credentials of the call."""
-        try:
-            async with self._http.stream("GET", url, headers=self._headers()) as response:
+        with translate_client_errors():
+            async with self._http.stream("GET", url, headers=_traced(self._headers)) as response:
                 if not response.is_success:  # a redirect leads to somebody else's address
                     raise PeerRefusedError(f"HTTP {response.status_code}")
                 async for chunk in response.aiter_bytes():
                     yield chunk
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise peer_error(error) from None
-
-    async def _called(self, call: Callable[[Client], Awaitable[pb.Task]]) -> pb.Task:
-        client = await self._connected()
-        try:
-            return await call(client)
-        except Exception as error:  # noqa: BLE001 -- what the client cannot read ends in any exception
-            raise peer_error(error) from None
-
-    async def _translated(
-        self, stream: AsyncIterator[pb.StreamResponse]
-    ) -> AsyncGenerator[pb.StreamResponse]:
-        # The client's methods are generators; their interface does not say so.
-        async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
-            try:
-                async for response in responses:
-                    yield response
-            except Exception as error:  # noqa: BLE001 -- as above
-                raise peer_error(error) from None
 
     async def _connected(self) -> Client:
         if self._client is None:
@@ -276,17 +169,15 @@ class Connection:
         return is_named or self.is_own(url)
 
     async def _current_card(self) -> pb.AgentCard:
-        card = self._cards.get()
-        if card is None:
-            card = await self._fetch_card()
-            self._cards.put(card)
-        return card
+        peer, now = self._peer, asyncio.get_running_loop().time()
+        if peer.card is None or now >= peer.card_until:
+            peer.card, peer.card_until = await self._fetch_card(), now + CARD_TTL
+        return peer.card
 
     async def _fetch_card(self) -> pb.AgentCard:
         try:
-            response = await self._http.get(
-                self._peer.card_url, headers=self._headers(), timeout=CALL_TIMEOUT
-            )
+            headers = _traced(self._headers)
+            response = await self._http.get(self._peer.card_url, headers=headers, timeout=CALL_TIMEOUT)
             return parse_agent_card(response.raise_for_status().json())
         except (httpx.HTTPError, PeerError) as error:
             problem = peer_error(error)
@@ -304,12 +195,16 @@ class Connection:
         return grpc.aio.insecure_channel(address, options=_KEEPALIVE)
 
     def _context(self, seconds: float | None, headers: dict[str, str] | None = None) -> ClientCallContext:
-        sent = _traced({} if self._is_stranger else self._credentials.headers)
+        sent = _traced({} if self._is_stranger else self._headers)
         return ClientCallContext(timeout=seconds, service_parameters={**sent, **(headers or {})})
 
-    def _headers(self) -> dict[str, str]:
-        """Return the headers of a request to the peer's own origin."""
-        return _traced(self._credentials.headers)
+
+async def _translated(stream: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[pb.StreamResponse]:
+    # The client's methods are generators; their interface does not say so.
+    async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
+        with translate_client_errors():
+            async for response in responses:
+                yield response
 
 
 def _traced(headers: Mapping[str, str]) -> dict[str, str]:

@@ -2,38 +2,38 @@
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.runtime.outbound import Allowance, read_allowance
+from everloop.runtime.headers import Headers
+from everloop.runtime.outbound import Allowance
 from everloop.workflows.contract.parts import url_flaw
-from everloop.workflows.contract.tasks import Identity
 
-Headers = Mapping[str, str] | Callable[[Identity], Mapping[str, str] | Awaitable[Mapping[str, str]]]
-"""Headers of each request, or a function, sync or async, that makes them for who started the task."""
+if TYPE_CHECKING:
+    from a2a.types import a2a_pb2 as pb
 
 DEFAULT_TIMEOUT = timedelta(minutes=10)
 CARD_PATH = "/.well-known/agent-card.json"
 LONGEST_NAME = 64
 
-_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
-
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Peer:
-    """What the author of an agent says of a peer; see `peer`. `card_url` is where its card itself is."""
+    """What the author of an agent says of a peer (see `peer`), and its card, as long as it is current."""
 
     card_url: str
+    """Where its card itself is."""
     name: str
     headers: Headers = field(default_factory=dict[str, str], repr=False)
     token: str = ""
     timeout: timedelta = DEFAULT_TIMEOUT
     idempotent: bool = True
     allowance: Allowance = field(default_factory=Allowance)
+    card: "pb.AgentCard | None" = field(default=None, init=False, repr=False)
+    card_until: float = field(default=0.0, init=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -45,44 +45,16 @@ class Peer:
 def card_address(card_url: str) -> str:
     """Return where the card itself is."""
     if flaw := url_flaw(card_url):
-        raise AgentDefinitionError(f"peer({_shown(card_url)}): the address {flaw}")
+        raise AgentDefinitionError(f"peer({shown(card_url)}): the address {flaw}")
     parts = urlsplit(card_url)
     if parts.path.endswith(".json"):
         return card_url
     return parts._replace(path=f"{parts.path.rstrip('/')}{CARD_PATH}", fragment="").geturl()
 
 
-def _shown(card_url: str) -> str:
+def shown(card_url: str) -> str:
     """Return the address for a message; one with a password in it is not shown."""
     return "…" if "@" in card_url else repr(card_url)
-
-
-def checked_name(name: str) -> str:
-    """Return the name of a tool, or refuse what is none."""
-    if not _NAME.fullmatch(name):
-        raise AgentDefinitionError(
-            f"peer: the name {name!r} is none for a tool; give 1 to {LONGEST_NAME} letters, digits, - and _"
-        )
-    return name
-
-
-def read_hosts(card_url: str, hosts: Sequence[str]) -> Allowance:
-    """Return where credentials may go besides the origin of the card."""
-    try:
-        return read_allowance(",".join(hosts))
-    except ValueError as error:
-        raise AgentDefinitionError(f"peer({_shown(card_url)}): hosts: {error}") from None
-
-
-def check_headers(card_url: str, headers: Mapping[str, str]) -> None:
-    """Refuse what could not be sent; the values are not shown."""
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise AgentDefinitionError(f"peer({card_url!r}): {name!r} is no name of a header")
-        if not (value.isascii() and value.isprintable()):
-            raise AgentDefinitionError(
-                f"peer({card_url!r}): the header {name!r} has signs that none may have; give printable ASCII"
-            )
 
 
 def name_of(address: str) -> str:

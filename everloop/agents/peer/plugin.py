@@ -1,46 +1,16 @@
 """Remote agents: any A2A agent, whoever runs it, as a tool."""
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.peer.definition import (
-    DEFAULT_TIMEOUT,
-    Headers,
-    Peer,
-    card_address,
-    check_headers,
-    checked_name,
-    name_of,
-    read_hosts,
-)
+from everloop.agents.peer.definition import DEFAULT_TIMEOUT, LONGEST_NAME, Peer, card_address, name_of, shown
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
-
-if TYPE_CHECKING:
-    from everloop.agents.peer.call import PeerCalls
-
-
-class PeerTool:
-    """The function of the tool that asks one peer."""
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-
-    async def ask(
-        self, call: ToolContext, request: str, context: str = "", files: tuple[str, ...] = ()
-    ) -> str:
-        """Run a task of the peer and return its answer."""
-        return await self._calls.ask(call, request, context, files)
-
-    @cached_property
-    def _calls(self) -> "PeerCalls":
-        from everloop.agents.peer.call import PeerCalls  # noqa: PLC0415 -- all import agents, only workers need a client
-
-        return PeerCalls(self._peer)
+from everloop.runtime.headers import Headers, problem_of_headers
+from everloop.runtime.outbound import read_allowance
 
 
 def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
@@ -73,18 +43,32 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
         AgentDefinitionError: no address, name, host or header could be like that.
         ToolDefinitionError: no time.
     """
-    address = card_address(card_url)
-    tool_name = checked_name(name) if name is not None else name_of(address)
+    address, tool_name = card_address(card_url), name
+    if tool_name is None:
+        tool_name = name_of(address)
+    elif not re.fullmatch(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}", tool_name):
+        raise AgentDefinitionError(
+            f"peer: the name {name!r} is none for a tool; give 1 to {LONGEST_NAME} letters, digits, - and _"
+        )
     if token is not None and not token.strip():
         raise AgentDefinitionError(f"peer({card_url!r}): the token has no name; the secret is kept under one")
-    if headers is not None and not callable(headers):
-        check_headers(card_url, headers)
-    allowance = read_hosts(card_url, hosts)
+    if headers is not None and not callable(headers) and (problem := problem_of_headers(headers)):
+        raise AgentDefinitionError(f"peer({card_url!r}): {problem}")
+    try:
+        allowance = read_allowance(",".join(hosts))
+    except ValueError as error:
+        raise AgentDefinitionError(f"peer({shown(card_url)}): hosts: {error}") from None
     asked = Peer(address, tool_name, headers or {}, token or "", timeout, idempotent, allowance)
+
+    async def ask(call: ToolContext, request: str, context: str = "", files: tuple[str, ...] = ()) -> str:
+        from everloop.agents.peer.call import ask_peer  # noqa: PLC0415 -- all import agents, only workers need a client
+
+        return await ask_peer(asked, call, request, context, files)
+
     purpose = description or f"Ask the agent at {asked.label} to do a part of the work."
     purpose += (
         "\n\nIt knows nothing but the `request`, and the artifacts that `files` names by their ids. To go on "
         "with a conversation, give the `context` that its earlier answer named."
     )
-    tool = Tool(PeerTool(asked).ask, tool_name, purpose, timeout=timeout, idempotent=idempotent)
+    tool = Tool(ask, tool_name, purpose, timeout=timeout, idempotent=idempotent)
     return Plugin(name="peer", tools=(tool,))

@@ -58,7 +58,7 @@ def unsendable(_: Identity) -> Mapping[str, str]:
 
 @pytest.mark.parametrize(
     ("headers", "told"),
-    [(refuse, "'own' raised LookupError"), (unsendable, "'x-token'")],
+    [(refuse, "the function that makes them raised LookupError"), (unsendable, "'x-token'")],
     ids=["their function raises", "cannot be sent"],
 )
 async def test_callers_without_headers_are_told_so(

@@ -177,7 +177,7 @@ async def test_headers_that_cannot_be_made_are_not_told(remote: RemoteAgent) -> 
         raise ValueError("s3cret")
 
     failed = await PeerRig(ann(remote, Settings(headers=headers))).fail("say hi")
-    assert failed.endswith("could not be made (ValueError)")
+    assert failed.endswith("the function that makes them raised ValueError")
     assert "s3cret" not in failed
 
 

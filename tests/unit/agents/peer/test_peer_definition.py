@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.peer.definition import Peer
-from everloop.agents.peer.plugin import PeerTool, peer
+from everloop.agents.peer.definition import Peer, card_address
+from everloop.agents.peer.plugin import peer
 
 CARD = "/.well-known/agent-card.json"
 
@@ -27,12 +27,8 @@ CARD = "/.well-known/agent-card.json"
 )
 def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
     """Whether it is that of the card or of what stands before it."""
-    (tool,) = peer(url).tools
-    function = getattr(tool.function, "__self__", None)
-
-    assert tool.name == name
-    assert isinstance(function, PeerTool)
-    assert function._peer.card_url == card
+    assert peer(url).tools[0].name == name
+    assert card_address(url) == card
 
 
 @pytest.mark.parametrize(
@@ -42,7 +38,7 @@ def test_the_address_makes_the_name(url: str, name: str, card: str) -> None:
         ("https://ann:pass@w.example", {}, "has a user name or a password"),
         ("https://w.example", {"name": "a b"}, "letters, digits, - and _"),
         ("https://w.example", {"headers": {"a b": "c"}}, "is no name of a header"),
-        ("https://w.example", {"headers": {"a": "s3cret\n"}}, "the header 'a' has signs"),
+        ("https://w.example", {"headers": {"a": "s3cret\n"}}, "the value of the header 'a' is not"),
     ],
 )
 def test_a_wrong_definition_is_refused(url: str, settings: dict[str, str], problem: str) -> None:
