@@ -5,10 +5,9 @@ QuestionRequired
 └── AuthRequired    a secret that only the tool sees
 """
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, JsonValue
 
@@ -20,16 +19,21 @@ from everloop.workflows.contract.questions import InvalidAnswerError, Question, 
 
 InputKind = Literal["clarification", "confirmation", "selection", "data"]
 
-_INPUT_KINDS = ("clarification", "confirmation", "selection", "data")
+_INPUT_KINDS = get_args(InputKind)
 _NO_CALL = ToolCall(id="", name="", arguments="")
 
 
 class QuestionRequired(Exception):  # noqa: N818 -- named for what is wanted: raising it is no error
     """The call cannot go on before somebody has answered."""
 
-    @abstractmethod
+    def __init__(self, asked: Question) -> None:
+        super().__init__(asked.text)
+        asked.model_dump_json()  # what cannot be written down fails here, in the tool
+        self._asked = asked
+
     def question(self, question_id: str, call: ToolCall) -> Question:
         """Return the question that this call asks."""
+        return self._asked.model_copy(update={"id": question_id, "call": call})
 
 
 class InputRequired(QuestionRequired):
@@ -52,53 +56,26 @@ class InputRequired(QuestionRequired):
         timeout: timedelta | None = None,
         default: JsonValue = None,
     ) -> None:
-        super().__init__(text)
-        self._text = text
-        self._kind = kind
-        self._options = tuple(options)
-        self._schema = _json_schema(schema)
-        self._timeout = timeout
-        self._default = default
         _check_text(text, timeout)
-        self._check_kind()
-        self._check_default()
-
-    def question(self, question_id: str, call: ToolCall) -> Question:
-        return Question(
-            id=question_id,
-            kind=QuestionKind(self._kind),
-            text=self._text,
-            call=call,
-            options=self._options,
-            json_schema=self._schema,
-            timeout=_seconds(self._timeout),
-            default=self._default,
-        )
-
-    def _check_kind(self) -> None:
-        if self._kind not in _INPUT_KINDS:
+        if kind not in _INPUT_KINDS:
             raise QuestionDefinitionError(
-                f"InputRequired: there is no kind {self._kind!r}; choose one of {', '.join(_INPUT_KINDS)} "
+                f"InputRequired: there is no kind {kind!r}; choose one of {', '.join(_INPUT_KINDS)} "
                 "(a secret is asked for with AuthRequired)"
             )
-        _check_belongs("options", self._kind, "selection", is_given=bool(self._options))
-        _check_belongs("schema", self._kind, "data", is_given=bool(self._schema))
-        if not all(option.strip() for option in self._options):
-            raise QuestionDefinitionError("InputRequired: an option is empty; nobody could choose it")
-        _check_schema(self._schema)
-
-    def _check_default(self) -> None:
-        question = _written(self)
-        if self._default is None:
-            return
-        if self._timeout is None:
-            raise QuestionDefinitionError("InputRequired: a default needs a timeout after which it holds")
-        try:
-            answer = answer_with(question, self._default, by="timeout")
-        except InvalidAnswerError as error:
-            raise QuestionDefinitionError(f"InputRequired: the default does not answer: {error}") from None
-        if self._schema and _breaks(self._schema, answer.value):
-            raise QuestionDefinitionError("InputRequired: the default does not fit the schema")
+        asked = Question(
+            id="",
+            kind=QuestionKind(kind),
+            text=text,
+            call=_NO_CALL,
+            options=tuple(options),
+            json_schema=schema.model_json_schema() if isinstance(schema, type) else dict(schema or {}),
+            timeout=_seconds(timeout),
+            default=default,
+        )
+        _check_kind(asked)
+        super().__init__(asked)
+        if default is not None:
+            _check_default(asked)
 
 
 class AuthRequired(QuestionRequired):
@@ -112,31 +89,13 @@ class AuthRequired(QuestionRequired):
     """
 
     def __init__(self, text: str, name: str, *, timeout: timedelta | None = None) -> None:
-        super().__init__(text)
-        self._text = text
-        self._name = name
-        self._timeout = timeout
         _check_text(text, timeout)
         if not name.strip():
             raise QuestionDefinitionError("AuthRequired: the secret has no name; the tool reads it by one")
-        _written(self)
-
-    def question(self, question_id: str, call: ToolCall) -> Question:
-        return Question(
-            id=question_id,
-            kind=QuestionKind.AUTH,
-            text=self._text,
-            call=call,
-            timeout=_seconds(self._timeout),
-            secret_name=self._name,
+        kind, seconds = QuestionKind.AUTH, _seconds(timeout)
+        super().__init__(
+            Question(id="", kind=kind, text=text, call=_NO_CALL, timeout=seconds, secret_name=name)
         )
-
-
-def _written(required: QuestionRequired) -> Question:
-    """Return the question, once it is sure that it can be written down; otherwise it fails in the tool."""
-    question = required.question("", _NO_CALL)
-    question.model_dump_json()
-    return question
 
 
 def _check_text(text: str, timeout: timedelta | None) -> None:
@@ -150,32 +109,36 @@ def _check_text(text: str, timeout: timedelta | None) -> None:
         )
 
 
-def _check_belongs(field: str, kind: str, owner: str, *, is_given: bool) -> None:
-    if kind == owner and not is_given:
-        raise QuestionDefinitionError(f"InputRequired: the kind {owner!r} needs {field}")
-    if kind != owner and is_given:
-        raise QuestionDefinitionError(
-            f"InputRequired: give {field} with the kind {owner!r} only, not with {kind!r}"
-        )
-
-
-def _check_schema(schema: dict[str, JsonValue]) -> None:
-    # A model may have written the schema.
-    if problem := problem_of_schema(schema):
+def _check_kind(asked: Question) -> None:
+    kind = asked.kind.value
+    for field, owner, given in (
+        ("options", "selection", asked.options),
+        ("schema", "data", asked.json_schema),
+    ):
+        if kind == owner and not given:
+            raise QuestionDefinitionError(f"InputRequired: the kind {owner!r} needs {field}")
+        if kind != owner and given:
+            raise QuestionDefinitionError(
+                f"InputRequired: give {field} with the kind {owner!r} only, not with {kind!r}"
+            )
+    if not all(option.strip() for option in asked.options):
+        raise QuestionDefinitionError("InputRequired: an option is empty; nobody could choose it")
+    if problem := problem_of_schema(asked.json_schema):  # a model may have written the schema
         raise QuestionDefinitionError(f"InputRequired: {problem}")
 
 
-def _breaks(schema: dict[str, JsonValue], value: JsonValue) -> bool:
+def _check_default(asked: Question) -> None:
+    if asked.timeout is None:
+        raise QuestionDefinitionError("InputRequired: a default needs a timeout after which it holds")
     try:
-        return bool(find_schema_violations(schema, [value]))
+        answer = answer_with(asked, asked.default, by="timeout")
+        breaks = asked.json_schema and find_schema_violations(asked.json_schema, [answer.value])
+    except InvalidAnswerError as error:
+        raise QuestionDefinitionError(f"InputRequired: the default does not answer: {error}") from None
     except SchemaUnfitError as error:
         raise QuestionDefinitionError(f"InputRequired: the default cannot be checked: {error}") from None
-
-
-def _json_schema(schema: Mapping[str, JsonValue] | type[BaseModel] | None) -> dict[str, JsonValue]:
-    if isinstance(schema, type):
-        return schema.model_json_schema()
-    return dict(schema or {})
+    if breaks:
+        raise QuestionDefinitionError("InputRequired: the default does not fit the schema")
 
 
 def _seconds(timeout: timedelta | None) -> float | None:
