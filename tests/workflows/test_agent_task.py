@@ -3,17 +3,15 @@
 import asyncio
 
 import pytest
-from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
-from everloop.workflows.contract.calls import CallModelInput, RunToolInput
+from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,
-    ToolMessage,
     Usage,
     UserMessage,
     extend_digest,
@@ -137,13 +135,6 @@ async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> Non
     assert begun.received == (UserMessage(message_id=message.message_id, parts=()),)
 
 
-async def test_only_the_first_tool_call_carries_the_status(start_task: StartTask) -> None:
-    """Each byte enters history once."""
-    ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "x"), text="Let me look."), answer("done")))
-    await run(start_task(ports))
-    assert {call.call.id: bool(call.statuses) for call in ports.tools.calls} == {"a": True, "b": False}
-
-
 async def test_statuses_are_numbered_and_carried_by_the_next_call(start_task: StartTask) -> None:
     """Text before tool calls becomes a status message; no activity exists only to publish it."""
     ports = FakePorts(ScriptedModel(asks(("a", "x"), text="Let me look."), answer("done")))
@@ -175,16 +166,3 @@ async def test_queries_show_the_task_and_its_progress(start_task: StartTask) -> 
     assert view.artifacts[0].complete
     assert view.artifacts[0].parts == (TextPart(text="done"),)
     assert description.typed_search_attributes[names.TASK_STATE] == "completed"
-
-
-async def test_tool_errors_do_not_end_the_task(start_task: StartTask) -> None:
-    """What a tool came to, even an error, is a message for the model."""
-
-    class FailingTools(CountingTools):
-        @activity.defn
-        async def run_tool(self, call: RunToolInput) -> ToolMessage:
-            return ToolMessage(call_id=call.call.id, name=call.call.name, content="no", outcome="error")
-
-    ports = FakePorts(ScriptedModel(asks(("a", "x")), answer("sorry")), FailingTools())
-    result = await run(start_task(ports))
-    assert result.excerpt == "sorry"

@@ -20,19 +20,6 @@ from tests.support.fakes.ports import TASK_WORK, CountingTools, FakePorts, Scrip
 from tests.workflows.conftest import StartTask, failure_of, run, start_workflow, unique_queue, user
 
 
-async def test_the_iteration_limit_ends_the_task(start_task: StartTask) -> None:
-    """The status names the limit and the failure carries its type."""
-    ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(3))))
-    async with start_task(ports, AgentSpec(id="agent", max_iterations=2)) as handle:
-        failed = await failure_of(handle)
-    assert failed.type == failures.ITERATION_LIMIT
-    assert len(ports.model.calls) == 2
-    (status,) = ports.publish.statuses
-    assert status.state is TaskState.FAILED
-    assert status.message
-    assert "2 iterations" in text_of(status.message.parts)
-
-
 async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
     """From the last look into the inbox on, a message is refused with a named failure, never swallowed."""
     ports = FakePorts(ScriptedModel(answer("done")))
@@ -187,28 +174,6 @@ async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: Sta
         view = await handle.query(AgentTask.view)
     assert ports.publish.statuses[-1].received == (more,)
     assert view.history[-1] == more
-
-
-async def test_an_overtaken_answer_survives_the_iteration_limit(start_task: StartTask) -> None:
-    """What the model said is a status message, even when there is no iteration left to go on with."""
-    started, added = asyncio.Event(), asyncio.Event()
-
-    async def slow(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        await added.wait()
-        return answer("too early")
-
-    ports = FakePorts(ScriptedModel(slow))
-    async with start_task(ports, AgentSpec(id="agent", max_iterations=1)) as handle:
-        await started.wait()
-        await handle.execute_update(AgentTask.add_message, user("And this?"))
-        added.set()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-    remark, end = ports.publish.statuses
-    assert remark.message
-    assert text_of(remark.message.parts) == "too early"
-    assert end.state is TaskState.FAILED
 
 
 FALLS_BACK = AgentSpec(id="agent", fallback_models=("second",))

@@ -129,19 +129,3 @@ async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: 
     result = await run(start_task(ports, AGENT))
     assert result.state is TaskState.COMPLETED
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
-
-
-async def test_a_deciding_agent_without_memory_keeps_nothing(start_task: StartTask) -> None:
-    """Tasks pinned by older code, whose agents have no version, are another matter."""
-    ports = recalling(ScriptedModel(answer("Four.")))
-    await run(start_task(ports, AgentSpec(id="agent", routing="auto", version="1")))
-    assert (ports.context.loaded, ports.context.saved) == ([], [])
-
-
-async def test_a_conversation_of_answers_at_once_is_summed_up(start_task: StartTask) -> None:
-    """Plugins hear of such an answer, too."""
-    ports = recalling(ScriptedModel(answer("Four.")))
-    ports.context.saving = SaveContextResult(is_long=True)
-    await run(start_task(ports, DECIDING.model_copy(update={"hooks": ("after_completion",)})))
-    assert [compacted.memory for compacted in ports.context.compacted] == [MEMORY]
-    assert [heard.answer for heard in ports.agents.completed] == ["Four."]

@@ -171,39 +171,6 @@ async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:
     assert ports.model.calls[1].statuses == ()
 
 
-async def test_clients_do_not_read_why_a_reply_was_refused(start_task: StartTask) -> None:
-    """The next call tells of a message that came meanwhile, and brings the model our words beside it."""
-    added = asyncio.Event()
-
-    async def slow(_call: CallModelInput) -> AssistantMessage:
-        await added.wait()
-        return refused("Damn.", "no swearing")
-
-    ports = FakePorts(ScriptedModel(slow, answer("Done.")))
-
-    async with start_task(ports) as handle:
-        await ports.model.until_asked(1)
-        message = user("And?")
-        await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
-        added.set()
-        await handle.result()
-        view = await handle.query(AgentTask.view)
-
-    assert [text_of(told.parts) for told in ports.model.calls[1].new] == [
-        "[Your last reply was not accepted: no swearing]",
-        "And?",
-    ]
-    assert [text_of(each.parts) for each in view.history] == ["Hello", "And?"]
-    assert published_history(ports, view) == view.history
-
-
-async def test_refused_replies_end_at_the_limit_of_iterations(start_task: StartTask) -> None:
-    ports = FakePorts(ScriptedModel(*(refused("Damn.", "no swearing") for _ in range(3))))
-    async with start_task(ports, AgentSpec(id="agent", max_iterations=3)) as handle:
-        failure = await failure_of(handle)
-    assert failure.type == failures.ITERATION_LIMIT
-
-
 async def test_an_answer_that_fits_is_data(start_task: StartTask) -> None:
     """It is one data part wherever a client may read it."""
     ports = FakePorts(
@@ -243,25 +210,6 @@ async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, 
     assert heard == [(TaskState.COMPLETED, "Done.")] * len(hooks)
 
 
-async def test_plugins_hear_of_a_failure(start_task: StartTask) -> None:
-    broken = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
-    ports = FakePorts(ScriptedModel(broken))
-    async with start_task(ports, AgentSpec(id="agent", hooks=("after_completion",))) as handle:
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-    (heard,) = ports.agents.completed
-    assert (heard.state, heard.reason) == (TaskState.FAILED, "no such model")
-
-
-@pytest.mark.parametrize(("hooks", "is_told"), [((), False), (("before_model_call",), True)])
-async def test_hooks_of_model_calls_know_what_was_used(
-    start_task: StartTask, *, hooks: tuple[str, ...], is_told: bool
-) -> None:
-    ports = FakePorts(ScriptedModel(answer("Done.")))
-    await run(start_task(ports, AgentSpec(id="agent", hooks=hooks)))
-    assert (ports.model.calls[0].usage is not None) is is_told
-
-
 class SlowScreen(FixedAgents):
     """Looks at messages until it is let go; refuses these texts."""
 
@@ -295,23 +243,6 @@ async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartT
     assert ports.model.calls == []
 
 
-async def test_a_refused_second_message_rejects_nothing(start_task: StartTask) -> None:
-    """It came while plugins looked at the first one, which passed: the task goes on."""
-    ports, agents = FakePorts(ScriptedModel(answer("done"))), SlowScreen("Swear!")
-    ports.agents = agents
-    async with start_task(ports, SCREENING_AGENT) as handle:
-        await agents.looks.wait()
-        message = user("Swear!")
-        await handle.execute_update(AgentTask.add_message, message, id=message.message_id)
-        agents.go_on.set()
-        result = await handle.result()
-    assert (result.state, result.excerpt) == (TaskState.COMPLETED, "done")
-    assert [text_of(said.parts) for said in ports.model.calls[0].new] == [
-        "Hello",
-        "[A message of the user was refused: not that]",
-    ]
-
-
 async def test_a_rejected_task_owes_no_artifact(start_task: StartTask) -> None:
     """No model is made to write one for a message that was refused."""
     ports = refusing("Hello")
@@ -329,12 +260,3 @@ async def test_an_ending_that_is_no_data_is_text(start_task: StartTask, *, rejec
         await handle.result()
         view = await handle.query(AgentTask.view)
     assert [artifact.parts for artifact in view.artifacts] == [(TextPart(text="plain words"),)]
-
-
-async def test_a_veto_is_no_invalid_answer(start_task: StartTask) -> None:
-    """Only answers that are not the data wanted count for the one repair."""
-    ports = FakePorts(
-        ScriptedModel(refused("{}", "rude"), refused("{}", "rude"), invalid("four"), answer('{"sum": 4}'))
-    )
-    result = await run(start_task(ports, OUTPUT_AGENT))
-    assert result.iterations == 4

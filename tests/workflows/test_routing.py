@@ -32,14 +32,6 @@ async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
     assert [call.routing for call in ports.model.calls] == [True]
 
 
-async def test_both_messages_of_an_answer_at_once_are_remembered(start_task: StartTask) -> None:
-    """The conversation gets what the client said and the answer, together and once."""
-    ports = FakePorts(ScriptedModel(answer("Four.")))
-    await run(start_task(ports, AUTO))
-    (saved,) = ports.context.saved
-    assert (saved.first, saved.length) == (0, 2)
-
-
 async def test_a_created_task_is_shown_before_its_work_begins(start_task: StartTask) -> None:
     """The client sees the task from the decision on; each deciding call has a result, the work its tools."""
     ports = FakePorts(
@@ -63,24 +55,6 @@ async def test_a_created_task_is_shown_before_its_work_begins(start_task: StartT
     assert len(ports.publish.remembered) == 1
 
 
-async def test_a_task_recalls_the_conversation(start_task: StartTask) -> None:
-    """The transcript begins with what was said before; only what is new is remembered at the end."""
-    ports = FakePorts(ScriptedModel(answer("Four.")))
-    ports.context = RecordingContext(earlier := user("What is 2 + 1?"), AssistantMessage(text="Three."))
-    async with start_task(ports, AUTO) as handle:
-        await handle.result()
-        page = await handle.query(AgentTask.transcript)
-    assert page.messages[0] == earlier
-    assert [type(m).__name__ for m in page.messages] == [
-        "UserMessage",
-        "AssistantMessage",
-        "UserMessage",
-        "AssistantMessage",
-    ]
-    assert ports.model.calls[0].length == 3
-    assert [(saved.first, saved.length) for saved in ports.context.saved] == [(2, 4)]
-
-
 async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: StartTask) -> None:
     """The client is owed an end: the task is shown, and it says what went wrong."""
     refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
@@ -91,17 +65,6 @@ async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: Start
     assert route.message is None
     assert (view.status.state, view.is_hidden) == (TaskState.FAILED, False)
     assert len(ports.publish.opened) == 1
-
-
-async def test_an_agent_that_does_not_decide_makes_every_message_a_task(start_task: StartTask) -> None:
-    """There is nothing to wait for, and the first call has the agent's tools."""
-    ports = FakePorts(ScriptedModel(answer("Four.")))
-    async with start_task(ports) as handle:
-        route = await handle.execute_update(AgentTask.wait_for_route)
-        await handle.result()
-    assert route.message is None
-    assert [call.routing for call in ports.model.calls] == [False]
-    assert ports.context.saved == []
 
 
 async def test_last_words_and_rejection_come_from_the_reply(start_task: StartTask) -> None:

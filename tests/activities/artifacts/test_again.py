@@ -13,7 +13,7 @@ from everloop.agents.artifact_drafts import ArtifactDraft
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.interface import Create, Fail, NewPart
+from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
@@ -276,61 +276,6 @@ async def test_a_file_that_is_cut_off_has_failed(artifacts: RecordingArtifacts, 
 
     assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
     assert await content_of(rig, "a") == b"half"
-
-
-async def test_a_store_that_is_away_does_not_keep_a_cut_off_tool(artifacts: RecordingArtifacts) -> None:
-    """Its failure is not said then; the end of the task says it."""
-
-    @tool
-    async def write(context: ToolContext) -> str:
-        """Write for ever."""
-        async with context.artifacts.open_file("a") as file:
-            await file.write("half")
-            artifacts.fails_before = lambda _: RedisConnectionError("away")
-            await asyncio.Event().wait()
-        return ""
-
-    rig = ToolRig(write, views=artifacts.views, artifacts=artifacts)
-    result = await rig.run(rig.call("write", wait=0.2))
-    assert result.content == "write did not finish within 0.2 s"
-    assert isinstance(artifacts.changes[-1], Fail)
-    assert (await stored(rig, "a")).status is ArtifactStatus.BUILDING
-
-
-@pytest.mark.parametrize("way", ["open_file", "create"])
-async def test_an_attempt_that_begins_late_does_not_replace_what_the_next_one_wrote(
-    artifacts: RecordingArtifacts, way: str
-) -> None:
-    """It was taken for lost before it had written anything; what is complete stays complete."""
-    began, goes_on = asyncio.Event(), asyncio.Event()
-
-    @tool(idempotent=True)
-    async def write(context: ToolContext) -> str:
-        """Write."""
-        if context.attempt == 1:
-            began.set()
-            await goes_on.wait()
-        text = f"by {context.attempt}"
-        if way == "create":
-            await context.artifacts.create("a", [TextPart(text=text)])
-            return "written"
-        async with context.artifacts.open_file("a") as file:
-            await file.write(text)
-        return "written"
-
-    rig = ToolRig(write, views=artifacts.views, artifacts=artifacts)
-    lost = asyncio.create_task(rig.attempt_call(rig.call("write")))
-    await began.wait()
-    await rig.take_for_lost(rig.call("write"))
-    result = await rig.attempt_call(rig.call("write"))
-    goes_on.set()
-    with pytest.raises(OvertakenError):
-        await lost
-
-    assert isinstance(result, ToolMessage)
-    assert result.artifacts == ("a",)
-    assert await content_of(rig, "a") == b"by 2"
-    assert (await stored(rig, "a")).status is ArtifactStatus.COMPLETE
 
 
 @pytest.mark.parametrize("size", [1, 3 * MIB], ids=["shorter", "as long"])

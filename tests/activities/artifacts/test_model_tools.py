@@ -1,6 +1,5 @@
 """What the model writes and reads through the tools of the plugin artifacts."""
 
-import json
 from base64 import b64encode
 
 import pytest
@@ -8,11 +7,8 @@ from pydantic import JsonValue
 
 from everloop.agents.artifact_tools import LISTED, PAGE, artifacts
 from everloop.agents.errors import AgentDefinitionError
-from everloop.stores.leases import Lease
 from everloop.workflows.contract.artifacts import ArtifactStatus
-from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import DataPart, TextPart
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.artifact_harness import ArtifactHarness
 
 
@@ -48,13 +44,6 @@ async def test_an_append_of_nothing_may_be_the_end(parts: list[JsonValue]) -> No
     assert (await harness.stored()).status is ArtifactStatus.BUILDING
     await harness.update(*parts, append=True, last_chunk=True)
     assert (await harness.stored()).status is ArtifactStatus.COMPLETE
-
-
-async def test_texts_that_follow_each_other_are_one() -> None:
-    """As subscribers see them."""
-    harness = ArtifactHarness()
-    await harness.update({"text": "a"}, {"text": "b"}, {"text": "c", "filename": "c.txt"})
-    assert [part.size for part in (await harness.stored()).parts] == [2, 1]
 
 
 async def test_an_update_may_be_written_as_json_of_a2a() -> None:
@@ -121,24 +110,6 @@ async def test_a_refusal_of_the_store_reaches_the_model() -> None:
     assert "ArtifactMissingError" in missing.content
 
 
-async def test_a_call_that_runs_twice_appends_once() -> None:
-    """Its worker died before the outcome was recorded."""
-
-    class Forgetful(MemoryToolRecords):
-        async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
-            await self.renew(lease, 0)
-            return outcome
-
-    harness = ArtifactHarness(records=Forgetful())
-    await harness.update({"text": "a"})
-    artifact: JsonValue = {"artifact_id": "doc", "parts": [{"text": "b"}, {"data": 1}]}
-    arguments = json.dumps({"append": True, "last_chunk": False, "artifact": artifact})
-    call = harness.rig.call("artifact_update", arguments, call_id="again")
-    await harness.rig.run(call)
-    await harness.rig.run(call)
-    assert await harness.parts() == (TextPart(text="ab"), DataPart(data=1))
-
-
 async def test_small_tools_write_step_by_step() -> None:
     """Each does one thing."""
     harness = ArtifactHarness(granular=True)
@@ -156,28 +127,6 @@ async def test_small_tools_write_step_by_step() -> None:
         DataPart(data={"b": 2}),
         TextPart(text="End"),
     )
-
-
-async def test_an_artifact_may_begin_empty_and_end_with_text() -> None:
-    """What is said of its type holds for what follows."""
-    harness = ArtifactHarness(granular=True)
-    await harness.call("create_artifact", artifact_id="doc", name="Doc", media_type="text/csv")
-    await harness.call("append_artifact", artifact_id="doc", content="a,b", last_chunk=True)
-    await harness.call("create_artifact", artifact_id="data", name="Data")
-    await harness.call("append_artifact_data", artifact_id="data", data=1)
-    assert await harness.parts() == (TextPart(text="a,b", media_type="text/csv"),)
-    assert (await harness.stored()).status is ArtifactStatus.COMPLETE
-    assert await harness.parts("data") == (DataPart(data=1),)
-
-
-async def test_a_part_is_replaced_by_one_thing() -> None:
-    """Text or data, not both."""
-    harness = ArtifactHarness(granular=True)
-    await harness.call("create_artifact", artifact_id="doc", name="Doc", content="a")
-    both = await harness.call("replace_artifact_part", artifact_id="doc", index=0, content="b", data=1)
-    await harness.call("replace_artifact_part", artifact_id="doc", index=0, content="c")
-    assert both.outcome == "error"
-    assert await harness.parts() == (TextPart(text="c"),)
 
 
 @pytest.mark.parametrize(
@@ -240,14 +189,6 @@ async def test_a_text_is_read_page_by_page() -> None:
     assert "".join(page.split("\n[more")[0] for page in pages) == text
     beyond = await harness.call("get_artifact", artifact_id="doc", start=len(text) + 1)
     assert beyond.content.endswith(f"[the content has {len(text)} characters]")
-
-
-async def test_a_text_of_one_page_has_no_second() -> None:
-    """Nobody asks for a page that is empty."""
-    harness = ArtifactHarness()
-    await harness.update({"text": "a" * PAGE})
-    page = await harness.call("get_artifact", artifact_id="doc")
-    assert page.content.endswith("a" * PAGE)
 
 
 async def test_several_parts_are_told_apart() -> None:

@@ -255,16 +255,6 @@ async def test_an_artifact_of_another_task_is_closed_for_this_one() -> None:
     assert (seen.parts, seen.complete) == ((TextPart(text="the second's"),), True)
 
 
-async def test_what_is_stored_is_told_also_if_the_view_was_lost() -> None:
-    """Nobody can list what a view has that lacks its static part; the store knows the artifacts."""
-    ward = Ward()
-    task = (await ward.begin()).model_copy(update={"task_id": str(uuid4())})
-    await ward.artifacts.apply(CONTEXT, "doc", made(task, b"stored", complete=True))
-    await ward.views.publish(task.task_id, task.run_id, [chunk("dra", artifact_id="doc", position=3)])
-    await ward.end(task, TaskState.COMPLETED)
-    assert (await ward.shown(task, "doc")).parts == (TextPart(text="stored"),)
-
-
 class Scene:
     """A ward in Redis, with an artifact whose content is partly in blobs."""
 

@@ -91,15 +91,6 @@ def _content_of(change: object) -> bytes:
     return change.content if isinstance(change, Append) else b""
 
 
-@pytest.mark.parametrize("content", ["text", b"bytes"])
-async def test_a_small_file_is_one_change_and_one_event(content: str | bytes) -> None:
-    """Nothing is told of it before it is whole."""
-    rig, _ = await run_tool(lambda context: context.artifacts.write_file("a", content))
-    (told,) = await chunks(rig)
-    assert told.last_chunk
-    assert (await stored(rig, "a")).version == 1
-
-
 async def chunks(rig: ToolRig) -> list[ArtifactChunk]:
     return [event for event in await rig.events() if isinstance(event, ArtifactChunk)]
 
@@ -285,21 +276,6 @@ async def test_parts_are_appended_as_a2a_does() -> None:
     artifact = await stored(rig, "a")
     assert artifact.status is ArtifactStatus.COMPLETE
     assert [part.kind for part in artifact.parts] == ["text", "data", "text", "text", "text", "data"]
-
-
-async def test_a_url_stays_one() -> None:
-    """What it points to is not fetched, and a text that is appended is a part of its own."""
-    page = FilePart(url="https://x.example/", media_type="text/html", filename="x.html")
-
-    async def act(context: ToolContext) -> None:
-        await context.artifacts.create("a", [page], complete=False)
-        await context.artifacts.append("a", [TextPart(text="b")])
-
-    rig, result = await run_tool(act)
-    assert result.outcome == "ok", result.content
-    assert await shown(rig, "a") == (page, TextPart(text="b"))
-    part = (await stored(rig, "a")).parts[0]
-    assert (part.url, part.media_type, part.filename, part.size) == (page.url, "text/html", "x.html", 0)
 
 
 REFUSED: dict[str, Act] = {

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.memory import RememberedConversation
-from everloop.activities.conversation.recall import MAX_BYTES, MAX_CHARACTERS, MAX_SUMMARY_BYTES
+from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model.provider import ModelProvider
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.transcripts import Transcripts
@@ -105,17 +105,6 @@ async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig)
     assert await rig.load("bob") == ()
 
 
-async def test_long_messages_hide_nothing(rig: ConversationRig) -> None:
-    """Of each message the beginning is remembered, so that one cannot push out all the others."""
-    await rig.save("t1", said("short"), AssistantMessage(text="ok"))
-    await rig.save("t2", said("x" * 500_000), AssistantMessage(text="y" * 500_000))
-    recalled = await rig.load()
-    assert len(recalled) == 4
-    longest = recalled[2]
-    assert isinstance(longest, UserMessage)
-    assert text_of(longest.parts).endswith(f"[{500_000 - MAX_CHARACTERS} more characters were cut off]")
-
-
 async def test_what_is_recalled_begins_with_the_user(rig: ConversationRig) -> None:
     """Providers want it so, and an answer without its question says little."""
     for n in range(15):
@@ -185,15 +174,6 @@ async def test_recalled_calls_have_the_ids_of_their_new_places(rig: Conversation
     assert [m.call_id for m in recalled if isinstance(m, ToolMessage)] == ["r00001c01", "r00005c01"]
 
 
-async def test_a_summary_of_what_is_recalled_anyway_is_left_out(rig: ConversationRig) -> None:
-    """An agent may recall more than the one whose model wrote it."""
-    for n in range(4):
-        await rig.save(f"t{n}", said(f"{n}"), AssistantMessage(text="ok"))
-    await rig.sum_up(0, 2, "They said 0.")
-    assert len(await rig.load(strategy="summary", max_messages=8)) == 8
-    assert len(await rig.load(strategy="summary", max_messages=7)) == 7
-
-
 CALL = ToolCall(id="c1", name="find", arguments="{}")
 RESULT = ToolMessage(call_id="c1", name="find", content="found")
 RECALLED = (said("before"), AssistantMessage(text="yes"))
@@ -248,47 +228,6 @@ async def test_too_many_files_are_recalled_as_lines(rig: ConversationRig) -> Non
     assert recalled == (said("before"), AssistantMessage(text="yes"), question, ANSWER)
 
 
-async def test_files_that_no_model_gets_take_little_room(rig: ConversationRig) -> None:
-    """They are recalled as what they are."""
-    files = tuple(file.model_copy(update={"media_type": "application/zip"}) for file in IMAGES)
-    said_then = (UserMessage(message_id="m", parts=files), ANSWER)
-    await rig.save("t1", *said_then)
-    assert await rig.load() == said_then
-
-
-async def test_files_do_not_make_a_message_too_large(rig: ConversationRig) -> None:
-    """Of many with long addresses and much metadata the next task recalls something."""
-    file = FilePart(url="https://x.example/".ljust(2_000, "a"), metadata={"note": "x" * 1_000})
-    await rig.save("t1", UserMessage(message_id="m", parts=(file,) * 50), ANSWER)
-    recalled = await rig.load()
-    assert len(recalled) == 2
-    assert sum(len(m.model_dump_json().encode()) for m in recalled) < MAX_BYTES / 4
-
-
-async def test_a_message_with_too_many_bytes_is_recalled_with_lines_for_its_files(
-    rig: ConversationRig,
-) -> None:
-    """Whatever made it so large."""
-    files = (IMAGES[0].model_copy(update={"metadata": {"note": "x" * MAX_BYTES}}), TextPart(text="b"))
-    await rig.conversations.append(rig.context, "t1", [UserMessage(message_id="m", parts=files), ANSWER])
-    question, answer = await rig.load()
-    assert isinstance(question, UserMessage)
-    assert text_of(question.parts).startswith("[file f0,")
-    assert answer == ANSWER
-
-
-async def test_a_summary_stands_for_messages_that_have_too_many_bytes(rig: ConversationRig) -> None:
-    """Their number and tokens would let all of them be recalled."""
-    for n in range(5):
-        await rig.save(f"t{n}", said(f"{n}" + "語" * 5_000), AssistantMessage(text="語" * 5_000))
-    await rig.sum_up(0, 2, "They said 0.")
-    await rig.sum_up(2, 4, "They said 1.")
-    recalled = await rig.load(max_tokens=25_000, strategy="summary")
-    texts = [text_of(message.parts) for message in recalled if isinstance(message, UserMessage)]
-    assert [text[:1] for text in texts[2:]] == ["2", "3", "4"]
-    assert [text[-2:] for text in texts[:2]] == ["0.", "1."]
-
-
 async def test_a_transcript_that_the_cache_lost_is_asked_for(rig: ConversationRig) -> None:
     """The workflow sends it again; nothing is remembered before that, and all of it then."""
     await rig.transcripts.put("now", "run", 0, WORK[:3])
@@ -339,10 +278,3 @@ async def test_what_is_summed_up_already_does_not_count(rig: ConversationRig) ->
     await rig.save("t1", said("a"), AssistantMessage(text="b"), AssistantMessage(text="c"))
     await rig.sum_up(0, 1, "They said a.")
     assert await rig.save_cached((said("d"), AssistantMessage(text="e"))) == SaveContextResult(is_long=False)
-
-
-async def test_a_workflow_of_before_names_no_memory(rig: ConversationRig) -> None:
-    """It gives the messages themselves, and nothing is to be summed up."""
-    call = SaveContextInput(task=rig.task("t"), messages=(said("a"), AssistantMessage(text="b")))
-    assert await rig.port.save_context(call) == SaveContextResult()
-    assert await count_kept(rig.conversations, rig.context) == 2

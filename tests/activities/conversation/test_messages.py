@@ -191,16 +191,6 @@ def test_of_a_file_with_a_long_url_only_a_line_is_remembered() -> None:
     assert message.parts == (TextPart(text=line), short)
 
 
-def test_what_has_just_the_length_is_whole() -> None:
-    """Nothing is cut off then."""
-    transcript = [
-        said("a" * MAX_CHARACTERS),
-        asks(call("1", arguments="1" * MAX_ARGUMENT_CHARACTERS)),
-        found("1", content="a" * MAX_RESULT_CHARACTERS),
-    ]
-    assert remembered(transcript) == transcript
-
-
 HIERARCHICAL = Memory(strategy="hierarchical", max_messages=3)
 SUMMARY = Memory(strategy="summary", max_messages=3)
 

@@ -1,9 +1,7 @@
 """From what and when a conversation is summed up, what others do meanwhile, and what a failure leaves."""
 
 import asyncio
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
@@ -13,10 +11,9 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.conversation.summaries import MAX_SUMMARY_CHARACTERS
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.tasks import Memory
 from tests.support.conversations import count_kept
-from tests.support.memory.conversations import MemoryConversations
 from tests.support.rigs.conversation_rig import HIERARCHICAL, SUMMARY, conversation_rig, said
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
 
@@ -135,14 +132,6 @@ async def test_a_model_that_writes_no_summary_loses_nothing(answer: Answer) -> N
         assert await rig.summaries() == [(0, 0, 8, "late")]
 
 
-async def test_a_model_that_nobody_names_is_a_wrong_setting() -> None:
-    """The failure says where to name one."""
-    async with ScriptedOpenAI() as provider, conversation_rig(provider, model=None) as rig:
-        await rig.talk(0, 3)
-        with pytest.raises(ApplicationError, match="EVERLOOP_MODEL"):
-            await rig.compact()
-
-
 async def test_a_summary_without_end_is_cut() -> None:
     """A model that does not count its words cannot fill the prompt with them."""
     async with ScriptedOpenAI([Reply(["x" * 100_000])]) as provider, conversation_rig(provider) as rig:
@@ -167,15 +156,6 @@ async def test_nothing_is_summed_up_while_all_is_recalled(memory: Memory, tasks:
         assert provider.requests == []
 
 
-async def test_auto_compact_is_for_what_goes_on_by_itself() -> None:
-    """Whoever asks for a summary gets one."""
-    memory = replace(SUMMARY, auto_compact=False)
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
-        assert not any(await rig.talk(0, 3, memory))
-        await rig.compact(memory)
-        assert await rig.summaries() == [(0, 0, 4, "Sum")]
-
-
 LARGE = Memory(strategy="summary", max_messages=20, max_tokens=25_000)
 
 
@@ -192,33 +172,6 @@ async def test_what_has_too_many_bytes_is_summed_up() -> None:
         assert await rig.summaries() == [(0, 0, 6, "Sum")]
         assert [text[:1] for text in await rig.recalled(LARGE)] == list("[1語2語3語")
         assert not await rig.save("t4", said("more"), memory=LARGE)
-
-
-async def test_a_long_summary_leaves_less_room() -> None:
-    """Messages that would have room without it are summed up too."""
-    words, earlier = "語" * 5_000, "語" * MAX_SUMMARY_CHARACTERS
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
-        await rig.talk(0, 1)
-        await rig.conversations.compact(rig.context, ConversationSummary(start=0, end=2, text=earlier))
-        longs = [
-            await rig.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
-            for n in range(1, 4)
-        ]
-        assert longs == [False, False, True]
-        await rig.compact(LARGE)
-        assert await rig.summaries() == [(0, 0, 6, "Sum")]
-
-
-async def test_a_turn_that_is_too_long_is_summed_up_too() -> None:
-    """Of the newest turn a task recalls the beginning and the end: the summary has what stands between."""
-    asks = AssistantMessage(tool_calls=(ToolCall(id="c", name="find", arguments="{}"),))
-    result = ToolMessage(call_id="c", name="find", content="found")
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
-        assert await rig.save("t", said("work"), asks, result, asks, result, AssistantMessage(text="done"))
-        await rig.compact()
-        assert await rig.summaries() == [(0, 0, 6, "Sum")]
-        assert len(await rig.recalled()) == 5
-        assert not await rig.save("next", said("more"))
 
 
 async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> None:
@@ -248,40 +201,6 @@ async def test_a_summary_that_comes_too_late_is_thrown_away() -> None:
         gate.set()
         await running
         assert await rig.summaries() == [(0, 0, 4, "theirs")]
-
-
-class Overtaken(MemoryConversations):
-    """Keeps no summary, as if others always overlapped it."""
-
-    async def compact(self, context: str, summary: ConversationSummary) -> None:
-        return
-
-
-async def test_a_summary_that_is_not_kept_is_not_asked_for_again() -> None:
-    """An attempt that gets no further ends."""
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider, Overtaken()) as rig:
-        await rig.talk(0, 3)
-        await rig.compact()
-        assert len(provider.requests) == 1
-
-
-async def test_a_summary_in_the_making_sends_heartbeats() -> None:
-    """They carry the failures of the provider, which end it after a while."""
-    gate, beats = asyncio.Event(), list[object]()
-    environment = ActivityEnvironment()
-    environment.info = dataclasses.replace(environment.info, heartbeat_details=[{"failed": 7}])
-
-    def note(*details: object) -> None:
-        beats.extend(details)
-        gate.set()
-
-    environment.on_heartbeat = note
-    async with ScriptedOpenAI([Reply([gate, "Sum"])]) as provider, conversation_rig(provider) as rig:
-        await rig.talk(0, 3)
-        await rig.compact(environment=environment)
-        assert await rig.summaries() == [(0, 0, 4, "Sum")]
-    assert beats
-    assert all(beat == {"failed": 7} for beat in beats)
 
 
 async def test_a_cancelled_summary_hangs_up() -> None:

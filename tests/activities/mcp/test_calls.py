@@ -18,7 +18,7 @@ from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import McpProtocolError, McpTimeoutError, McpToolError
 from everloop.agents.tool import digest_of
 from everloop.workflows.contract.calls import RunToolInput
-from everloop.workflows.contract.events import ToolProgressed, Warned
+from everloop.workflows.contract.events import ToolProgressed
 from tests.support.rigs.artifact_rig import content_of, stored
 from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server, opened
 from tests.support.rigs.tool_rig import ToolRig, yes
@@ -52,11 +52,6 @@ async def test_tools_are_listed_with_what_their_annotations_say(server: Plugin) 
     assert [name for name, tool in tools.items() if tool.needs_approval] == ["wipe"]
 
 
-async def test_a_call_returns_text(server: Plugin) -> None:
-    """As the server said it."""
-    assert await Caller(server).call("echo", text="é") == "é"
-
-
 async def test_structured_results_are_json(server: Plugin) -> None:
     """Once, though the server tells it twice."""
     assert await Caller(server).call("structured") == '{"numbers":[1,2]}'
@@ -72,18 +67,6 @@ async def test_structured_results_are_checked_by_the_schema_that_the_server_list
     with pytest.raises(McpProtocolError, match=r"breaks the rule .* at \$\.text"):
         await Caller(server).call("promise", end="!")
     await server.close()
-
-
-async def test_a_tool_that_fails_is_an_error_of_its_own_words(server: Plugin) -> None:
-    """The model reads them."""
-    with pytest.raises(McpToolError, match="the disk is full"):
-        await Caller(server).call("fail", reason="the disk is full")
-
-
-async def test_arguments_that_the_server_refuses_are_an_error(server: Plugin) -> None:
-    """The task has checked them before, against the schema that it knows."""
-    with pytest.raises(McpToolError, match="text"):
-        await Caller(server).call("echo", other="a")
 
 
 async def test_files_become_artifacts_that_the_text_names(server: Plugin) -> None:
@@ -102,18 +85,6 @@ async def test_files_become_artifacts_that_the_text_names(server: Plugin) -> Non
     assert "\n# A\n" in told
     assert "C, the third" in told
     assert "test://linked/missing: D; it could not be read" in told
-
-
-async def test_progress_reaches_subscribers(server: Plugin) -> None:
-    """In the words of the server, or else in numbers."""
-    told: list[str] = []
-
-    async def hear(text: str) -> None:
-        told.append(text)
-        await Caller(server).call("happen", event=f"step {len(told)} heard")
-
-    assert await Caller(server, progress=hear).call("steps") == "done"
-    assert told == ["1 of 2", "2 of 2"]
 
 
 async def test_a_call_that_is_cancelled_is_cancelled_at_the_server(server: Plugin) -> None:
@@ -247,30 +218,11 @@ async def test_what_destroys_waits_for_people(server: Plugin) -> None:
     assert approved.content == "gone"
 
 
-async def test_a_call_whose_time_is_up_is_cancelled_at_the_server(server: Plugin) -> None:
-    """The time is the task's, which may be less than the definition's."""
-    rig = ToolRig(plugins=[server])
-    result = await rig.run(await call_of(rig, server, "hang", '{"name": "task"}', wait=0.5))
-    assert (result.outcome, result.content) == ("error", "hang did not finish within 0.5 s")
-    assert await Caller(server).call("wait_for", event="task was cancelled")
-
-
 async def test_an_error_of_the_tool_is_read_by_the_model(server: Plugin) -> None:
     """In its own words."""
     rig = ToolRig(plugins=[server])
     result = await rig.run(await call_of(rig, server, "fail", '{"reason": "no paper"}'))
     assert (result.outcome, result.content) == ("error", "McpToolError: no paper")
-
-
-async def test_a_schema_that_changes_within_a_task_is_a_warning(server: Plugin) -> None:
-    """The tool is called as it is now."""
-    rig = ToolRig(plugins=[server])
-    call = await call_of(rig, server, "shape")
-    await Caller(server).call("reshape")
-    result = await rig.run(call)
-    assert result.outcome == "ok"
-    warnings = [event.text for event in await rig.events() if isinstance(event, Warned)]
-    assert any("shape" in text and "has changed" in text for text in warnings)
 
 
 def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
@@ -332,12 +284,3 @@ async def test_a_call_over_http_carries_its_trace_in_a_header(url: str, spans: I
             with trace.get_tracer("test").start_as_current_span("tool") as tool:
                 told = await Caller(server).call("header", name="traceparent")
             assert told.startswith(f"00-{trace.format_trace_id(tool.get_span_context().trace_id)}-")
-
-
-async def test_linked_resources_are_read_in_the_trace(server: Plugin, spans: InMemorySpanExporter) -> None:
-    """Their addresses are in no span."""
-    with trace.get_tracer("test").start_as_current_span("tool") as tool:
-        await Caller(server).call("files")
-    reads = [span for span in spans.get_finished_spans() if span.name == "resources/read"]
-    assert [span.parent for span in reads] == [tool.get_span_context()] * 2
-    assert not any("test://" in span.to_json() for span in reads)

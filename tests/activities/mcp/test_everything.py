@@ -1,6 +1,5 @@
 """The reference server of MCP, over both transports. It speaks the MCP of 2025, with a handshake."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 
@@ -68,22 +67,6 @@ async def test_its_files_become_artifacts(everything: Plugin) -> None:
     assert image.startswith(b"\x89PNG")
     assert len(texts) == 3
     assert linked.count("artifact '") == 2
-
-
-async def test_a_call_that_is_cancelled_leaves_the_session_usable(everything: Plugin) -> None:
-    """The server is told; what it makes of it is its own affair."""
-    heard = asyncio.Event()
-
-    async def hear(_text: str) -> None:
-        heard.set()
-
-    caller = Caller(everything, progress=hear)
-    running = asyncio.create_task(caller.call("trigger-long-running-operation", duration=600, steps=6000))
-    await heard.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert await Caller(everything).call("echo", message="a") == "Echo: a"
 
 
 async def test_a_server_that_forgot_its_sessions_gets_a_new_one(

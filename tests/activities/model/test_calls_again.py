@@ -1,28 +1,25 @@
 """What a model call makes of the calls before it: other tries, other runs, summaries, limits of cost."""
 
 import asyncio
-import gc
 import json
 
 import pytest
 from temporalio.activity import ActivityCancellationDetails
-from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError
+from everloop.activities.lease import OvertakenError
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.stores.leases import Lease
-from everloop.workflows.contract.events import StatusChanged, Warned
+from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.failures import PRICE_UNKNOWN
 from everloop.workflows.contract.messages import (
-    AgentMessage,
     AssistantMessage,
     SummaryMessage,
     TextPart,
     Usage,
     UserMessage,
 )
-from tests.support.rigs.model_rig import PRICE, model_rig, working
+from tests.support.rigs.model_rig import PRICE, model_rig
 from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply, tool_call
 
 LOST = Reply(["Lost"], ending="cut")
@@ -72,38 +69,6 @@ async def test_an_attempt_that_was_overtaken_tells_nothing_more() -> None:
         assert await rig.events() == told
 
 
-async def test_a_cancelled_attempt_that_fails_as_it_stops_is_cancelled() -> None:
-    """Redis' client may lose the cancellation, so that a failure comes of it; nobody is told of a defect."""
-    begun, defects = asyncio.Event(), list[object]()
-
-    async def fail_as_it_stops() -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            raise ApplicationError("refused") from None
-
-    async def attempt() -> None:
-        lease = CallLease(rig.leases, rig.task.task_id, "reply", MODEL_LEASE, is_repeatable=True)
-        await lease.hold(fail_as_it_stops())
-
-    async def cancel_it() -> None:
-        environment = ActivityEnvironment()
-        working = asyncio.create_task(environment.run(attempt))
-        await begun.wait()
-        environment.cancel(cancellation_details=ActivityCancellationDetails(cancel_requested=True))
-        with pytest.raises(asyncio.CancelledError):
-            await working
-
-    async with model_rig() as rig:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: defects.append(context))
-        await cancel_it()
-        await asyncio.sleep(0)  # the loop itself keeps the task until then
-        gc.collect()
-        asyncio.get_running_loop().set_exception_handler(None)
-    assert not defects
-
-
 @pytest.mark.parametrize("lost", [1, 2])
 async def test_an_attempt_after_a_reset_of_the_activity_replaces_the_draft(lost: int) -> None:
     """Temporal then counts attempts from 1 again; neither draft nor note of an earlier one may stay."""
@@ -126,20 +91,6 @@ async def test_a_later_call_takes_the_note_of_an_earlier_one_back() -> None:
         assert note.message_id.endswith("-1001")
         await rig.run(rig.changed(tries=2))
         assert await rig.note() == ""
-
-
-async def test_what_is_said_with_a_later_call_stands_until_the_model_answers() -> None:
-    """A status that comes again is known already; only the answer shows that the wait is over."""
-    said = AgentMessage(message_id="said", parts=(TextPart(text="asking another model"),))
-    status = working(version=2).model_copy(update={"message": said})
-    async with model_rig([Refusal(503), Reply(["Hi"])]) as rig:
-        await rig.fail()
-        await rig.run(rig.changed(tries=1, version=2, statuses=(status,)))
-        statuses = await rig.events_of(StatusChanged)
-        assert [(e.version, e.step) for e in statuses] == [(1, 2), (2, 0), (2, 2001)]
-        assert statuses[1].message == said
-        assert await rig.note() == ""
-        assert said in (await rig.view()).history
 
 
 async def test_an_answer_after_very_many_calls_is_left_to_the_workflow() -> None:

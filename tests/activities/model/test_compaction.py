@@ -3,14 +3,11 @@
 import asyncio
 
 import pytest
-from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
 from everloop.activities.model.failures import MODEL_FAILURES
-from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
@@ -117,15 +114,6 @@ async def test_without_a_summary_messages_are_left_out(answer: Answer, failures:
         assert warning.startswith(f"{LEFT_OUT}; no summary: ")
 
 
-async def test_a_model_that_nobody_names_writes_no_summary() -> None:
-    """The warning says where to name one."""
-    async with model_rig() as rig:
-        rig.port = rig.port_to(None)
-        assert await rig.compact(await prepare(rig, model=None)) == SummaryMessage(end=3)
-        assert "EVERLOOP_MODEL" in (await warnings(rig))[0]
-        assert rig.provider.requests == []
-
-
 async def test_the_agent_of_a_summary_need_not_be_known() -> None:
     """Only its model is asked: a worker that lost the agent can make room; the text has an end."""
     async with model_rig([Reply(["x" * 100_000])]) as rig:
@@ -191,16 +179,3 @@ async def test_a_summary_that_cannot_be_cached_is_returned() -> None:
     """History will hold it, and the next call fills the cache again."""
     async with model_rig([Reply(["Sum"])], transcripts=ForgetfulTranscripts()) as rig:
         assert (await rig.compact(await prepare(rig))).text == "Sum"
-
-
-async def test_a_new_run_sums_up_the_cache_of_the_run_before(redis: Redis) -> None:
-    """On the stores of production, in the first call of a run that continued as new."""
-    async with model_rig([Reply(["Sum"])], RedisTaskViews(redis), Transcripts(redis)) as rig:
-        task = rig.task.model_copy(update={"run_id": "next"})
-        call = await prepare(rig, task=task, previous_run=rig.task.run_id)
-        summary = await rig.compact(call)
-        opened = await rig.transcripts.open(task.task_id, task.run_id, call.length + 1)
-        assert summary.text == "Sum"
-        assert opened.messages
-        assert opened.messages[-1] == summary
-        assert await warnings(rig) == [SUMMED_UP]

@@ -1,7 +1,6 @@
 """Artifacts that a model call writes about: shown while their calls are written, and right at its end."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 from redis.asyncio import Redis
@@ -12,21 +11,19 @@ from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.activities.tools.call import AgentTools, ToolStores
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
-from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput
-from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, ToolCalled
+from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall
-from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.artifact_writer_rig import BASE, WRITER, arguments, begin_doc, fragments
 from tests.support.rigs.model_rig import model_rig
-from tests.support.servers.scripted_openai import Answer, Refusal, Reply
+from tests.support.servers.scripted_openai import Reply
 
 creates_and_appends = pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
 
@@ -57,19 +54,6 @@ async def test_an_artifact_streams_while_its_call_is_written(redis: Redis, *, ap
 
 
 @creates_and_appends
-async def test_a_retry_replaces_the_draft(*, append: bool) -> None:
-    """The attempt before was cut in the middle of the arguments; nothing of it is left, nor doubled."""
-    cut = [Reply(fragments("Lost words.", append=append)[:count], ending="cut") for count in (1, 2, 3)]
-    async with model_rig([*cut, Reply(fragments("Found.", append=append))], agent=WRITER) as rig:
-        if append:
-            await begin_doc(rig)
-        for attempt in (1, 2, 3):
-            await rig.fail(attempt=attempt)
-        await rig.run(attempt=4)
-        assert await rig.text() == f"{BASE if append else ''}Found."
-
-
-@creates_and_appends
 async def test_the_last_failure_takes_the_draft_back(*, append: bool) -> None:
     """The call will never run: subscribers see what is stored."""
     script = [Reply(fragments("Lost words.", append=append)[:2], ending="cut")]
@@ -79,18 +63,6 @@ async def test_the_last_failure_takes_the_draft_back(*, append: bool) -> None:
         failure = await rig.fail(failures=MODEL_FAILURES - 1)
         assert failure.non_retryable
         assert await rig.text() == (BASE if append else "")
-
-
-async def test_a_refusal_takes_the_draft_of_an_earlier_attempt_back() -> None:
-    """The attempt that failed for good has written nothing itself."""
-    script: list[Answer] = [Reply(fragments("Lost words.")[:2], ending="cut"), Refusal(401)]
-    async with model_rig(script, agent=WRITER) as rig:
-        await rig.fail(attempt=1)
-        drafted = await rig.text()
-        assert drafted
-        assert "Lost w".startswith(drafted)
-        await rig.fail(attempt=2)
-        assert await rig.text() in {"", None}
 
 
 OTHER = ToolCall(id="a", name="artifact_update", arguments=arguments("Theirs.", artifact_id="other"))
@@ -135,21 +107,6 @@ async def test_a_finished_call_that_runs_again_sends_nothing_twice() -> None:
         assert await rig.text() == "Whole poem."
 
 
-@creates_and_appends
-@pytest.mark.parametrize("lost", [1, 2])
-async def test_a_publish_that_failed_unseen_leaves_no_scar(lost: int, *, append: bool) -> None:
-    """It took effect though its answer was lost; the content stands there once in the end."""
-    views, gate = LossyViews(), asyncio.Event()
-    async with model_rig([Reply(fragments("Half a poem.", gate, append=append))], views, agent=WRITER) as rig:
-        if append:
-            await begin_doc(rig)
-        views.loses_answer_in = lost + 1
-        running = await rig.begin()
-        gate.set()
-        await running
-        assert await rig.text() == f"{BASE if append else ''}Half a poem."
-
-
 async def test_an_artifact_store_that_is_away_costs_the_stream_only() -> None:
     """What the call appends is seen when it runs; the reply itself does not wait."""
     script = [Reply(["Text ", *fragments("More.", append=True)])]
@@ -177,21 +134,6 @@ async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
         shown = await rig.artifact()
         assert shown
         assert (await render_artifact(rig.artifacts, stored)).parts == shown.parts
-
-
-class LossyViews(MemoryTaskViews):
-    """Loses the answer of one publish, counted from the one after `loses_answer_in` is set."""
-
-    loses_answer_in = 0
-
-    async def publish(
-        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
-    ) -> Sequence[TaskState]:
-        self.loses_answer_in -= 1
-        taken = await super().publish(task_id, run_id, events, lease)
-        if self.loses_answer_in == 0:
-            raise RedisConnectionError
-        return taken
 
 
 class AwayArtifacts(MemoryArtifacts):

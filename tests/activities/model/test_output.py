@@ -1,7 +1,6 @@
 """Model calls of agents whose answer is data, or whose reply has to be the call of one tool."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -15,7 +14,7 @@ from everloop.agents.plugins import Plugin, tools
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Thought
-from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart
 from tests.support.rigs.artifact_writer_rig import WRITER, arguments
 from tests.support.rigs.model_rig import ModelRig, model_rig, search
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply, Step, tool_call
@@ -36,7 +35,6 @@ def agent(*plugins: Plugin, **fields: object) -> Agent:
 AGENT = agent(tools(search))
 PARIS = DataPart(data={"name": "Paris", "people": 2})
 WRITTEN = '{"name":"Paris","people":2}'
-SEARCH = ToolCall(id="a", name="search", arguments="{}")
 
 Shown = tuple[tuple[Part, ...], bool] | None
 
@@ -91,27 +89,6 @@ async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
         assert await rig.run(attempt=2) == stored
         assert await shown(rig) == ((PARIS,), True)
         assert len(rig.provider.requests) == len(others)
-
-
-@pytest.mark.parametrize(
-    ("winner", "expected"),
-    [
-        (AssistantMessage(text=WRITTEN), ((PARIS,), True)),
-        (AssistantMessage(text="Rome", refused="No."), None),
-        (AssistantMessage(tool_calls=(SEARCH,)), None),
-    ],
-    ids=["answer", "refused", "tool call"],
-)
-async def test_the_first_reply_stored_counts(winner: AssistantMessage, expected: Shown) -> None:
-    """When two attempts overlap, the later one shows the reply of the other."""
-    gate = asyncio.Event()
-    async with model_rig([Reply([gate, '{"name": "Rome"}'])], agent=AGENT) as rig:
-        running = asyncio.create_task(rig.run())
-        await rig.provider.request(1)
-        await rig.store_reply(winner)
-        gate.set()
-        assert await running == winner
-        assert await shown(rig) == expected
 
 
 @pytest.mark.parametrize(
@@ -176,25 +153,6 @@ async def test_a_function_answers_with_data_too(
     async with model_rig(agent=agent(respond=respond)) as rig:
         assert bool((await rig.run()).refused) is is_refused
         assert await shown(rig) == expected
-
-
-async def test_an_output_model_that_fails_ends_the_call() -> None:
-    """Nothing is shown, and the failure does not say what the answer was."""
-
-    class Broken(BaseModel):
-        """Fails."""
-
-        name: str
-
-        def model_post_init(self, context: object) -> None:
-            raise RuntimeError(self.name)
-
-    async with model_rig([Reply(['{"name": "Paris"}'])], agent=agent(output=Broken)) as rig:
-        failure = await rig.fail()
-        assert "'Broken' raised RuntimeError" in failure.message
-        assert failure.non_retryable
-        assert "Paris" not in json.dumps([str(failure), *map(str, await rig.events())])
-        assert await shown(rig) is None
 
 
 @pytest.mark.parametrize("steps", [["Well. ", tool_call("artifact_update", arguments("Doc."))], ["Well. "]])

@@ -9,23 +9,17 @@ import pytest
 
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.agents.agent import Turn
-from everloop.agents.artifact_tools import artifacts
 from everloop.agents.hooks import HookContext, ModelRequest, Veto
 from everloop.agents.plugins import Plugin, async_prompt, prompt, tools
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import CREATE_TASK
-from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
+from everloop.workflows.contract.events import ToolCalled
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     ListedTool,
-    TextPart,
     ToolCall,
     ToolsMessage,
     Usage,
-    UserMessage,
-    text_of,
 )
-from tests.support.rigs.artifact_writer_rig import BASE, arguments, begin_doc
 from tests.support.rigs.model_rig import After, Before, Listener, agent, in_capitals, model_rig, search
 from tests.support.servers.scripted_openai import Answer, Refusal, Reply, Step, tool_call
 
@@ -96,16 +90,6 @@ async def test_the_price_of_another_model_has_to_be_known_too() -> None:
         assert rig.provider.requests == []
 
 
-async def test_a_deciding_call_is_looked_at_too() -> None:
-    """Its one tool may be taken away; its answer is not shown by the call."""
-    before = Before(make=lambda asked: replace(asked, tools=()))
-    async with model_rig([Reply(["Four."])], agent=agent(before, After(make=in_capitals))) as rig:
-        reply = await rig.run(rig.changed(routing=True))
-        assert before.asked[0][1].tools == (CREATE_TASK,)
-        assert "tools" not in rig.provider.requests[0].body
-        assert (reply.text, await rig.answer()) == ("FOUR.", None)
-
-
 async def test_a_changed_text_replaces_the_one_that_was_streamed() -> None:
     """The stored reply, the returned one and the shown one are what the plugins left, who are asked once."""
     gate, plugin = asyncio.Event(), After(make=in_capitals)
@@ -158,14 +142,6 @@ async def test_an_unjudged_reply_is_asked_for_once(written: list[Step], shown: s
         assert await rig.leases.kept(rig.task.task_id, f"reply {rig.task.run_id} 1.0") is None
 
 
-async def test_a_reply_that_plugins_leave_alone_costs_nothing_else() -> None:
-    """It is streamed and completed as without them."""
-    async with model_rig([Reply(["Hel", "lo"])], agent=agent(After(make=lambda _: None))) as rig:
-        reply = await rig.run()
-        last = [chunk.part for chunk in await rig.events_of(ArtifactChunk) if chunk.last_chunk]
-        assert (reply.text, last) == ("Hello", [TextPart(text="Hello")])
-
-
 @pytest.mark.parametrize(
     ("plugin", "reason"),
     [
@@ -206,21 +182,6 @@ async def test_replies_of_a_function_are_looked_at_too() -> None:
         assert await rig.text("response") == "FOOL!"
 
 
-async def test_an_answer_that_was_refused_is_no_answer_to_take_back() -> None:
-    """Subscribers have not seen it: the next call that asks for tools has nothing to empty."""
-    refused = AssistantMessage(text="Fool!", refused="too rude")
-    told = UserMessage(message_id="told", parts=())
-    async with model_rig([Reply([tool_call("search")])], agent=agent(tools(search))) as rig:
-        await rig.store(*rig.call.new, refused)
-        await rig.run(rig.changed(length=3, new=(told,)))
-        assert await rig.answer() is None
-        assert rig.provider.requests[0].messages[1] == {"role": "assistant", "content": "Fool!"}
-
-
-def last_call(reply: AssistantMessage) -> AssistantMessage:
-    return reply.model_copy(update={"tool_calls": reply.tool_calls[-1:]})
-
-
 async def test_a_call_that_is_dropped_is_none() -> None:
     """Nobody sees it, and the text is the answer after all."""
     dropping = After(make=lambda reply: reply.model_copy(update={"tool_calls": ()}))
@@ -243,27 +204,6 @@ async def test_calls_that_a_plugin_adds_have_ids_of_their_own() -> None:
         assert [call.id for call in calls] == ["r00001c01", "r00001c02", "r00001c03"]
         assert calls[1].arguments == more.arguments
         assert [call.repeat for call in calls] == [0, 0, 1]
-
-
-@pytest.mark.parametrize("append", [False, True], ids=["created", "extended"])
-async def test_an_artifact_of_a_dropped_call_is_taken_back(*, append: bool) -> None:
-    """The other call is shown in its place, whole, and not even for a moment mixed up with the first."""
-    gate = asyncio.Event()
-    steps = [
-        tool_call("artifact_update", arguments("One.", append=append)),
-        tool_call("artifact_update", arguments("Two.", artifact_id="two"), index=1),
-        gate,
-    ]
-    async with model_rig([Reply(steps)], agent=agent(artifacts(), After(make=last_call))) as rig:
-        if append:
-            await begin_doc(rig)
-        running = asyncio.create_task(rig.run())
-        await rig.until(lambda event: isinstance(event, ArtifactChunk) and event.artifact_id == "two")
-        gate.set()
-        assert [call.id for call in (await running).tool_calls] == ["r00001c01"]
-        chunks = [chunk for chunk in await rig.events_of(ArtifactChunk) if chunk.artifact_id == "two"]
-        assert not any(BASE in text_of((chunk.part,)) for chunk in chunks)
-        assert (await rig.text("two"), await rig.text() or "") == ("Two.", BASE if append else "")
 
 
 async def _no_prompt(_: HookContext) -> str:

@@ -44,16 +44,6 @@ async def test_a_function_that_fails_ends_the_call() -> None:
     assert "ValueError: no idea" in failure.message
 
 
-async def test_a_reply_without_text_is_no_answer_to_show() -> None:
-    """What ends the task is its last status; there is no empty artifact."""
-
-    async def respond(_: Turn) -> AssistantMessage:
-        return AssistantMessage(closing="done")
-
-    async with model_rig(agent=agent(respond)) as rig:
-        assert ((await rig.run()).closing, await rig.answer()) == ("done", None)
-
-
 async def test_a_deciding_call_offers_one_tool_and_shows_nothing() -> None:
     """The model may ask for a task or answer; its words are for the message, not for a stream."""
     async with model_rig([Reply(["Four."])]) as rig:

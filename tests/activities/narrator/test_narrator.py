@@ -7,11 +7,10 @@ from datetime import timedelta
 import pytest
 
 from everloop.activities.narrator.narrator import NarrationTerms
-from everloop.stores.views.interface import START, Snapshot, TaskViews
+from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
 from tests.stores.examples import chunk, status
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.narrator_rig import QUICK, Looked, narrator_rig
 from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply
 
@@ -81,28 +80,6 @@ async def test_a_task_that_has_ended_is_not_told_of(state: TaskState) -> None:
         assert rig.provider.requests == []
 
 
-class Resumed(MemoryTaskViews):
-    """A task that still says it waits when the narrator looks first, and works from then on."""
-
-    async def load(
-        self, task_id: str, *, most: int | None = None, history_length: int | None = None
-    ) -> Snapshot | None:
-        snapshot = await super().load(task_id, most=most, history_length=history_length)
-        await self.publish(task_id, "run", [status(7, TaskState.WORKING)])
-        return snapshot
-
-
-async def test_a_task_that_was_just_answered_is_told_of() -> None:
-    """The call that carries its new status may come after the narrator."""
-    async with narrator_rig([SEARCHING], Resumed()) as rig:
-        await rig.change(TaskState.INPUT_REQUIRED)
-        running = rig.start()
-        await rig.call_tool("search")
-        await rig.until_told(1)
-        await rig.publish(status(9, TaskState.COMPLETED))
-        await running
-
-
 async def test_nothing_new_costs_nothing() -> None:
     """The model is asked once for what has happened, however long nothing follows."""
     views = Looked()
@@ -140,28 +117,6 @@ async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskView
         assert await rig.told() == ["Searching", "Painting"]
         assert "<already_said>\nSearching\n" in str(rig.provider.requests[0].conversation[-1]["content"])
         assert rig.beats[-1][1] == 3
-
-
-async def test_what_was_told_before_an_attempt_is_no_news() -> None:
-    """Nothing has happened since the last narration: nothing is to be told."""
-    views = Looked()
-    async with narrator_rig([], views) as rig:
-        await rig.call_tool("search")
-        await rig.publish(Narrated(text="Searching"))
-        rig.after(START, 1)
-        async with rig.narrating():
-            await views.looks(10)
-        assert rig.provider.requests == []
-
-
-async def test_an_artifact_that_began_between_two_attempts_ends_the_second() -> None:
-    """The first one would have ended there."""
-    async with narrator_rig() as rig:
-        await rig.publish(chunk("a"))
-        await rig.call_tool("search")
-        rig.after(START, 0)
-        await rig.narrate()
-        assert rig.provider.requests == []
 
 
 @pytest.mark.parametrize(
@@ -209,12 +164,6 @@ async def test_the_model_is_the_narrator_s_or_the_agent_s(
         assert rig.provider.requests[0].body["model"] == asked
 
 
-async def test_without_any_model_nothing_is_told() -> None:
-    """The task fails of that by itself."""
-    async with narrator_rig(model=None) as rig:
-        await rig.narrate()
-
-
 async def test_a_cancelled_narrator_hangs_up() -> None:
     """Its task is over, or its worker stops: another attempt follows there."""
     async with narrator_rig([Reply([asyncio.Event()])]) as rig:
@@ -244,18 +193,6 @@ async def test_it_is_not_there_for_ever(terms: NarrationTerms, *, begins: bool, 
         views.away = is_away
         await rig.narrate()
         assert rig.provider.requests == []
-
-
-async def test_a_task_that_is_shown_later_is_told_of_then() -> None:
-    """It was hidden, or its view was lost and put back."""
-    views = Looked()
-    async with narrator_rig([SEARCHING], views, begins=False) as rig:
-        await rig.call_tool("search")
-        async with rig.narrating():
-            await views.looks(5)
-            assert rig.provider.requests == []
-            await rig.begin()
-            await rig.until_told(1)
 
 
 async def test_an_outage_of_the_store_is_waited_out() -> None:

@@ -126,14 +126,6 @@ async def test_a_peer_that_has_forgotten_its_task(remote: RemoteAgent) -> None:
     assert "does not know its task any more; ask it again" in await rig.fail("say hi")
 
 
-async def test_the_card_is_fetched_once(remote: RemoteAgent) -> None:
-    """The process knows it for the next call."""
-    rig = PeerRig(ann(remote))
-    await rig.run("say hi")
-    await rig.run("say hi")
-    assert remote.cards == 1
-
-
 async def test_the_tools_activity_keeps_the_task(remote: RemoteAgent) -> None:
     """What the tool keeps reaches the next attempt; its result names the artifacts, and stands."""
     (tool,) = ann(remote).tools
@@ -177,19 +169,6 @@ async def test_an_answer_that_was_sent_is_not_sent_again(remote: RemoteAgent, re
         rig.kept = {"task": rig.kept["task"]} if remembers == "the task" else asked
     again = await rig.ask("ask twice")
     assert again == question
-    assert len(remote.messages) == 2
-
-
-async def test_an_answer_that_comes_too_late(remote: RemoteAgent) -> None:
-    """Somebody else has answered the peer; what came of that is the result."""
-    rig = PeerRig(ann(remote))
-    question = await rig.ask("ask once")
-    kept = rig.kept
-    rig.answer(question, "red")
-    await rig.run("ask once")
-    rig.kept, rig.answers = kept, []
-    rig.answer(question, "blue")
-    assert (await rig.run("ask once")).startswith("took red\n")
     assert len(remote.messages) == 2
 
 
@@ -306,25 +285,3 @@ async def test_a_forgotten_call_that_nobody_wants_cancels_the_peers_task(remote:
     rig.is_wanted = False
     await rig.lose(attempt)
     assert remote.canceled.is_set()
-
-
-async def test_a_stopping_worker_leaves_the_peer_alone(remote: RemoteAgent) -> None:
-    """Whether or not the server has told it why."""
-    rig = PeerRig(ann(remote))
-    attempt = await rig.begin(remote)
-    rig.environment.worker_shutdown()
-    attempt.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await attempt
-    remote.gate.set()
-    assert (await rig.run("wait 1")).startswith("done 1\n")
-    assert not remote.canceled.is_set()
-
-
-async def test_a_peer_that_cannot_be_told(remote: RemoteAgent) -> None:
-    """The call ends all the same."""
-    rig = PeerRig(ann(remote))
-    attempt = await rig.begin(remote)
-    remote.refusals = [500]
-    await rig.cancel(attempt, ActivityCancellationDetails(cancel_requested=True))
-    assert not remote.canceled.is_set()

@@ -128,16 +128,6 @@ async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
     assert await _events(views, call.task) == []
 
 
-async def test_a_call_waits_for_a_worker_that_serves_its_agent() -> None:
-    """Nobody here can ask the caller's plugins, and without them it must not be made."""
-    call, views = _load_agent_input("writer"), MemoryTaskViews()
-    catalogue = AgentCatalogue(AgentRegistry([WRITER]), views, MemoryTranscripts(), MemoryToolRecords())
-    with pytest.raises(ApplicationError, match="no agent 'agent' here") as failure:
-        await ActivityEnvironment().run(catalogue.load_agent, call)
-    assert failure.value.type == failures.AGENT_UNKNOWN
-    assert not failure.value.non_retryable
-
-
 @pytest.mark.parametrize(
     ("plugin", "outcome", "reason"),
     [
@@ -264,24 +254,3 @@ async def test_plugins_hear_how_a_task_ended(said: object) -> None:
         await ActivityEnvironment().run(_catalogue(plugin).after_completion, call)
     completed, failed = (TaskOutcome(s, 2, usage, "a", "r") for s in (TaskState.COMPLETED, TaskState.FAILED))
     assert plugin.heard == [completed, 2, usage, "r", failed, 2, usage]
-
-
-async def test_a_task_is_served_by_the_version_that_it_began_with() -> None:
-    """Where this process has it; else by the current one."""
-    heard: list[str] = []
-
-    def agent(version: str) -> Agent:
-        class Versioned(Plugin):
-            async def on_error(self, context: HookContext, error: str) -> None:
-                heard.append(version)
-
-        return Agent(id="agent", name="A", description="", version=version, plugins=[Versioned()])
-
-    catalogue = AgentCatalogue(
-        AgentRegistry([agent("2"), agent("1")]), MemoryTaskViews(), MemoryTranscripts(), MemoryToolRecords()
-    )
-    for version in ("1", "2", "0"):
-        task = _task().model_copy(update={"agent_version": version})
-        call = AfterCompletionInput(task=task, state=TaskState.FAILED, iterations=1, usage=Usage())
-        await ActivityEnvironment().run(catalogue.after_completion, call)
-    assert heard == ["1", "2", "2"]

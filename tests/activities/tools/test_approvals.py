@@ -3,13 +3,11 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
 
 import pytest
-from pydantic import JsonValue, PlainSerializer
+from pydantic import JsonValue
 
 from everloop.agents.agent import AgentApproval
-from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import guard
 from everloop.agents.hooks import NeedsApproval
 from everloop.agents.plugins import Plugin
@@ -123,21 +121,6 @@ async def test_an_approval_shows_what_the_tool_would_get() -> None:
     assert await bank.lose(call) is Claim.FIRST
 
 
-async def test_what_cannot_be_shown_as_json_is_shown_somehow() -> None:
-    """An argument of the tool's own type may refuse to be written; the question is asked all the same."""
-
-    def refuse(_: object) -> str:
-        raise ValueError
-
-    @tool(needs_approval=lambda _: True)
-    def act(what: Annotated[int, PlainSerializer(refuse)]) -> str:
-        """Act."""
-        return str(what)
-
-    rig = ToolRig(act)
-    assert '"what": "7"' in (await rig.ask(rig.call("act", '{"what": 7}'))).text
-
-
 async def test_nobody_is_asked_to_approve_what_cannot_run() -> None:
     """Arguments are validated first."""
     bank = Bank()
@@ -222,12 +205,6 @@ async def test_a_decision_outlives_the_tool_records(
     assert (result.outcome, emptied.effects) == (outcome, effects)
 
 
-def test_approvers_whom_nobody_can_be_are_refused() -> None:
-    """Where they are written."""
-    with pytest.raises(AgentDefinitionError, match="approvers is 'agents:x'; give 'owner'"):
-        Bank(approvers="agents:x")
-
-
 async def test_a_plugin_wants_an_approval() -> None:
     """Its reason stands in the question; what does not print is escaped. Approved, the call runs."""
     post = Post(before(lambda _: NeedsApproval("it is\u202e final")), needs_approval=False)
@@ -237,12 +214,6 @@ async def test_a_plugin_wants_an_approval() -> None:
     assert question.text == 'Approve the call send?\nit is\\u202e final\n{\n  "to": "Ada"\n}'
     assert (unkeyed(question.id), question.purpose) == ("call", "approval")
     assert (before_yes, post.sent, result.content) == ([], ["Ada"], "sent to Ada")
-
-
-async def test_one_approval_is_enough() -> None:
-    """The tool, the agent and two plugins want one: people are asked once."""
-    post = Post(guard(approve=["send"]), before(lambda _: NeedsApproval()), of_agent=True)
-    assert (await post.run(post.send(yes(await post.ask(post.send()))))).outcome == "ok"
 
 
 async def test_people_approve_what_will_run() -> None:
@@ -276,38 +247,6 @@ async def test_an_approval_does_not_pass_between_changed_and_unchanged(*, change
     question = await later.ask(later.send(yes(await earlier.ask(earlier.send()))))
     assert (earlier.sent, later.sent) == ([], [])
     assert unkeyed(question.id).startswith("call.1")
-
-
-async def test_spaces_and_order_of_changed_arguments_do_not_matter() -> None:
-    """A plugin may write the same arguments anew each time it is asked."""
-    written = ['{"to": "Bob", "again": 1}', '{ "again": 1,  "to": "Bob"}']
-
-    @tool(needs_approval=True)
-    async def send(to: str, again: int) -> str:
-        """Send it."""
-        return f"{to} {again}"
-
-    rewriting = before(lambda call: call.model_copy(update={"arguments": written.pop(0)}))
-    rig, given = ToolRig(send, plugins=[rewriting]), '{"to": "Ada", "again": 2}'
-    question = await rig.ask(rig.call("send", given))
-    assert (await rig.run(rig.call("send", given, yes(question)))).content == "Bob 1"
-
-
-async def test_a_tools_own_question_shows_the_call_that_runs() -> None:
-    """With the arguments that a plugin has put in; after the answer it goes on with them."""
-
-    @tool
-    async def send(to: str, context: ToolContext) -> str:
-        """Send it."""
-        if context.answer is None:
-            raise InputRequired(f"Send to {to}?")
-        return f"sent to {to}"
-
-    rig = ToolRig(send, plugins=[to("Bob")])
-    question = await rig.ask(rig.call("send", ADA))
-    result = await rig.run(rig.call("send", ADA, yes(question)))
-    assert (unkeyed(question.id), json.loads(question.call.arguments)) == ("call", {"to": "Bob"})
-    assert result.content == "sent to Bob"
 
 
 APPROVERS: Sequence[tuple[str, Sequence[str], str | None, str]] = [
@@ -344,10 +283,3 @@ async def test_who_approves(
     result = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
     assert (question.purpose, question.approvers) == ("approval", approvers)
     assert (before_yes, sent, result.outcome) == ([], ["Ada"], "ok")
-
-
-async def test_what_the_task_wants_approved_is_what_plugins_make_of_the_call() -> None:
-    """People see the arguments that will run."""
-    post = Post(to("Bob"), needs_approval=False)
-    question = await post.ask(post.send(approvers="owner"))
-    assert json.loads(question.call.arguments) == {"to": "Bob"}

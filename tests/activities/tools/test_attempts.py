@@ -6,12 +6,10 @@ from datetime import timedelta
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.activity import ActivityCancellationDetails
-from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.lease import OvertakenError
 from everloop.agents.limits import Retries
-from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Claim, Lease
@@ -24,12 +22,6 @@ from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig
 
 each_kind = pytest.mark.parametrize("idempotent", [True, False])
-
-
-@tool
-def double(number: int) -> int:
-    """Double a number."""
-    return 2 * number
 
 
 async def test_a_finished_call_is_never_run_again() -> None:
@@ -47,15 +39,6 @@ async def test_a_finished_call_is_never_run_again() -> None:
     assert await rig.run(rig.call("effect")) == first
     assert len(runs) == 1
     assert (await rig.run(rig.call("effect", call_id="other"))).content == "2"
-
-
-async def test_arguments_that_no_longer_fit_change_no_outcome() -> None:
-    """Another version of the tool has run the call before its worker died."""
-    rig = ToolRig(double)
-    call = rig.call("double", '{"count": 1}')
-    done = ToolMessage(call_id="call", name="double", content="2")
-    await rig.records.finish(Lease(rig.task_id, call_key(call.call), "1"), done)
-    assert await rig.run(call) == done
 
 
 @each_kind
@@ -187,39 +170,6 @@ async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
     assert await payment.lose(payment.call("pay")) is Claim.LOST
 
 
-async def test_an_attempt_that_is_overtaken_hears_that_another_goes_on() -> None:
-    """Its tool is stopped, and leaves what it has begun to that one."""
-    payment = Payment(idempotent=True)
-    frozen = asyncio.create_task(payment.attempt_call(payment.call("pay")))
-    await payment.begun.wait()
-    await payment.take_for_lost(payment.call("pay"))
-    await payment.attempt_call(payment.call("pay"))
-    with pytest.raises(OvertakenError):
-        await frozen
-    assert payment.wanted == [True]
-
-
-@each_kind
-async def test_a_failure_of_a_forgotten_attempt_lets_the_next_one_wait(*, idempotent: bool) -> None:
-    """That one is there already; it begins when it would have begun if Temporal had heard of the failure."""
-    hour = timedelta(hours=1)
-    retries = Retries(attempts=2, delay=hour, longest=hour)
-    payment = Payment(idempotent=idempotent, retries=retries, error=ConnectionError("away"))
-    first = await payment.begin()
-    payment.cancel(not_found=True)
-    second = asyncio.create_task(payment.attempt_call(payment.call("pay")))
-    await payment.watched.held.wait()
-    payment.gate.set()
-    with pytest.raises(ApplicationError, match="away"):
-        await first
-    payment.watched.claims.clear()
-    while len(payment.watched.claims) < 3 and len(payment.runs) == 1:  # noqa: ASYNC110 -- a fact of a store
-        await asyncio.sleep(0.01)
-    assert (payment.runs, set(payment.watched.claims)) == ([1], {Claim.HELD})
-    second.cancel()
-    await asyncio.wait([second])
-
-
 async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
     """It was frozen, and another has taken the call over meanwhile."""
     begun, goes_on = asyncio.Event(), asyncio.Event()
@@ -334,32 +284,3 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     end = await rig.attempt_call(rig.call("fetch"))
     assert end.role == "tool"
     assert (end.outcome, attempts) == ("unknown", [1])
-
-
-async def test_a_tool_that_takes_too_long_is_tried_again() -> None:
-    """A timeout is a failure like any other."""
-
-    @tool(retries=Retries(attempts=2))
-    async def endless() -> str:
-        """Never return."""
-        await asyncio.Event().wait()
-        return ""
-
-    rig = ToolRig(endless)
-    failed, end = await rig.attempts(rig.call("endless", wait=0.01))
-    assert [error.message for error in failed] == ["endless did not finish within 0.01 s"]
-    assert end.role == "tool"
-    assert (end.outcome, end.content) == ("error", "endless did not finish within 0.01 s")
-
-
-async def test_a_question_and_wrong_arguments_are_no_failures() -> None:
-    """Neither is tried again."""
-
-    @tool(retries=RETRIES)
-    def ask(what: str) -> str:
-        """Ask."""
-        raise InputRequired(what)
-
-    rig = ToolRig(ask)
-    assert (await rig.ask(rig.call("ask", '{"what": "?"}'))).text == "?"
-    assert (await rig.run(rig.call("ask", "{}", call_id="2"))).outcome == "invalid"

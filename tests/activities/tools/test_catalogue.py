@@ -6,7 +6,6 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -16,7 +15,6 @@ from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, ToolApproval, digest_of, listed, listed_spec_of, tool
-from everloop.stores.leases import Lease
 from everloop.stores.views.interface import START
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PreparedTask, PrepareTaskInput
@@ -113,15 +111,6 @@ async def test_an_approval_that_a_listed_tool_always_needs_is_pinned(
     """What depends on the arguments is asked when there are some."""
     prepared = await _Bench(_server([replace(WRITE, needs_approval=policy)])).prepare()
     assert prepared.tools["write"].needs_approval is is_pinned
-
-
-async def test_the_list_stands_at_its_position() -> None:
-    """Behind what the task recalls, for instance."""
-    rig = _Bench(_server([WRITE]))
-    earlier = ToolsMessage(tools=())
-    await rig.transcripts.put(rig.task.task_id, "run", 0, [earlier])
-    prepared = await rig.prepare(position=1)
-    assert await rig.cached(2) == (earlier, prepared.listed)
 
 
 async def test_a_second_attempt_puts_its_own_list() -> None:
@@ -231,21 +220,3 @@ async def test_an_agent_of_which_only_the_id_is_known_is_described() -> None:
     without = await rig.prepare(loads_agent=True, lists_tools=False)
     assert with_tools.agent == without.agent == rig.agent.spec
     assert (bool(with_tools.listed), without.listed, len(plugin.contexts)) == (True, None, 1)
-
-
-async def test_a_cache_that_is_away_delays_nothing() -> None:
-    """History has the list, and sends it again."""
-
-    class Away(MemoryTranscripts):
-        async def put(
-            self,
-            task_id: str,
-            run_id: str,
-            start: int,
-            messages: Sequence[TranscriptMessage],
-            lease: Lease | None = None,
-        ) -> None:
-            raise RedisConnectionError
-
-    prepared = await _Bench(_server([WRITE]), transcripts=Away()).prepare()
-    assert prepared.listed

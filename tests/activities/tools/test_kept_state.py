@@ -1,31 +1,20 @@
 """What a tool keeps of a call, so that a later attempt goes on where the last one was lost."""
 
-from collections.abc import AsyncGenerator
-
 import pytest
-import pytest_asyncio
 from pydantic import JsonValue
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.records import MAX_KEPT_BYTES, KeepingFailedError, KeptValue, ToolClaim
-from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.runtime.redis import connect_redis
 from everloop.stores.leases import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig, yes
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def redis(redis_url: str) -> AsyncGenerator[Redis]:
-    async with connect_redis(redis_url) as client:
-        yield client
 
 
 async def test_an_attempt_finds_what_the_lost_one_kept(redis: Redis) -> None:
@@ -72,40 +61,6 @@ async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None
     assert (await rig.run(rig.call("fill", "{}", yes(question)))).content == '{"form":7}'
 
 
-async def test_a_retry_finds_what_the_failed_attempt_kept() -> None:
-    """The last value, not the first."""
-
-    @tool(retries=Retries(3))
-    async def climb(context: ToolContext) -> str:
-        """Climb."""
-        height = context.kept if isinstance(context.kept, int) else 0
-        if height < 2:
-            await context.keep(height + 1)
-            raise ValueError(f"only {height}")
-        return f"up at {height}"
-
-    rig = ToolRig(climb)
-    _, result = await rig.attempts(rig.call("climb"))
-    assert isinstance(result, ToolMessage)
-    assert result.content == "up at 2"
-
-
-async def test_other_calls_keep_for_themselves() -> None:
-    """Of another id, or with other arguments."""
-
-    @tool
-    async def count(by: int, context: ToolContext) -> JsonValue:
-        """Count."""
-        await context.keep(by)
-        return context.kept
-
-    rig = ToolRig(count)
-    calls = [
-        rig.call("count", f'{{"by": {by}}}', call_id=name) for by, name in ((1, "a"), (1, "b"), (2, "a"))
-    ]
-    assert [(await rig.run(call)).content for call in calls] == ["null"] * 3
-
-
 def _keeping(value: JsonValue) -> Tool:
     @tool
     async def keep(context: ToolContext) -> str:
@@ -134,12 +89,6 @@ async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem
     result = await rig.run(rig.call("keep"))
     assert result.outcome == "error"
     assert problem in result.content
-
-
-async def test_a_value_of_just_the_size_is_kept() -> None:
-    """The bound counts bytes of JSON."""
-    rig = ToolRig(_keeping("x" * (MAX_KEPT_BYTES - 2)))
-    assert (await rig.run(rig.call("keep"))).content == "kept"
 
 
 class _Away(MemoryToolRecords):

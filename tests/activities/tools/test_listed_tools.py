@@ -5,14 +5,13 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Tool, digest_of, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import Warned
-from tests.support.rigs.tool_rig import ToolRig, yes
+from tests.support.rigs.tool_rig import ToolRig
 
 ADA = '{"to": "Ada"}'
 SCHEMA: dict[str, JsonValue] = {"properties": {"to": {"type": "string"}}, "required": ["to"]}
@@ -72,16 +71,6 @@ async def test_a_listed_tool_runs_once(listing: Listing) -> None:
     assert listing.runs == 1
     assert invalid.outcome == "invalid"
     assert not [event for event in await rig.events() if isinstance(event, Warned)]
-
-
-async def test_a_listed_tool_may_need_an_approval(listing: Listing) -> None:
-    """Of the tool itself, or of a plugin."""
-    listing.offered = [listing.send(needs_approval=True)]
-    rig = ToolRig(plugins=[listing, guard(approve=["send"])])
-    call = _call(rig, listing.offered[0])
-    question = await rig.ask(call)
-    result = await rig.run(call.model_copy(update={"answers": (yes(question),)}))
-    assert (result.outcome, listing.runs) == ("ok", 1)
 
 
 async def test_a_tool_that_has_changed_runs_with_a_warning(listing: Listing) -> None:
@@ -155,9 +144,3 @@ async def test_an_invented_tool_is_told_all_there_are(
     rig = ToolRig(where, plugins=[listing])
     result = await rig.run(rig.call("triple"))
     assert result.content == f"there is no tool 'triple'; available tools: {known}"
-
-
-async def test_another_plugin_of_that_name_is_not_asked(listing: Listing) -> None:
-    """Only those that list tools are told apart by their names."""
-    rig = ToolRig(plugins=[Plugin(name="server"), listing])
-    assert (await rig.run(_call(rig, listing.offered[0]))).outcome == "ok"

@@ -187,11 +187,3 @@ async def test_plugins_look_at_errors_and_hear_of_them() -> None:
     assert [str(error) for error in failed] == ["ToolFailed: ValueError: the disk is full"]
     assert (result.content, result.outcome) == ("sorry: ValueError: the disk is full", "error")
     assert plugin.errors == ["fail: sorry: ValueError: the disk is full"]
-
-
-async def test_nobody_hears_of_an_error_where_there_is_none() -> None:
-    """Neither of a result, nor of a rejection."""
-    plugin = after(lambda _: Veto("no"))
-    rig = ToolRig(send_tool([]), plugins=[plugin])
-    await rig.run(rig.call("send", ADA))
-    assert plugin.errors == ()

@@ -152,20 +152,6 @@ async def test_text_that_is_no_unicode_ends_the_call(how: str, retries: Retries 
     assert end.outcome == "error"
 
 
-async def test_a_question_that_nobody_could_answer_is_an_error() -> None:
-    """The message says what is missing."""
-
-    @tool
-    def ask() -> str:
-        """Ask."""
-        raise InputRequired("Which?", "selection")
-
-    rig = ToolRig(ask)
-    result = await rig.run(rig.call("ask"))
-    assert result.outcome == "error"
-    assert "the kind 'selection' needs options" in result.content
-
-
 async def test_the_model_asks_its_user() -> None:
     """The answer is the result of its call."""
     rig = ToolRig(*request_input().tools)

@@ -1,7 +1,7 @@
 """Tools whose arguments are described by a JSON schema; a worker does its other work while it is checked."""
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -95,17 +95,6 @@ async def test_a_schema_that_only_fails_in_use_fails_the_call(
     assert problem in result.content
 
 
-async def test_people_approve_what_the_function_gets() -> None:
-    """As it stands in the call."""
-
-    def for_ada(arguments: Mapping[str, JsonValue]) -> bool:
-        return arguments["to"] == "Ada"
-
-    rig = ToolRig(_tool(SCHEMA, needs_approval=for_ada))
-    question = await rig.ask(rig.call("send", '{"to":"Ada"}'))
-    assert question.text == 'Approve the call send?\n{\n  "to": "Ada"\n}'
-
-
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
@@ -127,17 +116,6 @@ def test_a_schema_that_no_call_could_fit_is_refused(schema: dict[str, JsonValue]
 def test_an_empty_schema_is_that_of_an_object() -> None:
     """As providers of models want it."""
     assert _tool({}).parameters == {"type": "object", "properties": {}}
-
-
-async def test_whatever_returns_an_awaitable_is_a_function() -> None:
-    """An object with an async `__call__`, for instance: such tools are made, not written."""
-
-    class Function:
-        async def __call__(self, arguments: dict[str, JsonValue], context: ToolContext) -> JsonValue:
-            return arguments
-
-    rig = ToolRig(Tool(Function(), "send", "Send it.", schema={}))
-    assert (await rig.run(rig.call("send", '{"a": 1}'))).content == '{"a":1}'
 
 
 @pytest_asyncio.fixture

@@ -54,19 +54,6 @@ async def test_a_call_that_failed_for_good_leaves_what_is_stored(
     assert await reader.text() in (["base. "] if appends else ["", None])
 
 
-async def test_an_artifact_of_another_task_is_whole_with_what_is_appended() -> None:
-    """The view of this task has nothing yet that the first draft could continue."""
-    reader = Reader()
-    await reader.begin()
-    await reader.store("doc", "base. ")
-    call = update({"text": "more"}, append=True)
-    attempt = reader.attempt()
-    await attempt.write(call, call.arguments)
-    await attempt.end(call)
-
-    assert await reader.text() == "base. more"
-
-
 async def test_a_view_that_was_lost_while_the_model_wrote_is_put_right() -> None:
     """What followed was dropped: it continued a draft of which nothing was left."""
     reader = Reader()
@@ -115,19 +102,6 @@ async def test_an_overwritten_artifact_comes_back() -> None:
     shown = await reader.shown()
     assert shown
     assert not shown.complete
-
-
-async def test_an_endless_outage_leaves_room_for_the_end() -> None:
-    """When an attempt has used up its drafts it is silent until the end, which still replaces them all."""
-    reader = Reader()
-    await reader.begin("base")
-    attempt, call = reader.attempt(), update({"text": "abcdefghijklmnopqrst"}, append=True)
-    for piece in call.arguments:
-        await attempt.write(call, piece, Publish.LOSES_ITS_ANSWER)
-    await attempt.end(call)
-
-    assert await reader.text() == "baseabcdefghijklmnopqrst"
-    assert max(chunk.attempt for chunk in await reader.chunks()) == 19
 
 
 async def test_a_reply_whose_call_has_run_is_left_alone() -> None:

@@ -145,19 +145,6 @@ async def test_a_call_that_cannot_be_shown_keeps_later_ones_back() -> None:
     assert await reader.text() == "base. "
 
 
-async def test_calls_for_other_artifacts_are_shown_side_by_side() -> None:
-    """Each artifact has its own draft."""
-    reader = Reader()
-    await reader.begin()
-    calls = [update({"text": artifact_id}, artifact_id=artifact_id) for artifact_id in ("one", "two")]
-    attempt = reader.attempt()
-    for number, call in enumerate(calls):
-        await attempt.write(call, call.arguments, number=number)
-    await attempt.end(*calls)
-
-    assert [await reader.text("one"), await reader.text("two")] == ["one", "two"]
-
-
 async def test_data_and_names_that_come_late_are_shown_in_the_end() -> None:
     """What turns out not to be the beginning is replaced, once."""
     reader = Reader()

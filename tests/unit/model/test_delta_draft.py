@@ -121,19 +121,6 @@ def test_a_later_attempt_replaces_the_draft(
     assert text_of(viewer.response.parts) == "".join(piece for piece, _ in second) + "."
 
 
-@given(STEPS)
-def test_a_withdrawn_draft_is_empty(steps: list[tuple[str, Publish]]) -> None:
-    """A text that precedes tool calls is taken back; the answer is still to come."""
-    viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
-    for piece, how in steps:
-        viewer.publish(appended(draft, piece), how, draft)
-
-    viewer.publish([draft.withdraw()], Publish.WORKS, draft)
-
-    assert text_of(viewer.response.parts) == ""
-    assert not viewer.response.complete
-
-
 def test_an_endless_outage_leaves_room_for_the_end() -> None:
     """When an attempt has used up its drafts it is silent until the end, which still replaces them all."""
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)

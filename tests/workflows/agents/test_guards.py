@@ -28,7 +28,6 @@ from tests.workflows.conftest import (
     asked_of_client,
     say,
     start_workflow,
-    starter,
     unique_queue,
     user,
 )
@@ -100,32 +99,6 @@ def three_levels(sent: list[str], lead: Plugin, writer: Plugin | None = None) ->
     )
 
 
-async def test_what_an_agent_denies_no_agent_below_it_runs(start_task: StartTask, client: Client) -> None:
-    """Two levels below as well; their models read its reason, and go on."""
-    sent: list[str] = []
-    model = ModelOfEach(
-        lead=[ask("writer"), answer("done")],
-        writer=[asks(("s", "send"), ("f", "fax")), ask("printer"), answer("written")],
-        printer=[asks(("s", "send"), ("f", "fax")), answer("printed")],
-    )
-    lead, *others = three_levels(sent, guard(deny=["send"]))
-    ports = RealTools(model, lead, *others)
-
-    async with start_task(ports, lead.spec) as handle:
-        result = await handle.result()
-        read = [
-            await read_by_model(client, below(handle, *path)) for path in (["writer"], ["writer", "printer"])
-        ]
-
-    assert result.excerpt == "done"
-    for results in read:
-        assert [(each.outcome, each.content) for each in results[:2]] == [
-            ("rejected", DENIED),
-            ("ok", "fax done"),
-        ]
-    assert sent == ["fax", "fax"]
-
-
 async def test_what_agents_deny_adds_up_on_the_way_down(start_task: StartTask, client: Client) -> None:
     """What one allows does not make up for the no of another, above it or below."""
     sent: list[str] = []
@@ -191,20 +164,6 @@ async def test_an_approval_that_an_agent_wants_is_asked_for_below(
     assert (before, sent, read.content) == ([], ["send"], "send done")
     asked = [len(status.questions) for task, status in ports.publish.by_task if task == handle.id]
     assert asked == [1, 0, 0]
-
-
-async def test_a_call_below_that_people_reject_does_not_run(start_task: StartTask, client: Client) -> None:
-    """The model of the sub-agent reads it."""
-    sent: list[str] = []
-    model = ModelOfEach(lead=[ask("writer"), answer("done")], writer=[asks(("s", "send")), answer("written")])
-    lead, *others = three_levels(sent, guard(approve=["send"]))
-    ports = RealTools(model, lead, *others)
-    async with start_task(ports, lead.spec) as handle:
-        await asked_of_client(ports, handle)
-        await say(handle, user("no"))
-        await handle.result()
-        (read,) = await read_by_model(client, below(handle, "writer"))
-    assert (read.outcome, sent) == ("rejected", [])
 
 
 async def test_a_guard_above_decides_which_agents_are_asked_below(
@@ -278,22 +237,6 @@ async def test_guards_above_hold_after_a_handoff(start_task: StartTask, client: 
         "fax": "ok",
         "mail": "rejected",
     }
-
-
-async def test_guards_stand_once_in_the_history_of_a_task(client: Client) -> None:
-    """A call that nobody objects to, and that nobody approves, says nothing of them."""
-    sent: list[str] = []
-    calls: list[Script] = [asks((f"r{n}c01", "fax")) for n in range(5)]
-    model = ModelOfEach(lead=[ask("writer"), answer("done")], writer=[*calls, answer("written")])
-    lead, *others = three_levels(sent, guard(deny=["never_*"]))
-    async with starter(client, max_cached_workflows=1000)(
-        RealTools(model, lead, *others), lead.spec
-    ) as handle:
-        await handle.result()
-        history = await client.get_workflow_handle(below(handle, "writer")).fetch_history()
-    naming = [event for event in history.events if b"never_*" in event.SerializeToString()]
-    assert [event.HasField("workflow_execution_started_event_attributes") for event in naming] == [True]
-    assert sent == ["fax"] * 5
 
 
 DESTROYS, READS = '{"destructiveHint": true}', '{"readOnlyHint": true}'

@@ -78,22 +78,3 @@ async def test_the_wall_clock_is_that_of_the_agent_that_works(start_task: StartT
         failure = await failure_of(handle)
     assert failure.type == failures.TIME_LIMIT
     assert "'second'" in failure.message
-
-
-async def test_the_next_agent_has_places_of_its_own(start_task: StartTask) -> None:
-    """As many tools run at once as its definition allows."""
-    calls = asks(*((f"c{n}", "x") for n in range(3)))
-    ports = FakePorts(ScriptedModel(asks(("h", "go")), calls, answer("done")))
-    ports.agents.spec = SECOND.model_copy(update={"max_parallel_tools": 1})
-    await run(start_task(ports, FIRST))
-    assert len(ports.tools.calls) == 3
-    assert ports.tools.most_at_once == 1
-
-
-async def test_the_next_agent_may_put_its_answer_right_once_too(start_task: StartTask) -> None:
-    """Whatever the first one had to put right."""
-    invalid = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
-    ports = FakePorts(ScriptedModel(invalid, asks(("h", "go")), invalid, answer("4")))
-    ports.agents.spec = SECOND.model_copy(update={"has_output": True})
-    result = await run(start_task(ports, FIRST.model_copy(update={"has_output": True})))
-    assert result.iterations == 4

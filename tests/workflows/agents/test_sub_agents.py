@@ -10,14 +10,12 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import (
-    TASK_WORK,
     CountingTools,
     FakePorts,
     ScriptedModel,
@@ -25,7 +23,7 @@ from tests.support.fakes.ports import (
     asks,
     task_of,
 )
-from tests.workflows.conftest import StartTask, run, start_workflow, unique_queue
+from tests.workflows.conftest import StartTask, run
 from tests.workflows.people import writers
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
@@ -199,20 +197,6 @@ async def test_only_a_failure_calls_for_a_fallback(start_task: StartTask, outcom
     assert [call.call.name for call in ports.tools.calls] == ["a"]
 
 
-async def test_a_tool_runs_on_its_own_queue(client: Client) -> None:
-    """Only the worker of that queue runs it."""
-    here, there = FakePorts(ScriptedModel(asks(("1", "gpu")), answer("done"))), FakePorts(ScriptedModel())
-    queue, special = unique_queue(), unique_queue()
-    agent = AgentSpec(id="agent", tools={"gpu": ToolSpec(task_queue=special)})
-    async with (
-        running_workers(client, here.wired(), WorkerSettings(task_queue=queue), TASK_WORK),
-        running_workers(client, there.wired(), WorkerSettings(task_queue=special), TASK_WORK),
-    ):
-        handle = await start_workflow(client, queue, agent)
-        await handle.result()
-    assert (len(here.tools.calls), len(there.tools.calls)) == (0, 1)
-
-
 async def test_a_task_asks_other_agents_only_so_often(start_task: StartTask) -> None:
     """The model reads that it has to go on without."""
     ports = FakePorts(ScriptedModel(writers.asks_writer("v", "w"), answer("A poem."), answer("done")))
@@ -233,20 +217,3 @@ async def test_a_sub_agent_has_what_is_left_of_the_budget(start_task: StartTask)
             await handle.result()
     (stored,) = ports.tools.results
     assert stored.result.content.startswith("writer failed: stopped after 60 tokens")
-
-
-async def test_sub_agents_at_once_each_have_all_that_was_left(start_task: StartTask) -> None:
-    """What they use together may be more than that; then the task ends after them."""
-
-    async def works(call: CallModelInput) -> AssistantMessage:
-        busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=50)})
-        return busy if call.length == 1 else answer("A poem.")
-
-    first = writers.asks_writer("v", "w").model_copy(update={"usage": Usage(input_tokens=40)})
-    ports = FakePorts(ScriptedModel(first, *[works] * 4, answer("never")))
-    async with start_task(ports, writers.PARENT.model_copy(update={"max_tokens": 100})) as handle:
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-    results = [stored.result.content for stored in ports.tools.results]
-    assert results == ["A poem."] * 2
-    assert "stopped after 140 tokens" in str(failed.value.cause)

@@ -1,15 +1,10 @@
 """A narrator beside a task: begun once its agent is known, never waited for; it outlives its worker."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-import pytest
 from temporalio import activity, workflow
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Worker
 
 from everloop.worker import WorkerSettings, build_workers
@@ -21,18 +16,12 @@ from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import AgentSpec, NarratorSpec, TaskState, ToolSpec
 from everloop.workflows.scope import narration
 from tests.gateway.harness import unique
-from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
 from tests.support.rigs.narrator_rig import NarratorRig, narrator_rig
 from tests.support.servers.scripted_openai import Reply
 from tests.workflows.conftest import StartTask, run
 
 AGENT = AgentSpec(id="agent", model="big", narrator=NarratorSpec(interval=2, model="small"))
-PREFIX = "EVENT_TYPE_"
-SIX_EVENTS = [
-    f"{kind}_TASK_{step}"
-    for kind in ("ACTIVITY", "WORKFLOW")
-    for step in ("SCHEDULED", "STARTED", "COMPLETED")
-]
 
 
 class WaitingNarrator(NarratorPort):
@@ -53,66 +42,6 @@ class WaitingNarrator(NarratorPort):
         await self.begun.wait()
         self.let_go.set()
         return answer("done")
-
-
-@dataclass(frozen=True)
-class Case:
-    """When a narrator ends, and what it has then added to the history of its task."""
-
-    ends_first: bool
-    adds: Mapping[str, int]
-
-
-CASES = {
-    "the task ends first": Case(ends_first=False, adds={"ACTIVITY_TASK_SCHEDULED": 1}),
-    "the narrator ends first": Case(ends_first=True, adds=dict.fromkeys(SIX_EVENTS, 1)),
-}
-
-
-@pytest.mark.parametrize("rounds", [0, 6], ids=["short", "long"])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-async def test_what_a_narrator_adds_to_the_history(
-    start_task: StartTask, client: Client, case: Case, rounds: int
-) -> None:
-    """However long the task is: that it was begun; if it ends first, its end, which wakes the workflow."""
-    narrator = WaitingNarrator()
-
-    async def last_reply(call: CallModelInput) -> AssistantMessage:
-        await narrator.begun.wait()
-        if case.ends_first:
-            narrator.let_go.set()
-            await _until_narrated(client.get_workflow_handle(call.task.task_id))
-        return answer("done")
-
-    told = await _events(start_task, AGENT, rounds, last_reply, narrator)
-    plain = await _events(start_task, AgentSpec(id="agent", model="big"), rounds, answer("done"))
-    assert told - plain == case.adds
-    assert plain - told == Counter()
-    (call,) = narrator.calls
-    assert (call.model, call.narrator) == ("big", AGENT.narrator)
-
-
-async def _events(
-    start_task: StartTask, agent: AgentSpec, rounds: int, last: Script, narrator: NarratorPort | None = None
-) -> Counter[str]:
-    """Return how many events of each kind a task has that calls a tool so often."""
-    ports = FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(rounds)), last))
-    ports.narrator = narrator
-    async with start_task(ports, agent) as handle:
-        await handle.result()
-        history = await handle.fetch_history()
-    return Counter(EventType.Name(event.event_type).removeprefix(PREFIX) for event in history.events)
-
-
-async def _until_narrated(handle: WorkflowHandle[Any, Any]) -> None:
-    """Wait until the workflow has taken in that its narrator has ended."""
-    narration, is_over = -1, False
-    async for event in handle.fetch_history_events(wait_new_event=True):
-        if event.activity_task_scheduled_event_attributes.activity_type.name == "narrate":
-            narration = event.event_id
-        is_over |= event.activity_task_completed_event_attributes.scheduled_event_id == narration
-        if is_over and event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-            return
 
 
 async def test_each_run_of_a_long_task_has_one_narrator(

@@ -14,7 +14,7 @@ from everloop.workflows.contract.calls import (
     RunToolInput,
     ToolReply,
 )
-from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart, UserMessage
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Approval, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.fakes.ports import (
@@ -96,21 +96,6 @@ async def test_each_kind_of_question_takes_its_kind_of_answer(start_task: StartT
     assert next(status.state for status in ports.publish.statuses if status.questions) is state
 
 
-async def test_an_operator_answers_by_signal(start_task: StartTask) -> None:
-    """A signal that fits no question changes nothing and is shown; the next one answers."""
-    ports = asking("a", a={})
-    async with start_task(ports) as handle:
-        await ports.publish.until_asked()
-        await handle.signal(AgentTask.approve, Approval(call_id="z", approved=True))
-        assert "`approve` was refused: no call 'z' waits; waiting: a" in await current_details(handle)
-        await handle.signal(AgentTask.approve, Approval(call_id="a", approved=False, note="too dear"))
-        await handle.result()
-        details = await current_details(handle)
-    (given,) = ports.tools.calls[1].answers
-    assert (given.approved, given.note, given.by) == (False, "too dear", "operator")
-    assert "refused" not in details
-
-
 LATE: dict[str, UserMessage] = {
     "as the gateway says": user("hunter2").model_copy(update={"answers": "a"}),
     "named in metadata": naming("hunter2", "a"),
@@ -175,18 +160,3 @@ async def test_details_show_the_signal_that_answers(start_task: StartTask) -> No
         await handle.cancel()
     assert '{"call_id": "a", "approved": true, "note": ""}' in details
     assert "May I?" in details
-
-
-async def test_a_text_part_and_a_data_part_name_their_question(start_task: StartTask) -> None:
-    """Clients without metadata put the name beside the answer."""
-    ports = asking("a", "b", a={"kind": "clarification"}, b={"kind": "clarification"})
-    message = user("").model_copy(
-        update={"parts": (TextPart(text="see"), DataPart(data={"question": "b", "answer": 7}))}
-    )
-    async with start_task(ports) as handle:
-        await ports.publish.until_open(2)
-        await say(handle, message)
-        await ports.publish.until_open(1, now=True)
-        await ports.tools.until_called("b", 2)
-        await handle.cancel()
-    assert [(call.call.id, call.answers[0].value) for call in ports.tools.calls[2:]] == [("b", 7)]
