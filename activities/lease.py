@@ -14,9 +14,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.runtime.temporal.describe import find_run
-from everloop.stores.leases import Claim, Lease
+from everloop.stores.leases import Claim, Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
-from everloop.workflows.contract import failures
 
 TOOL_LEASE = 15.0
 """Seconds: longer than a heartbeat may be late, and than Redis takes to fail over, so that a tool whose
@@ -42,24 +41,9 @@ _LOOK = 5
 
 _ANSWER_TIME = 3.0
 
-_OVERTAKEN = "another attempt has taken this call over; this one stops"
-
 _log = structlog.get_logger()
 
 T = TypeVar("T")
-
-
-class OvertakenError(ApplicationError):
-    """Another attempt has taken the call over, or nobody wants it any more: this one writes nothing."""
-
-    def __init__(self) -> None:
-        super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
-
-
-def overtaken() -> OvertakenError:
-    """Log that another attempt has taken the call over, and return the error that says so."""
-    _log.warning(_OVERTAKEN)
-    return OvertakenError()
 
 
 def this_attempt(task_id: str, call_id: str) -> Lease:
@@ -80,7 +64,7 @@ async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Leas
     lease, info = this_attempt(task_id, call_id), activity.info()
     is_repeated = info.current_attempt_scheduled_time > info.scheduled_time
     if is_repeated and await leases.claim(lease, 0) is Claim.OVERTAKEN:
-        raise overtaken()
+        raise OvertakenError
     return lease
 
 
@@ -128,7 +112,7 @@ class CallLease:
             raise
         if claim is Claim.OVERTAKEN:
             self._is_lost = True
-            raise overtaken()
+            raise OvertakenError
         return claim
 
     async def hold(self, work: Coroutine[object, object, T]) -> T:
@@ -170,7 +154,7 @@ class CallLease:
             with suppress(RedisError, OSError):
                 await self._renew()
         if self._is_lost:
-            raise overtaken()
+            raise OvertakenError
 
     async def release(self, delay: timedelta | None = None) -> None:
         """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""
@@ -220,7 +204,6 @@ class CallLease:
                 _log.warning("lease of a call not renewed", error_type=type(error).__name__)
                 continue
             if not is_ours:
-                _log.warning(_OVERTAKEN)
                 self._is_wanted = await self._is_anothers()
                 working.cancel()
                 return

@@ -9,7 +9,6 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.lease import overtaken
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.telemetry.instruments import record_statuses
 from everloop.stores.artifacts.interface import (
@@ -21,7 +20,7 @@ from everloop.stores.artifacts.interface import (
 )
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import Contents, read_contents
-from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.leases import Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
@@ -49,10 +48,7 @@ async def publish_events(
     Raises:
         OvertakenError: a later attempt has claimed the call.
     """
-    try:
-        states = await views.publish(task.task_id, task.run_id, events, lease)
-    except NotOursError:
-        raise overtaken() from None
+    states = await views.publish(task.task_id, task.run_id, events, lease)
     record_statuses(task.agent_id, states)
 
 

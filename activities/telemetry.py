@@ -3,21 +3,25 @@
 import asyncio
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Literal, Self, get_args
 
+import structlog
 from openai import APIStatusError
 from openai.types.chat import ChatCompletionChunk
 from opentelemetry import trace
-from structlog.contextvars import bind_contextvars, bound_contextvars
+from structlog.contextvars import bind_contextvars
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from everloop.runtime.telemetry.instruments import begin, begin_statuses, counter, histogram
-from everloop.runtime.telemetry.logs import bind_task, task_fields
+from everloop.runtime.telemetry.logs import bind_task
+from everloop.stores.leases import OvertakenError
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.housekeeping import Kind
 from everloop.workflows.contract.messages import ToolMessage, Usage
 from everloop.workflows.contract.tasks import TaskRef
+
+_log = structlog.get_logger()
 
 DeliveryOutcome = Literal["delivered", "refused", "no_answer", "not_taken", "gone", "lost", "left_out"]
 """What came of a try to deliver a push notification.
@@ -185,25 +189,20 @@ def _error_type(error: BaseException) -> str:
     return str(error.status_code) if isinstance(error, APIStatusError) else type(error).__qualname__
 
 
-# Log lines that say which task they belong to.
+# What log lines say of an activity.
 
 
-def logging_task(task: TaskRef) -> AbstractContextManager[None]:
-    """Name the task on every log line of the block and of the asyncio tasks it starts."""
-    return bound_contextvars(**task_fields(task))
+class ActivityLogging(Interceptor):
+    """Names the task on every log line of an activity, also on those that the SDK writes after its end.
 
-
-class TaskLogging(Interceptor):
-    """Names the task also on what the SDK logs about an activity, such as that it failed.
-
-    It does so after the activity has ended, and the span of it too.
+    It logs that an attempt was overtaken.
     """
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 -- the SDK's
-        return _Binding(next)
+        return _LoggedActivity(next)
 
 
-class _Binding(ActivityInboundInterceptor):
+class _LoggedActivity(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401 -- the SDK's
         task = getattr(input.args[0], "task", None) if input.args else None
         if isinstance(task, TaskRef):
@@ -211,4 +210,8 @@ class _Binding(ActivityInboundInterceptor):
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             bind_contextvars(trace_id=trace.format_trace_id(context.trace_id))
-        return await super().execute_activity(input)
+        try:
+            return await super().execute_activity(input)
+        except OvertakenError:
+            _log.warning("another attempt has taken this call over; this one stops")
+            raise

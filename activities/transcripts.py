@@ -1,14 +1,12 @@
 """How an activity that writes the next message of a transcript uses the cache."""
 
-from collections.abc import Sequence
-
 import structlog
 from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.lease import begin_attempt, overtaken
-from everloop.stores.leases import Lease, NotOursError
+from everloop.activities.lease import begin_attempt
+from everloop.stores.leases import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
 from everloop.workflows.contract import failures
@@ -43,20 +41,6 @@ def _missing(problem: str) -> ApplicationError:
     )
 
 
-async def put_messages(
-    transcripts: Transcripts, task: TaskRef, start: int, messages: Sequence[TranscriptMessage], lease: Lease
-) -> None:
-    """Write messages from a position on.
-
-    Raises:
-        OvertakenError: a later attempt has claimed the call.
-    """
-    try:
-        await transcripts.put(task.task_id, task.run_id, start, messages, lease)
-    except NotOursError:
-        raise overtaken() from None
-
-
 async def keep_reply(
     transcripts: Transcripts, task: TaskRef, position: int, reply: Reply, lease: Lease
 ) -> Reply:
@@ -69,8 +53,6 @@ async def keep_reply(
     """
     try:
         return await transcripts.put_reply(task.task_id, task.run_id, position, reply, lease)
-    except NotOursError:
-        raise overtaken() from None
     except (RedisError, OSError) as error:
         _log.warning("model reply not cached", position=position, error_type=type(error).__name__)
         return reply
@@ -88,4 +70,4 @@ class CachedTranscripts(TranscriptPort):
         task = call.task
         name = f"transcript {task.run_id} {activity.info().activity_id}"
         lease = await begin_attempt(self._leases, task.task_id, name)
-        await put_messages(self._transcripts, task, call.start, call.messages, lease)
+        await self._transcripts.put(task.task_id, task.run_id, call.start, call.messages, lease)

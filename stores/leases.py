@@ -6,7 +6,10 @@ The records of calls hold them (`stores.tool_records`); whatever is written for 
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from temporalio.exceptions import ApplicationError
+
 from everloop.stores.keys import tool_record_key, view_key
+from everloop.workflows.contract import failures
 
 
 class Claim(Enum):
@@ -37,11 +40,15 @@ class Lease:
     order: str = ""
 
 
-class NotOursError(Exception):
-    """Another attempt has claimed the call since: nothing was written.
+class OvertakenError(ApplicationError):
+    """Another attempt has taken the call over, or nobody wants it any more: this one has written nothing.
 
-    What writes for a call takes the lease of the attempt, and looks for a later one in the same step.
+    What writes for a call takes the lease of the attempt, and looks for a later one in the same step. The
+    error ends the attempt.
     """
+
+    def __init__(self) -> None:
+        super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
 
 
 IS_LATE = """

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import NOW, cipher_of
 from everloop.stores.keys import tool_record_key
-from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.leases import Claim, Lease, OvertakenError
 from everloop.stores.retention import HOLD, RECORD_TTL, hold_keys
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.payloads import HIDE_VALUES
@@ -179,12 +179,12 @@ class ToolRecords:
         """Record the outcome; the first one recorded stands and is returned.
 
         Raises:
-            NotOursError: the call is another attempt's.
+            OvertakenError: the call is another attempt's.
         """
         sealed = self._cipher.seal_text(outcome.model_dump_json(), _purpose(lease.task_id, lease.call_id))
         standing = await self._finish(keys=_keys(lease), args=[lease.token, sealed, self._ttl])
         if standing is None:
-            raise NotOursError
+            raise OvertakenError
         return self._parse(lease.task_id, lease.call_id, cast("str", standing)) or outcome
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
@@ -193,13 +193,13 @@ class ToolRecords:
         None: keep nothing any more.
 
         Raises:
-            NotOursError: the phase that the lease names is another attempt's.
+            OvertakenError: the phase that the lease names is another attempt's.
         """
         keys = [_key(lease), tool_record_key(lease.task_id, call_id), *hold_keys(lease.task_id)]
         text = json.dumps(value)
         kept = "" if value is None else self._cipher.seal_text(text, _purpose(lease.task_id, call_id))
         if not await self._keep(keys=keys, args=[lease.token, kept, self._ttl]):
-            raise NotOursError
+            raise OvertakenError
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
         """Return the value that was kept, None if there is none."""

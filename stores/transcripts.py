@@ -13,7 +13,7 @@ from redis.typing import EncodableT, FieldT
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import attempts_key, tool_record_key, transcript_key
-from everloop.stores.leases import IS_LATE, Lease, NotOursError, late_key, order_of
+from everloop.stores.leases import IS_LATE, Lease, OvertakenError, late_key, order_of
 from everloop.stores.retention import HOLD, TASK_TTL, TaskKeys, hold_keys
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -140,7 +140,7 @@ class Transcripts:
         What this run lacks before `new` is first copied from `previous_run`, which it continues.
 
         Raises:
-            NotOursError: the attempt was overtaken.
+            OvertakenError: the attempt was overtaken.
         """
         key, start, entries = transcript_key(task_id, run_id), length - len(new), self._entries(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -167,7 +167,7 @@ class Transcripts:
         if not attempt:
             return opened
         if (count := int(replies[-3])) < 0:
-            raise NotOursError
+            raise OvertakenError
         return replace(opened, attempt=count)
 
     async def newest(
@@ -206,7 +206,7 @@ class Transcripts:
         count anew.
 
         Raises:
-            NotOursError: a later attempt has claimed the call that `lease` names.
+            OvertakenError: a later attempt has claimed the call that `lease` names.
         """
         entries = list(self._entries(task_id).encode(start, messages).items())
         batches = [
@@ -226,7 +226,7 @@ class Transcripts:
         """Write the result of a tool call unless something stands there.
 
         Raises:
-            NotOursError: as for `put`.
+            OvertakenError: as for `put`.
         """
         entries = self._entries(task_id).encode(position, [result])
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -240,7 +240,7 @@ class Transcripts:
         """Write the reply unless one of its kind stands there; return the one that stands there now.
 
         Raises:
-            NotOursError: as for `put`.
+            OvertakenError: as for `put`.
         """
         key, entries = transcript_key(task_id, run_id), self._entries(task_id)
         written = entries.encode(position, [reply])
@@ -284,7 +284,7 @@ class Transcripts:
 
 def _check_written(replies: Iterable[int]) -> None:
     if not all(replies):
-        raise NotOursError
+        raise OvertakenError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from everloop.activities.conversation.recall import recalled, remembered, token_
 from everloop.activities.conversation.summaries import ConversationCompactor
 from everloop.activities.lease import begin_attempt
 from everloop.activities.model.provider import ModelProvider
-from everloop.activities.transcripts import put_messages, whole_transcript
+from everloop.activities.transcripts import whole_transcript
 from everloop.stores.conversations import Conversations
 from everloop.stores.recent_messages import Room, newest_messages
 from everloop.stores.tool_records import ToolRecords
@@ -50,7 +50,7 @@ class RememberedConversation(ContextPort):
         summaries = () if memory.strategy == "window" else await self._conversations.get_summaries(context)
         messages = recalled(summaries, recent, (await self._conversations.get_span(context)).end)
         # Also if there are none: an earlier attempt may have put some that are forgotten since.
-        await put_messages(self._transcripts, call.task, 0, messages, lease)
+        await self._transcripts.put(call.task.task_id, call.task.run_id, 0, messages, lease)
         return LoadContextResult(messages=tuple(messages))
 
     @activity.defn

@@ -15,7 +15,6 @@ from everloop.activities.conversation.recall import (
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.model.compaction import write_summary
 from everloop.activities.model.provider import ModelProvider
-from everloop.activities.telemetry import logging_task
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.recent_messages import Room, newest_turns, safe_ends
 from everloop.workflows.contract import failures
@@ -120,13 +119,12 @@ class ConversationCompactor:
         if call.memory.strategy == "window":
             return
         context, last = context_key(call.task.owner, call.task.context_id), None
-        with logging_task(call.task):
-            async with heartbeating() as heartbeat:
-                # The same step again means that its summary came too late: another task is at it.
-                while (step := await self._next_step(context, call.memory)) and step != last:
-                    summary = await self._write(call, step, heartbeat)
-                    await self._conversations.compact(context, summary)
-                    last = step
+        async with heartbeating() as heartbeat:
+            # The same step again means that its summary came too late: another task is at it.
+            while (step := await self._next_step(context, call.memory)) and step != last:
+                summary = await self._write(call, step, heartbeat)
+                await self._conversations.compact(context, summary)
+                last = step
 
     async def _next_step(self, context: str, memory: Memory) -> SummaryStep | None:
         found = await self._read(context)

@@ -219,7 +219,7 @@ class ArtifactStreams:
         any attempt has shown, subscribers see again what is stored.
 
         Raises:
-            NotOursError: a later attempt has claimed the call.
+            OvertakenError: a later attempt has claimed the call.
         """
         if not self._tools:
             return

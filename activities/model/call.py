@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.hooks import agent_of
-from everloop.activities.lease import MODEL_LEASE, CallLease, OvertakenError, overtaken
+from everloop.activities.lease import MODEL_LEASE, CallLease
 from everloop.activities.model.artifacts import (
     LOOK_UP,
     STORE_ERRORS,
@@ -45,13 +45,12 @@ from everloop.activities.model.request import (
 )
 from everloop.activities.model.streaming import DeltaPublisher
 from everloop.activities.publish import publish_events, try_publish
-from everloop.activities.telemetry import logging_task
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.leases import NotOursError
+from everloop.stores.leases import OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from everloop.stores.views.interface import TaskViews
@@ -112,16 +111,15 @@ class OpenAIModel(ModelPort):
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
-        with logging_task(call.task):
-            async with heartbeating() as heartbeat:
-                agent = agent_of(self._agents, call.task)
-                name = f"reply {call.task.run_id} {call.length}.{call.tries}"
-                lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
-                # Whoever works on it may yet end well, and costs less than a second reply.
-                await lease.claim()
-                reply = await lease.hold(self._call(call, agent, lease, heartbeat))
-                await lease.end()
-                return reply
+        async with heartbeating() as heartbeat:
+            agent = agent_of(self._agents, call.task)
+            name = f"reply {call.task.run_id} {call.length}.{call.tries}"
+            lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+            # Whoever works on it may yet end well, and costs less than a second reply.
+            await lease.claim()
+            reply = await lease.hold(self._call(call, agent, lease, heartbeat))
+            await lease.end()
+            return reply
 
     @activity.defn
     async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
@@ -163,17 +161,14 @@ class OpenAIModel(ModelPort):
         A call that lacks its transcript comes again, with the same status: it has published nothing.
         """
         attempt = Attempt(f"{call.length}.{call.tries}", activity.info().attempt, lease.lease)
-        try:
-            opened = await self._transcripts.open(
-                call.task.task_id,
-                call.task.run_id,
-                call.length,
-                call.new,
-                previous_run=call.previous_run,
-                attempt=attempt,
-            )
-        except NotOursError:
-            raise overtaken() from None
+        opened = await self._transcripts.open(
+            call.task.task_id,
+            call.task.run_id,
+            call.length,
+            call.new,
+            previous_run=call.previous_run,
+            attempt=attempt,
+        )
         if not isinstance(opened.reply, AssistantMessage):
             whole_transcript(opened, call.length, call.digest)
         return opened
@@ -317,8 +312,6 @@ class OpenAIModel(ModelPort):
         try:
             async with asyncio.timeout(LOOK_UP):
                 await attempt.artifacts.reconcile(reply)
-        except NotOursError:
-            raise overtaken() from None
         except STORE_ERRORS as error:
             _log.warning("artifacts not reconciled", error_type=type(error).__name__)
 

@@ -12,7 +12,6 @@ from everloop.activities.model.provider import ModelProvider, read_stream, trans
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.model.request import ChatRequest, last_summary, spoken, user_text
 from everloop.activities.publish import try_publish
-from everloop.activities.telemetry import logging_task
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
@@ -153,14 +152,13 @@ class ContextCompactor:
 
     async def compact(self, call: CompactContextInput) -> SummaryMessage:
         """Do what `ModelPort.compact_context` says."""
-        with logging_task(call.task):
-            async with heartbeating() as heartbeat:
-                name = f"summary {call.task.run_id} {call.length}"
-                lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
-                await lease.claim()
-                summary = await lease.hold(self._compact(call, lease, heartbeat))
-                await lease.end()
-                return summary
+        async with heartbeating() as heartbeat:
+            name = f"summary {call.task.run_id} {call.length}"
+            lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+            await lease.claim()
+            summary = await lease.hold(self._compact(call, lease, heartbeat))
+            await lease.end()
+            return summary
 
     async def _compact(
         self, call: CompactContextInput, lease: CallLease, heartbeat: Heartbeat

@@ -13,11 +13,10 @@ from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.hooks import Hooks, PluginFailedError, hook_context
-from everloop.activities.lease import OvertakenError
 from everloop.activities.model.request import ChatRequest, Prompts, write_prompts
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import ModelRequest, Veto
-from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.leases import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput
@@ -126,8 +125,6 @@ class UnjudgedReplies:
         kept = reply.model_dump(mode="json") if reply else None
         try:
             await self._records.keep(lease, lease.call_id, kept)
-        except NotOursError:
-            raise OvertakenError from None
         except (RedisError, OSError) as error:
             _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
 

@@ -20,7 +20,6 @@ from everloop.activities.model.provider import ModelProvider
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
 from everloop.activities.publish import try_publish
-from everloop.activities.telemetry import logging_task
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START, StreamedEvent, TaskViews, position_order
 from everloop.stores.views.parts import is_at_work
@@ -284,13 +283,12 @@ class Narrator(NarratorPort):
 
     @activity.defn
     async def narrate(self, call: NarrateInput) -> None:
-        with logging_task(call.task):
-            try:
-                model = self._provider.choose(call.narrator.model or call.model, call.task.agent_id)
-            except ApplicationError as error:
-                _log.warning("nothing is narrated", failure=error.message)
-                return
-            name = f"narration {call.task.run_id}"
-            lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
-            narration = Narration(self._provider, self._views, call, model, self._terms, lease)
-            await narration.run()
+        try:
+            model = self._provider.choose(call.narrator.model or call.model, call.task.agent_id)
+        except ApplicationError as error:
+            _log.warning("nothing is narrated", failure=error.message)
+            return
+        name = f"narration {call.task.run_id}"
+        lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+        narration = Narration(self._provider, self._views, call, model, self._terms, lease)
+        await narration.run()

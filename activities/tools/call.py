@@ -14,7 +14,6 @@ from everloop.activities.lease import begin_attempt, this_attempt
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
     counted_if_failed,
-    logging_task,
     record_tool_reply,
     timed_tool,
 )
@@ -124,7 +123,7 @@ class AgentTools(ToolPort):
 
     @activity.defn
     async def run_tool(self, call: RunToolInput) -> ToolReply:
-        with logging_task(call.task), bound_contextvars(call_id=call.call.id):
+        with bound_contextvars(call_id=call.call.id):
             async with heartbeating() as heartbeat:
                 agent = agent_of(self._agents, call.task)
                 reply = await self._reply(agent, call, heartbeat)
@@ -136,10 +135,9 @@ class AgentTools(ToolPort):
 
     @activity.defn
     async def store_result(self, call: StoreResultInput) -> None:
-        with logging_task(call.task):
-            name = f"result {call.task.run_id} {call.position}"
-            lease = await begin_attempt(self._records, call.task.task_id, name)
-            await self._events.end(call, call.result, lease)
+        name = f"result {call.task.run_id} {call.position}"
+        lease = await begin_attempt(self._records, call.task.task_id, name)
+        await self._events.end(call, call.result, lease)
 
     async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
         found = await find_tool(agent, call)

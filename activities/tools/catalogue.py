@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,11 +16,9 @@ from everloop.activities.heartbeat import heartbeating
 from everloop.activities.hooks import Hooks, PluginFailedError, agent_of, find_agent, hook_context, in_time
 from everloop.activities.lease import begin_attempt
 from everloop.activities.publish import publish_events, try_publish
-from everloop.activities.telemetry import logging_task
 from everloop.activities.tools.events import started
 from everloop.activities.tools.messages import message, tool_is_gone, unknown_tool
 from everloop.activities.tools.vetting import find_veto, phase_key
-from everloop.activities.transcripts import put_messages
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
@@ -46,7 +44,7 @@ from everloop.workflows.contract.events import AgentInvoked, TaskEvent, Warned
 from everloop.workflows.contract.messages import ToolMessage, ToolsMessage, UserMessage
 from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.contract.questions import Question
-from everloop.workflows.contract.tasks import TaskRef, TaskState, ToolSpec
+from everloop.workflows.contract.tasks import TaskState, ToolSpec
 
 # The tools that plugins list for one task: asked for once, and then kept.
 
@@ -132,14 +130,6 @@ def _problem_of(agent: Agent, tool: Tool, kept: dict[str, tuple[Plugin, Tool]]) 
 _log = structlog.get_logger()
 
 
-@asynccontextmanager
-async def logged_and_alive(task: TaskRef) -> AsyncGenerator[None]:
-    """Name the task in log lines, and let Temporal know that the activity lives: plugins take their time."""
-    with logging_task(task):
-        async with heartbeating():
-            yield
-
-
 class AgentCatalogue(AgentPort):
     """Knows the agents of this process."""
 
@@ -153,7 +143,7 @@ class AgentCatalogue(AgentPort):
 
     @activity.defn
     async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
-        async with logged_and_alive(call.task):
+        async with heartbeating():
             agent = find_agent(self._agents, call.agent_id)
             name = f"agent {call.task.run_id} {phase_key(call.call, len(call.answers))}"
             lease = await begin_attempt(self._leases, call.task.task_id, name)
@@ -165,19 +155,18 @@ class AgentCatalogue(AgentPort):
 
     @activity.defn
     async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
-        with logging_task(call.task):
-            agent = agent_of(self._agents, call.task)
-            spec = agent.spec if call.loads_agent else None
-            if not call.lists_tools:
-                return PreparedTask(agent=spec)
-            async with heartbeating():
-                found = await list_task_tools(agent, hook_context(call.task, call.identity))
-            await self._pin(call, found)
-            return PreparedTask(listed=found.message, tools=found.specs, agent=spec)
+        agent = agent_of(self._agents, call.task)
+        spec = agent.spec if call.loads_agent else None
+        if not call.lists_tools:
+            return PreparedTask(agent=spec)
+        async with heartbeating():
+            found = await list_task_tools(agent, hook_context(call.task, call.identity))
+        await self._pin(call, found)
+        return PreparedTask(listed=found.message, tools=found.specs, agent=spec)
 
     @activity.defn
     async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
-        async with logged_and_alive(call.task):
+        async with heartbeating():
             hooks = Hooks(agent_of(self._agents, call.task), hook_context(call.task, call.identity))
             passed: list[UserMessage] = []
             for message in call.messages:
@@ -192,7 +181,7 @@ class AgentCatalogue(AgentPort):
 
     @activity.defn
     async def after_completion(self, call: AfterCompletionInput) -> None:
-        async with logged_and_alive(call.task):
+        async with heartbeating():
             context = hook_context(call.task, call.identity, iteration=call.iterations, usage=call.usage)
             hooks = Hooks(agent_of(self._agents, call.task), context)
             if call.state is TaskState.FAILED:
@@ -207,7 +196,7 @@ class AgentCatalogue(AgentPort):
         try:
             lease = await begin_attempt(self._leases, task.task_id, f"tools {task.run_id}")
             await try_publish(self._views, task, [Warned(text=text) for text in found.warnings], lease)
-            await put_messages(self._transcripts, task, call.position, (found.message,), lease)
+            await self._transcripts.put(task.task_id, task.run_id, call.position, (found.message,), lease)
         except (RedisError, OSError) as error:
             _log.warning("listed tools not cached", error_type=type(error).__name__)
 

@@ -9,11 +9,10 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.lease import overtaken
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.spans import of_task, record_arguments, record_tool_result, span_without_content
 from everloop.agents.agent import Agent
-from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
@@ -74,8 +73,6 @@ class ToolEvents:
         task = call.task
         try:
             await self._transcripts.put_result(task.task_id, task.run_id, call.position, result, lease)
-        except NotOursError:
-            raise overtaken() from None
         except (RedisError, OSError) as error:
             _log.warning("tool result not cached", call_id=result.call_id, error_type=type(error).__name__)
 

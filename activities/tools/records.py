@@ -8,11 +8,11 @@ import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 
-from everloop.activities.lease import TOOL_LEASE, CallLease, overtaken
+from everloop.activities.lease import TOOL_LEASE, CallLease
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.messages import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
-from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.leases import Claim, Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
@@ -72,8 +72,6 @@ class ToolClaim:
         """
         try:
             return await self._records.finish(self._lease.lease, outcome)
-        except NotOursError:
-            raise overtaken() from None
         except (RedisError, OSError) as error:
             # We know how it ended, and history will: a second attempt would only know that it began.
             _log.warning("tool outcome not recorded", error_type=type(error).__name__)
@@ -103,10 +101,7 @@ class ToolClaim:
         Raises:
             OvertakenError: the call is another attempt's.
         """
-        try:
-            await self._records.keep(self._lease.lease, call_key(self._call.call), value)
-        except NotOursError:
-            raise overtaken() from None
+        await self._records.keep(self._lease.lease, call_key(self._call.call), value)
 
     async def end(self, ended: ToolMessage) -> ToolMessage:
         """Return the end that people want, or the result that an earlier run of the task has come to.

@@ -262,7 +262,7 @@ class ArtifactPublisher:
 
         Raises:
             BlobsUnavailableError: its content cannot be read now.
-            NotOursError: a later attempt has claimed the call.
+            OvertakenError: a later attempt has claimed the call.
         """
         key = context_id, artifact_id
         while True:
@@ -283,7 +283,7 @@ class ArtifactPublisher:
         """Publish chunks, if there are any.
 
         Raises:
-            NotOursError: a later attempt has claimed the call.
+            OvertakenError: a later attempt has claimed the call.
         """
         if chunks:
             await self._views.publish(self._task.task_id, self._task.run_id, chunks, self._lease)

@@ -171,7 +171,7 @@ class TaskViews(ABC):
         something new of the same state. `lease` is that of the attempt at a call which publishes them.
 
         Raises:
-            NotOursError: a later attempt has claimed the call.
+            OvertakenError: a later attempt has claimed the call.
         """
 
     @abstractmethod

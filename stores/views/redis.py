@@ -18,7 +18,7 @@ from everloop.stores.keys import (
     task_keys_key,
     view_key,
 )
-from everloop.stores.leases import IS_LATE, Lease, NotOursError, late_key, order_of
+from everloop.stores.leases import IS_LATE, Lease, OvertakenError, late_key, order_of
 from everloop.stores.retention import HOLD, TASK_TTL
 from everloop.stores.views.codec import ScriptArguments, ViewCodec
 from everloop.stores.views.events import RedisEventReader
@@ -140,7 +140,7 @@ class RedisTaskViews(TaskViews):
             "publish", task_id, run_id, self._codec(task_id).events(events), lease=lease
         )
         if taken is None:
-            raise NotOursError
+            raise OvertakenError
         return [TaskState(state) for state in cast("list[str]", taken)]
 
     async def queue_publish(

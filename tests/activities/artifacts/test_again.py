@@ -8,12 +8,12 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.lease import OvertakenError
 from everloop.agents.artifact_drafts import ArtifactDraft
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.leases import OvertakenError
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
-from structlog.contextvars import get_contextvars, merge_contextvars
-from structlog.testing import capture_logs
 from temporalio.testing import ActivityEnvironment
 
 from everloop.stores.transcripts import Transcripts
@@ -172,16 +170,6 @@ async def test_an_answer_that_was_overtaken_is_taken_back() -> None:
     async with model_rig([Reply(["Old."]), Reply([tool_call("search")])]) as rig:
         await rig.run(rig.follow_up(await rig.run()))
         assert await rig.answer() == ("", False)
-
-
-async def test_log_lines_name_their_task() -> None:
-    """Whatever a model call logs carries the ids of its task and context."""
-    async with model_rig([Reply(["Hi"])]) as rig:
-        with capture_logs([merge_contextvars]) as lines:
-            await rig.run()
-    (line,) = [line for line in lines if line["event"] == "model replied"]
-    assert (line["task_id"], line["context_id"]) == (rig.task.task_id, rig.task.context_id)
-    assert "task_id" not in get_contextvars()
 
 
 async def test_calls_have_ids_of_our_own() -> None:

@@ -7,9 +7,8 @@ import pytest
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.lease import OvertakenError
 from everloop.activities.model.failures import MODEL_FAILURES
-from everloop.stores.leases import Lease
+from everloop.stores.leases import Lease, OvertakenError
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.failures import PRICE_UNKNOWN
 from everloop.workflows.contract.messages import (

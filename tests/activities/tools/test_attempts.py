@@ -8,11 +8,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.lease import OvertakenError
 from everloop.agents.limits import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.leases import Claim, Lease
+from everloop.stores.leases import Claim, Lease, OvertakenError
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.events import RetryScheduled, Warned

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.conversations import Conversations
 from everloop.stores.keys import CONVERSATIONS_KEY
-from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.leases import Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
@@ -56,7 +56,7 @@ async def test_an_overtaken_attempt_writes_nothing(redis: Redis, name: str, how:
         await records.finish(second, RESULT)
     before = await _kept(redis, f"everloop:task:{{{task_id}}}:*")
 
-    with pytest.raises(NotOursError):
+    with pytest.raises(OvertakenError):
         await write(redis, task_id, first)
 
     assert await _kept(redis, f"everloop:task:{{{task_id}}}:*") == before

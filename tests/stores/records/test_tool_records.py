@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.stores.keys import tool_record_key
-from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.leases import Claim, Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.stores.examples import new_id
@@ -73,9 +73,9 @@ async def test_a_lease_that_has_ended_is_renewed_until_another_attempt_comes(
 
     assert was_ours
     assert not await tool_records.renew(slow, HELD)
-    with pytest.raises(NotOursError):
+    with pytest.raises(OvertakenError):
         await tool_records.finish(slow, OUTCOME)
-    with pytest.raises(NotOursError):
+    with pytest.raises(OvertakenError):
         await tool_records.keep(slow, "c1", 7)
     await tool_records.release(slow)
     assert await tool_records.outcome(slow.task_id, "c1") is None
@@ -131,7 +131,7 @@ async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
     await tool_records.finish(ours, OUTCOME)
 
     assert await tool_records.finish(ours, OTHER) == OUTCOME
-    with pytest.raises(NotOursError):
+    with pytest.raises(OvertakenError):
         await tool_records.finish(lease(ours.task_id), OTHER)
     assert await tool_records.outcome(ours.task_id, "c1") == OUTCOME
 

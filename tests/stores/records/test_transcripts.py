@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import transcript_key
-from everloop.stores.leases import Lease, NotOursError
+from everloop.stores.leases import Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from everloop.workflows.contract.messages import (
@@ -69,7 +69,7 @@ async def test_an_overtaken_attempt_gets_no_number(redis: Redis) -> None:
     await leases.claim(next_one.lease, 60)
     await transcripts.open(task_id, "run", 0, attempt=next_one)
 
-    with pytest.raises(NotOursError):
+    with pytest.raises(OvertakenError):
         await transcripts.open(task_id, "run", 0, attempt=frozen)
 
 

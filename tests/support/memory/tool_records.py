@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from everloop.stores.leases import Claim, Lease, NotOursError
+from everloop.stores.leases import Claim, Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import ToolReply
 
@@ -76,13 +76,13 @@ class MemoryToolRecords(ToolRecords):
     async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
         call = lease.task_id, lease.call_id
         if not self._is_ours(lease):
-            raise NotOursError
+            raise OvertakenError
         self._holds.setdefault(call, _Hold(lease.token, Claim.LOST, 0))
         return self._outcomes.setdefault(call, outcome)
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         if not self._is_ours(lease):
-            raise NotOursError
+            raise OvertakenError
         self._kept[lease.task_id, call_id] = json.dumps(value)
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
