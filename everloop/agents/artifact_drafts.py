@@ -1,28 +1,76 @@
-"""What a tool call is about to write into an artifact, read from arguments that a model still writes."""
+"""What a model writes into an artifact, whole and while it still writes the arguments of its call."""
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import from_json
 
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
-from everloop.workflows.contract.parts import filename_flaw, media_type_flaw
-
-ARTIFACT_ID = ("artifact_id", "artifactId")
-MEDIA_TYPE = ("media_type", "mediaType")
-CONTENT_FIELDS = ("text", "data", "raw", "url")
-"""One of these holds the content of a part."""
+from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
 
 Values = Mapping[str, JsonValue]
 
+MediaType = Annotated[
+    str,
+    Field(
+        validation_alias=AliasChoices("media_type", "mediaType"),
+        description="MIME type, say text/markdown. Give it before the content.",
+    ),
+]
 
-class _Named(TypedDict):
-    """What a part is called."""
 
-    media_type: str
-    filename: str
+class WrittenPart(BaseModel):
+    """A part: one of text, data, raw and url."""
+
+    media_type: MediaType = ""
+    filename: str = Field(default="", description="File name, if it is a file. Give it before the content.")
+    text: str | None = Field(default=None, description="The content, if it is text.")
+    data: JsonValue = Field(default=None, description="The content, if it is a JSON value.")
+    raw: str | None = Field(default=None, description="The content in base64, if it is binary.")
+    url: str | None = Field(default=None, description="http(s) address of the content, if it lies elsewhere.")
+
+    @model_validator(mode="after")
+    def _holds_one_content(self) -> "WrittenPart":
+        if self._content == "url" and (flaw := url_flaw(self.url or "")):
+            raise ValueError(f"url {flaw}")
+        _ = self.part
+        return self
+
+    @property
+    def part(self) -> Part:
+        """The part as the artifact store takes it."""
+        media_type, filename = self.media_type, self.filename
+        match self._content:
+            case "text":
+                return TextPart(text=self.text or "", media_type=media_type, filename=filename)
+            case "data":
+                return DataPart(data=self.data, media_type=media_type, filename=filename)
+            case _:  # one of which the model says no type is just bytes
+                media_type, raw = media_type or "application/octet-stream", self.raw or ""
+                size = _size_of(raw) if raw else None
+                url = self.url or ""
+                return FilePart(content=raw, url=url, size=size, media_type=media_type, filename=filename)
+
+    @property
+    def _content(self) -> str:
+        """The field that holds the content: models like to send the others too, empty."""
+        given = [name for name in ("text", "data", "raw", "url") if name in self.model_fields_set]
+        filled = [name for name in given if getattr(self, name) not in (None, "")]
+        if len(filled) > 1:
+            raise ValueError(f"a part has one of text, data, raw and url, not {' and '.join(filled)}")
+        if not given:
+            raise ValueError("a part has one of text, data, raw and url")
+        return (filled or given)[0]
+
+
+def _size_of(content: str) -> int:
+    try:
+        return len(b64decode(content, validate=True))
+    except ValueError:
+        raise ValueError("raw is no base64; send text as text") from None
 
 
 @dataclass(frozen=True)
@@ -57,91 +105,46 @@ def read_update(written: str) -> ArtifactDraft | None:
     """Read a call of `artifact_update`."""
     read = _read(written)
     append, artifact = read.known.get("append"), _fields(read.known.get("artifact"))
-    artifact_id = _text(artifact, *ARTIFACT_ID)
-    if not isinstance(append, bool) or not artifact_id:
+    if not isinstance(append, bool):
         return None
     open_parts = _fields(read.open.get("artifact")).get("parts")
-    return ArtifactDraft(
-        artifact_id,
-        name=_text(artifact, "name"),
-        description=_text(artifact, "description"),
-        parts=_parts(artifact.get("parts"), open_parts, is_whole=read.is_whole),
-        extends=append,
-    )
+    return _draft(artifact, _parts(artifact.get("parts"), open_parts, is_whole=read.is_whole), extends=append)
 
 
 def read_creation(written: str) -> ArtifactDraft | None:
     """Read a call of `create_artifact`."""
     read = _read(written)
-    if not (artifact_id := _text(read.known, *ARTIFACT_ID)):
-        return None
-    return ArtifactDraft(
-        artifact_id,
-        name=_text(read.known, "name"),
-        description=_text(read.known, "description"),
-        parts=_to_show(text_parts(_text(read.open, "content"), _text(read.known, *MEDIA_TYPE))),
-    )
+    parts = _to_show(text_parts(_text(read.open, "content"), _media_type(read.known)))
+    return _draft(read.known, parts)
 
 
 def read_text_append(written: str) -> ArtifactDraft | None:
     """Read a call of `append_artifact`."""
     read = _read(written)
-    if not (artifact_id := _text(read.known, *ARTIFACT_ID)):
-        return None
-    return ArtifactDraft(artifact_id, parts=text_parts(_text(read.open, "content")), extends=True)
+    return _draft(read.known, text_parts(_text(read.open, "content")), extends=True)
 
 
 def read_data_append(written: str) -> ArtifactDraft | None:
     """Read a call of `append_artifact_data`; data are shown when they are whole."""
     read = _read(written)
-    if not (artifact_id := _text(read.known, *ARTIFACT_ID)):
-        return None
-    parts = (DataPart(data=read.known.get("data")),) if read.is_whole else ()
-    return ArtifactDraft(artifact_id, parts=parts, extends=True)
+    return _draft(read.known, (DataPart(data=read.known.get("data")),) if read.is_whole else (), extends=True)
 
 
 def read_claim(written: str) -> ArtifactDraft | None:
     """Read a call that changes an artifact in a way that is shown when it has run."""
-    artifact_id = _text(_read(written).known, *ARTIFACT_ID)
-    return ArtifactDraft(artifact_id, parts=None, extends=True) if artifact_id else None
+    return _draft(_read(written).known, None, extends=True)
+
+
+def _draft(known: Values, parts: tuple[Part, ...] | None, *, extends: bool = False) -> ArtifactDraft | None:
+    """Return what these arguments do to an artifact; None while nobody knows to which."""
+    if not (artifact_id := _text(known, "artifact_id", "artifactId")):
+        return None
+    return ArtifactDraft(artifact_id, _text(known, "name"), _text(known, "description"), parts, extends)
 
 
 def text_parts(content: str, media_type: str = "") -> tuple[Part, ...]:
     """Return the part that holds a text; none where nothing is said of it."""
     return (TextPart(text=content, media_type=media_type),) if content or media_type else ()
-
-
-def written_part(fields: Values) -> Part:
-    """Return the part that a model has written.
-
-    Raises:
-        ValueError: it holds none of text, data, raw and url, or several of them.
-    """
-    named = _named(fields)
-    match content_field(fields):
-        case "text":
-            return TextPart(text=_text(fields, "text"), **named)
-        case "data":
-            return DataPart(data=fields.get("data"), **named)
-        case "url":
-            return FilePart(url=_text(fields, "url"), **_of_file(named))
-        case _:
-            return FilePart(content=_text(fields, "raw"), **_of_file(named))
-
-
-def content_field(fields: Values) -> str:
-    """Return which field holds the content: models like to send the others too, empty.
-
-    Raises:
-        ValueError: none does, or several do.
-    """
-    given = [name for name in CONTENT_FIELDS if name in fields]
-    filled = [name for name in given if fields[name] not in (None, "")]
-    if len(filled) > 1:
-        raise ValueError(f"a part has one of text, data, raw and url, not {' and '.join(filled)}")
-    if not given:
-        raise ValueError("a part has one of text, data, raw and url")
-    return (filled or given)[0]
 
 
 def joined_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
@@ -180,14 +183,15 @@ def _to_show(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def _open_part(known: Values, open_: Values) -> Part | None:
+    media_type, filename = _media_type(known), _text(known, "filename")
     text = _text(open_, "text")
-    return TextPart(text=text, **_named(known)) if text else None
+    return TextPart(text=text, media_type=media_type, filename=filename) if text else None
 
 
 def _closed_part(fields: Values) -> Part | None:
     try:
-        return written_part(fields)
-    except ValueError:
+        return WrittenPart.model_validate(fields).part
+    except ValidationError:
         return None
 
 
@@ -214,10 +218,5 @@ def _text(fields: Values, *names: str) -> str:
     return next((value for name in names if isinstance(value := fields.get(name), str)), "")
 
 
-def _named(fields: Values) -> _Named:
-    return {"media_type": _text(fields, *MEDIA_TYPE), "filename": _text(fields, "filename")}
-
-
-def _of_file(named: _Named) -> _Named:
-    """Return how a file is called; one of which the model says no type is just bytes."""
-    return {**named, "media_type": named["media_type"] or "application/octet-stream"}
+def _media_type(fields: Values) -> str:
+    return _text(fields, "media_type", "mediaType")

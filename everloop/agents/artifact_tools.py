@@ -1,17 +1,17 @@
 """The tools with which a model writes artifacts."""
 
 import codecs
-from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, Field, JsonValue, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, JsonValue
 
 from everloop.agents.artifact_drafts import (
     DraftReader,
-    content_field,
+    MediaType,
+    WrittenPart,
     joined_parts,
     read_claim,
     read_creation,
@@ -19,7 +19,6 @@ from everloop.agents.artifact_drafts import (
     read_text_append,
     read_update,
     text_parts,
-    written_part,
 )
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.plugins import Plugin
@@ -27,8 +26,8 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolArtifacts, ToolContext
 from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
-from everloop.workflows.contract.parts import is_text, url_flaw
+from everloop.workflows.contract.messages import DataPart, TextPart
+from everloop.workflows.contract.parts import is_text
 
 # The content of artifacts as a model reads it: page by page.
 
@@ -93,43 +92,6 @@ LastChunk = Annotated[
         description="true: the artifact is complete with this; false: more follows in further calls.",
     ),
 ]
-MediaType = Annotated[
-    str,
-    Field(
-        validation_alias=AliasChoices("media_type", "mediaType"),
-        description="MIME type, say text/markdown. Give it before the content.",
-    ),
-]
-
-
-class WrittenPart(BaseModel):
-    """A part: one of text, data, raw and url."""
-
-    media_type: MediaType = ""
-    filename: str = Field(default="", description="File name, if it is a file. Give it before the content.")
-    text: str | None = Field(default=None, description="The content, if it is text.")
-    data: JsonValue = Field(default=None, description="The content, if it is a JSON value.")
-    raw: str | None = Field(default=None, description="The content in base64, if it is binary.")
-    url: str | None = Field(default=None, description="http(s) address of the content, if it lies elsewhere.")
-
-    @model_validator(mode="after")
-    def _holds_one_content(self) -> "WrittenPart":
-        match content_field(self.model_dump(exclude_unset=True)):
-            case "raw":
-                _size_of(self.raw or "")
-            case "url" if flaw := url_flaw(self.url or ""):
-                raise ValueError(f"url {flaw}")
-            case _:
-                pass
-        return self
-
-    @property
-    def part(self) -> Part:
-        """The part as the artifact store takes it."""
-        part = written_part(self.model_dump(exclude_unset=True))
-        if isinstance(part, FilePart) and part.content:
-            return part.model_copy(update={"size": _size_of(part.content)})
-        return part
 
 
 class WrittenArtifact(BaseModel):
@@ -139,13 +101,6 @@ class WrittenArtifact(BaseModel):
     name: str = Field(default="", description="Name for people; only where the artifact begins.")
     description: str = Field(default="", description="What it is; only where the artifact begins.")
     parts: tuple[WrittenPart, ...] = Field(default=(), description="The content.")
-
-
-def _size_of(content: str) -> int:
-    try:
-        return len(b64decode(content, validate=True))
-    except ValueError:
-        raise ValueError("raw is no base64; send text as text") from None
 
 
 LISTED = 100
