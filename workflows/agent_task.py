@@ -278,9 +278,8 @@ class AgentTask:
         agent = self._scope.agent
         if agent.narrator and not self._task.depth:
             call = NarrateInput(task=self._scope.ref, narrator=agent.narrator, model=agent.model)
-            narrating = workflow.start_activity_method(
-                NarratorPort.narrate, call, **narration(self._scope.narrator_queue)
-            )
+            queue = names.task_queue_of(names.NARRATOR_QUEUE, workflow.info().task_queue)
+            narrating = workflow.start_activity_method(NarratorPort.narrate, call, **narration(queue))
             narrating.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 

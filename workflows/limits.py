@@ -33,25 +33,14 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
         TaskStoppedError: with the name of the limit and its value.
     """
     check_size(state)
-    used, tokens = state.usage, state.usage.input_tokens + state.usage.output_tokens
+    cost, tokens = state.usage.cost, state.usage.input_tokens + state.usage.output_tokens
     if state.iteration >= agent.max_iterations:
-        raise TaskStoppedError(
-            failures.ITERATION_LIMIT,
-            f"stopped after {state.iteration} iterations without an answer (limit of agent {agent.id!r}: "
-            f"{agent.max_iterations}); raise Limits(iterations=...) or ask for less at once",
-        )
+        used = f"{state.iteration} iterations"
+        raise _used_up(agent, failures.ITERATION_LIMIT, "iterations", used, f"{agent.max_iterations}")
     if agent.max_tokens is not None and tokens >= agent.max_tokens:
-        raise TaskStoppedError(
-            failures.TOKEN_LIMIT,
-            f"stopped after {tokens} tokens without an answer (limit of agent {agent.id!r}: "
-            f"{agent.max_tokens}); raise Limits(tokens=...) or ask for less at once",
-        )
-    if agent.max_cost is not None and used.cost >= agent.max_cost:
-        raise TaskStoppedError(
-            failures.COST_LIMIT,
-            f"stopped after ${used.cost:.4f} without an answer (limit of agent {agent.id!r}: "
-            f"${agent.max_cost:g}); raise Limits(cost=...) or ask for less at once",
-        )
+        raise _used_up(agent, failures.TOKEN_LIMIT, "tokens", f"{tokens} tokens", f"{agent.max_tokens}")
+    if agent.max_cost is not None and cost >= agent.max_cost:
+        raise _used_up(agent, failures.COST_LIMIT, "cost", f"${cost:.4f}", f"${agent.max_cost:g}")
     if agent.max_tool_failures is not None and state.tool_failures >= agent.max_tool_failures:
         raise TaskStoppedError(
             failures.TOOL_FAILURE_LIMIT,
@@ -117,6 +106,14 @@ def time_is_up(agent: AgentSpec) -> TaskStoppedError:
         failures.TIME_LIMIT,
         f"stopped after {agent.wall_clock:g} s without an answer (limit of agent {agent.id!r}); raise "
         "Limits(wall_clock=...) or ask for less at once",
+    )
+
+
+def _used_up(agent: AgentSpec, failure: str, setting: str, used: str, limit: str) -> TaskStoppedError:
+    return TaskStoppedError(
+        failure,
+        f"stopped after {used} without an answer (limit of agent {agent.id!r}: {limit}); raise "
+        f"Limits({setting}=...) or ask for less at once",
     )
 
 

@@ -10,7 +10,10 @@ from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from everloop.workflows.contract import names
+from everloop.workflows.contract.calls import StoreResultInput, ToolCallInput
 from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import OWNER
 from everloop.workflows.contract.tasks import AgentSpec, TaskRef, ToolSpec, approvers_of, refusal
 from everloop.workflows.limits import seconds_left
@@ -79,11 +82,6 @@ class TaskScope:
         """Whether clients do not see the task: its message may be answered at once."""
         return self.task.agent.routing == "auto" and not self.state.is_routed
 
-    @property
-    def narrator_queue(self) -> str:
-        """Where its narrator waits."""
-        return names.task_queue_of(names.NARRATOR_QUEUE, workflow.info().task_queue)
-
     def queue(self, kind: str) -> str | None:
         """Return where calls of a kind wait: with others of it, or None, on the workflow's own queue.
 
@@ -113,6 +111,26 @@ class TaskScope:
         """
         pinned = OWNER if self.tool(tool).needs_approval else ""
         return approvers_of(self.task.guards, tool) or pinned
+
+    def call_input(self, call: ToolCall, statuses: tuple[StatusChanged, ...], warning: str) -> ToolCallInput:
+        """Return what whoever takes a tool call has to know; `warning` is published with it."""
+        return ToolCallInput(
+            task=self.ref,
+            call=call,
+            statuses=statuses,
+            answers=tuple(self.state.answers.get(call.id, ())),
+            warning=warning,
+            identity=self.task.identity,
+            veto=self.veto(call.name),
+            approvers=self.approvers(call.name),
+        )
+
+    async def store_result(
+        self, position: int, result: ToolMessage, summary: str, *, has_fallback: bool = False
+    ) -> None:
+        """Store and announce the result of a call that no tool activity ran."""
+        call = StoreResultInput(task=self.ref, position=position, result=result, has_fallback=has_fallback)
+        await workflow.execute_activity_method(ToolPort.store_result, call, **short_call(summary))
 
 
 # How long each kind of side effect may take, and how it is retried.

@@ -16,7 +16,7 @@ _WHO = {
 
 def message(call: ToolCall, content: str, outcome: ToolOutcome = "ok") -> ToolMessage:
     """Return what a call came to; a content that is too long is cut."""
-    return ToolMessage(call_id=call.id, name=call.name, content=render_result(content), outcome=outcome)
+    return call.result(render_result(content), outcome)
 
 
 def unknown_tool(call: ToolCall, known: Iterable[str]) -> ToolMessage:

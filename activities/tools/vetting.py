@@ -15,7 +15,7 @@ from everloop.agents.hooks import NeedsApproval, Veto
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, as_json, parse_arguments, render_result
 from everloop.runtime.telemetry.logs import exception_fields
-from everloop.workflows.contract.calls import LoadAgentInput, RunToolInput, ToolReply
+from everloop.workflows.contract.calls import LoadAgentInput, ToolCallInput, ToolReply
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.questions import OWNER, Answer, Purpose, Question, QuestionKind
@@ -37,10 +37,10 @@ class VettedCall:
 class ToolHooks:
     """Asks the plugins before and after one attempt at a call. Whatever goes wrong there is a result, too.
 
-    What the task says of the call (`RunToolInput.veto`, `approvers`) holds whatever they say.
+    What the task says of the call (`ToolCallInput.veto`, `approvers`) holds whatever they say.
     """
 
-    def __init__(self, agent: Agent, call: RunToolInput, tool: Tool) -> None:
+    def __init__(self, agent: Agent, call: ToolCallInput, tool: Tool) -> None:
         self._hooks = Hooks(agent, hook_context(call.task, call.identity))
         self._call = call.call
         self._tool = tool
@@ -88,7 +88,7 @@ class ToolHooks:
         return VettedCall(answer.call, changed, _mark_of(answer.call.arguments), approval)
 
 
-async def report_error(agent: Agent, call: RunToolInput, result: ToolMessage) -> None:
+async def report_error(agent: Agent, call: ToolCallInput, result: ToolMessage) -> None:
     """Let plugins know of a tool that failed; after a crash they may be called for it again."""
     if result.outcome == "error":
         failed = f"{result.name}: {result.content}"
@@ -106,23 +106,13 @@ def _mark_of(arguments: str) -> str:
 
 async def find_veto(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
     """Return what has to be answered first, or why the agent may not make the call; None if it may."""
-    run = RunToolInput(
-        task=call.task,
-        call=call.call,
-        position=0,
-        timeout=0,
-        answers=call.answers,
-        identity=call.identity,
-        veto=call.veto,
-        approvers=call.approvers,
-    )
-    reply = await _vet(agent, run)
+    reply = await _vet(agent, call)
     if isinstance(reply, ToolMessage):
-        await report_error(agent, run, reply)
+        await report_error(agent, call, reply)
     return reply
 
 
-async def _vet(agent: Agent, call: RunToolInput) -> ToolReply | None:
+async def _vet(agent: Agent, call: ToolCallInput) -> ToolReply | None:
     tool = agent.tools.get(call.call.name) or _forgotten(call.call.name)
     try:
         arguments = await parse_arguments(tool, call.call.arguments)
@@ -246,7 +236,7 @@ def _escape(sign: str) -> str:
 # What people have answered to a tool call so far, and what follows from it.
 
 
-def is_approved(call: RunToolInput, mark: str = "") -> bool:
+def is_approved(call: ToolCallInput, mark: str = "") -> bool:
     """Whether somebody has approved this very call; a yes to the tool that failed is none.
 
     Nor is a yes to other arguments, where plugins change them (`VettedCall.mark`).
@@ -255,12 +245,12 @@ def is_approved(call: RunToolInput, mark: str = "") -> bool:
     return any(answer.approved and answer.question_id in asked for answer in _answers(call, "approval"))
 
 
-def inputs(call: RunToolInput) -> tuple[Answer, ...]:
+def inputs(call: ToolCallInput) -> tuple[Answer, ...]:
     """Return the answers to what the tool itself has asked."""
     return _answers(call, "input")
 
 
-def ending(call: RunToolInput) -> ToolMessage | None:
+def ending(call: ToolCallInput) -> ToolMessage | None:
     """Return the result of a call that people do not want to go on; None if it goes on."""
     answer = call.answers[-1] if call.answers else None
     if answer is None or answer.tool != call.call.name or answer.approved or _is_plain_no(answer):
@@ -270,7 +260,7 @@ def ending(call: RunToolInput) -> ToolMessage | None:
     return rejected(call.call, answer)
 
 
-def _answers(call: RunToolInput, purpose: Purpose) -> tuple[Answer, ...]:
+def _answers(call: ToolCallInput, purpose: Purpose) -> tuple[Answer, ...]:
     mine = (answer for answer in call.answers if answer.tool == call.call.name)
     return tuple(answer for answer in mine if answer.purpose == purpose)
 

@@ -35,8 +35,8 @@ ToolReply = Annotated[ToolMessage | Question, Field(discriminator="role")]
 """What a tool activity comes to: a result, or a question that has to be answered first."""
 
 
-class CallModelInput(Wire):
-    """Ask the model for its next reply, which gets position `length`.
+class TranscriptCallInput(Wire):
+    """A call about the transcript of a task, which gets a message at position `length`.
 
     The transcript itself is not sent: the transcript cache holds it for this run.
     """
@@ -50,6 +50,13 @@ class CallModelInput(Wire):
     """That of these messages; empty: nobody has to compare."""
     new: tuple[UserMessage, ...] = ()
     """The last of them, which may not be in the cache yet."""
+    previous_run: str = ""
+    """The run that this one continues, until its first reply: its cache is copied."""
+
+
+class CallModelInput(TranscriptCallInput):
+    """Ask the model for its next reply."""
+
     version: int
     """That of the last status, including these."""
     statuses: tuple[StatusChanged, ...] = ()
@@ -57,8 +64,6 @@ class CallModelInput(Wire):
     `new`."""
     tries: int = 0
     """Calls that ended without a reply for this position."""
-    previous_run: str = ""
-    """The run that this one continues, until its first reply: its cache is copied."""
     warning: str = ""
     """Published with the call."""
     needs_price: bool = False
@@ -71,35 +76,19 @@ class CallModelInput(Wire):
     """What the task has used so far, for agents whose plugins look at model calls."""
 
 
-class CompactContextInput(Wire):
-    """Make room: sum up, or leave out, the messages up to `end` (exclusive) of a transcript, but for `first`.
+class CompactContextInput(TranscriptCallInput):
+    """Make room: sum up, or leave out, the messages up to `end` (exclusive), but for `first`."""
 
-    `length`, `digest` and `new` are as for a model call; the summary gets position `length`.
-    """
-
-    task: TaskRef
-    iteration: int
-    model: str | None
-    length: int
-    digest: str = ""
-    new: tuple[UserMessage, ...] = ()
-    previous_run: str = ""
     first: int = 0
     end: int
     compaction: Compaction
 
 
-class RunToolInput(Wire):
-    """Run one tool call."""
+class ToolCallInput(Wire):
+    """What has to be known of a tool call, whoever takes it."""
 
     task: TaskRef
     call: ToolCall
-    position: int
-    """That of its result in the transcript."""
-    reply: int = -1
-    """The position of the reply that asks for it."""
-    timeout: float
-    """In seconds."""
     statuses: tuple[StatusChanged, ...] = ()
     """Published before the call."""
     answers: tuple[Answer, ...] = ()
@@ -108,32 +97,35 @@ class RunToolInput(Wire):
     """Published with the call."""
     identity: Identity | None = None
     """Who started the task."""
-    plugin: str = ""
-    """The one that listed the tool for this task."""
-    digest: str = ""
-    """That of what it listed (`ToolSpec`)."""
-    has_fallback: bool = False
-    """Another tool runs if this one fails, so that its error is no message of the transcript."""
     veto: str = ""
     """Why the call may not be made, whatever the agent that makes it says; empty: it may."""
     approvers: str = ""
     """Who approves it, whatever the agent that makes it says; empty: nobody has to."""
 
 
-class LoadAgentInput(Wire):
-    """Look up the agent that a tool call asks; what it shares with `RunToolInput` is as there."""
+class RunToolInput(ToolCallInput):
+    """Run one tool call."""
 
-    task: TaskRef
-    call: ToolCall
+    position: int
+    """That of its result in the transcript."""
+    reply: int = -1
+    """The position of the reply that asks for it."""
+    timeout: float
+    """In seconds."""
+    plugin: str = ""
+    """The one that listed the tool for this task."""
+    digest: str = ""
+    """That of what it listed (`ToolSpec`)."""
+    has_fallback: bool = False
+    """Another tool runs if this one fails, so that its error is no message of the transcript."""
+
+
+class LoadAgentInput(ToolCallInput):
+    """Look up the agent that a tool call asks."""
+
     agent_id: str
-    statuses: tuple[StatusChanged, ...] = ()
-    warning: str = ""
     child: str = ""
     """The task id under which it will work; for a handoff that of the task itself."""
-    answers: tuple[Answer, ...] = ()
-    identity: Identity | None = None
-    veto: str = ""
-    approvers: str = ""
 
 
 class LoadedAgent(AgentSpec):

@@ -113,6 +113,14 @@ class ToolCall(Wire):
     arguments: str
     repeat: int = 0
 
+    def result(
+        self, content: str, outcome: "ToolOutcome" = "ok", artifacts: tuple[str, ...] = ()
+    ) -> "ToolMessage":
+        """Return the message that says what the call came to."""
+        return ToolMessage(
+            call_id=self.id, name=self.name, content=content, outcome=outcome, artifacts=artifacts
+        )
+
 
 class Usage(Wire):
     """Tokens, as the provider counted them, and what they cost in US dollars (0 where no price is known)."""

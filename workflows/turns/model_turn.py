@@ -13,6 +13,7 @@ from everloop.workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
     StoreTranscriptInput,
+    TranscriptCallInput,
 )
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import (
@@ -188,21 +189,27 @@ class ModelTurn:
     def _model_input(self, statuses: tuple[StatusChanged, ...], warning: str) -> CallModelInput:
         state = self._state
         return CallModelInput(
+            **dict(self._transcript_call()),
+            version=state.version,
+            statuses=tuple(_without(state.new_messages, status) for status in statuses),
+            tries=state.tries,
+            warning=warning,
+            needs_price=self._agent.max_cost is not None,
+            tool=self._agent.artifact_tool if state.answer else None,
+            routing=self._scope.has_hidden_task,
+            usage=state.usage if MODEL_HOOKS & set(self._agent.hooks) else None,
+        )
+
+    def _transcript_call(self) -> TranscriptCallInput:
+        state = self._state
+        return TranscriptCallInput(
             task=self._scope.ref,
             iteration=state.iteration,
             model=self._models[state.model_index],
             length=len(state.transcript),
             digest=state.expected_digest,
             new=state.new_messages,
-            version=state.version,
-            statuses=tuple(_without(state.new_messages, status) for status in statuses),
-            tries=state.tries,
             previous_run=state.previous_run,
-            warning=warning,
-            needs_price=self._agent.max_cost is not None,
-            tool=self._agent.artifact_tool if state.answer else None,
-            routing=self._scope.has_hidden_task,
-            usage=state.usage if MODEL_HOOKS & set(self._agent.hooks) else None,
         )
 
     async def _resend_transcript(self) -> None:
@@ -223,24 +230,14 @@ class ModelTurn:
         end = find_end(state.transcript, first=state.recalled, least=least)
         if spec is None or end is None:
             return False
+        line = f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
         summary = await self.with_transcript(
             lambda _: workflow.execute_activity_method(
                 ModelPort.compact_context,
                 CompactContextInput(
-                    task=self._scope.ref,
-                    iteration=state.iteration,
-                    model=self._models[state.model_index],
-                    length=len(state.transcript),
-                    digest=state.expected_digest,
-                    new=state.new_messages,
-                    previous_run=state.previous_run,
-                    first=state.recalled,
-                    end=end,
-                    compaction=spec,
+                    **dict(self._transcript_call()), first=state.recalled, end=end, compaction=spec
                 ),
-                **model_call(
-                    self._queue, f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
-                ),
+                **model_call(self._queue, line),
             )
         )
         state.fold_summary(summary)

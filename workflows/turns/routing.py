@@ -4,9 +4,9 @@ from temporalio import workflow
 
 from everloop.workflows import reporting
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import CREATE_TASK, PreparedTask, PrepareTaskInput, StoreResultInput
+from everloop.workflows.contract.calls import CREATE_TASK, PreparedTask, PrepareTaskInput
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, ToolMessage
-from everloop.workflows.contract.ports import AgentPort, ToolPort
+from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.limits import check_limits, stop_if_cancelled
 from everloop.workflows.scope import TaskScope, plugin_call, short_call
 from everloop.workflows.turns.memory import ContextMemory
@@ -61,20 +61,8 @@ class RoutingTurn:
         """Give each call of the deciding reply its result: providers want one."""
         state, results = self._state, list[ToolMessage]()
         for call in reply.tool_calls:
-            is_known = call.name == CREATE_TASK
-            result = ToolMessage(
-                call_id=call.id,
-                name=call.name,
-                content=CREATED if is_known else NOT_YET,
-                outcome="ok" if is_known else "invalid",
-            )
-            await workflow.execute_activity_method(
-                ToolPort.store_result,
-                StoreResultInput(
-                    task=self._scope.ref, position=len(state.transcript) + len(results), result=result
-                ),
-                **short_call(call.name),
-            )
+            result = call.result(CREATED) if call.name == CREATE_TASK else call.result(NOT_YET, "invalid")
+            await self._scope.store_result(len(state.transcript) + len(results), result, call.name)
             results.append(result)
         if results:
             state.fold_tool_results(results)

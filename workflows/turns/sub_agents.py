@@ -9,17 +9,10 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError
 
 from everloop.workflows import reporting
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import LoadAgentInput, LoadedAgent, StoreResultInput, ToolReply
-from everloop.workflows.contract.messages import (
-    TextPart,
-    ToolCall,
-    ToolMessage,
-    ToolOutcome,
-    Usage,
-    UserMessage,
-)
+from everloop.workflows.contract.calls import LoadAgentInput, LoadedAgent, ToolReply
+from everloop.workflows.contract.messages import TextPart, ToolCall, ToolMessage, Usage, UserMessage
 from everloop.workflows.contract.names import call_key, child_task_id
-from everloop.workflows.contract.ports import AgentPort, ToolPort
+from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, ToolSpec
 from everloop.workflows.limits import failure_text, within_budget
 from everloop.workflows.reporting import tool_call_span
@@ -53,16 +46,12 @@ class AgentCalls:
         agent = await self._load(tool, call, warning)
         if agent.question:
             return agent.question
-        result = agent.refused or await self._work(tool, agent, call)
-        await workflow.execute_activity_method(
-            ToolPort.store_result,
-            StoreResultInput(
-                task=self._scope.ref,
-                position=position,
-                result=result,
-                has_fallback=tool.fallback is not None,
-            ),
-            **short_call(f"result of {call.name}"),
+        if agent.refused:
+            result = agent.refused
+        else:
+            result = await self._ask(agent, call) if tool.agent else self._hand_over(agent, call)
+        await self._scope.store_result(
+            position, result, f"result of {call.name}", has_fallback=tool.fallback is not None
         )
         return result
 
@@ -71,40 +60,29 @@ class AgentCalls:
         # Plugins that look at tools look at this call as well, and take their time.
         options = hooked_call if "before_tool" in self._scope.agent.hooks else short_call
         with self._scope.outbox.carried() as statuses:
-            return await workflow.execute_activity_method(
-                AgentPort.load_agent,
-                LoadAgentInput(
-                    task=self._scope.ref,
-                    call=call,
-                    agent_id=tool.agent or tool.handoff or "",
-                    statuses=statuses,
-                    warning=warning,
-                    child=child_task_id(task_id, call_key(call)) if tool.agent else task_id,
-                    answers=tuple(self._state.answers.get(call.id, ())),
-                    identity=self._scope.task.identity,
-                    veto=self._scope.veto(call.name),
-                    approvers=self._scope.approvers(call.name),
-                ),
-                **options(reporting.tool_summary(call)),
+            load = LoadAgentInput(
+                **dict(self._scope.call_input(call, statuses, warning)),
+                agent_id=tool.agent or tool.handoff or "",
+                child=child_task_id(task_id, call_key(call)) if tool.agent else task_id,
             )
-
-    async def _work(self, tool: ToolSpec, agent: AgentSpec, call: ToolCall) -> ToolMessage:
-        return await self._ask(agent, call) if tool.agent else self._hand_over(agent, call)
+            return await workflow.execute_activity_method(
+                AgentPort.load_agent, load, **options(reporting.tool_summary(call))
+            )
 
     async def _ask(self, agent: AgentSpec, call: ToolCall) -> ToolMessage:
         request = _request(call.arguments)
         if request is None:
-            return _result(call, "invalid", f'invalid arguments for {call.name}: expected {{"request": "…"}}')
+            return call.result(f'invalid arguments for {call.name}: expected {{"request": "…"}}', "invalid")
         if refusal := self._refusal(call):
-            return _result(call, "error", refusal)
+            return call.result(refusal, "error")
         return await self._run(agent, call, request)
 
     def _hand_over(self, agent: AgentSpec, call: ToolCall) -> ToolMessage:
         """Let the agent have the task as soon as all calls of this reply have ended."""
         if self._state.successor:
-            return _result(call, "error", f"the task goes to {self._state.successor.id!r} already")
+            return call.result(f"the task goes to {self._state.successor.id!r} already", "error")
         self._state.successor = agent
-        return _result(call, "ok", f"The agent {agent.id!r} goes on from here.")
+        return call.result(f"The agent {agent.id!r} goes on from here.")
 
     def _refusal(self, call: ToolCall) -> str:
         """Return why no sub-agent may be asked any more; empty if one may."""
@@ -127,10 +105,10 @@ class AgentCalls:
                 raise
             self._close(call)
             state.usage += _usage_of(error)
-            return _result(call, "error", f"{call.name} failed: {failure_text(error)}")
+            return call.result(f"{call.name} failed: {failure_text(error)}", "error")
         self._close(call)
         state.usage += result.usage
-        return ToolMessage(call_id=call.id, name=call.name, content=result.answer, artifacts=result.artifacts)
+        return call.result(result.answer, artifacts=result.artifacts)
 
     def _close(self, call: ToolCall) -> None:
         """Ask nothing any more for a sub-agent that has ended."""
@@ -189,10 +167,6 @@ def _attributes(task: TaskInput) -> TypedSearchAttributes:
             SearchAttributePair(names.TASK_STATE, TaskState.SUBMITTED),
         ]
     )
-
-
-def _result(call: ToolCall, outcome: ToolOutcome, content: str) -> ToolMessage:
-    return ToolMessage(call_id=call.id, name=call.name, content=content, outcome=outcome)
 
 
 def _request(arguments: str) -> str | None:

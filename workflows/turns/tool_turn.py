@@ -9,13 +9,13 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError
 
 from everloop.workflows import approvals, reporting
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, ToolOutcome
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolOutcome
 from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.limits import stop_if_cancelled
 from everloop.workflows.people import Asking
-from everloop.workflows.scope import GIVE_UP, TaskScope, short_call, tool_call
+from everloop.workflows.scope import GIVE_UP, TaskScope, tool_call
 from everloop.workflows.state import Phase, TaskRunState
 from everloop.workflows.turns.sub_agents import AgentCalls
 
@@ -110,12 +110,8 @@ class ToolTurn:
         if self._skipping[call.id]:
             content = f"{content}. It may or may not have taken effect; check before you repeat it."
             outcome = "unknown"
-        result = ToolMessage(call_id=call.id, name=call.name, content=content, outcome=outcome)
-        await workflow.execute_activity_method(
-            ToolPort.store_result,
-            StoreResultInput(task=self._scope.ref, position=self._position(call), result=result),
-            **short_call(f"{call.name} skipped"),
-        )
+        result = call.result(content, outcome)
+        await self._scope.store_result(self._position(call), result, f"{call.name} skipped")
         self._state.skip_call(call, result)
         reporting.show(self._state)
 
@@ -188,33 +184,23 @@ class ToolTurn:
     async def _execute(self, call: ToolCall, warning: str) -> ToolReply:
         tool_call_ = self._with_fallback(call)
         spec, position = self._scope.tool(tool_call_.name), self._position(call)
-        answers = tuple(self._state.answers.get(call.id, ()))
-        approvers = self._scope.approvers(tool_call_.name)
-        summary = reporting.tool_summary(tool_call_, asks=spec.asks or bool(approvers), answers=answers)
         if spec.agent or spec.handoff:
             return await self._agent_calls.take(spec, tool_call_, position, warning)
         with self._scope.outbox.carried() as statuses:
-            running = workflow.start_activity_method(
-                ToolPort.run_tool,
-                RunToolInput(
-                    task=self._scope.ref,
-                    call=tool_call_,
-                    position=position,
-                    reply=len(self._state.transcript) - 1,
-                    timeout=spec.timeout,
-                    statuses=statuses,
-                    answers=answers,
-                    warning=warning,
-                    identity=self._scope.task.identity,
-                    plugin=spec.plugin,
-                    digest=spec.digest,
-                    has_fallback=spec.fallback is not None,
-                    veto=self._scope.veto(tool_call_.name),
-                    approvers=approvers,
-                ),
-                **tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, summary),
+            known = self._scope.call_input(tool_call_, statuses, warning)
+            run = RunToolInput(
+                **dict(known),
+                position=position,
+                reply=len(self._state.transcript) - 1,
+                timeout=spec.timeout,
+                plugin=spec.plugin,
+                digest=spec.digest,
+                has_fallback=spec.fallback is not None,
             )
-            return await _until_ended(running)
+            asks = spec.asks or bool(known.approvers)
+            summary = reporting.tool_summary(tool_call_, asks=asks, answers=known.answers)
+            options = tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, summary)
+            return await _until_ended(workflow.start_activity_method(ToolPort.run_tool, run, **options))
 
     def _with_fallback(self, call: ToolCall) -> ToolCall:
         """Return the call as it runs now: with the fallback in place of a tool that failed."""
