@@ -50,33 +50,6 @@ async def test_a_later_secret_replaces_an_earlier_one(secrets: Secrets) -> None:
     assert await secrets.get(task_id, "token") == "right"
 
 
-async def test_a_message_may_be_repeated(secrets: Secrets) -> None:
-    """Its last content counts until it is accepted; one message may bring what two tools call differently."""
-    task_id = new_id()
-    await secrets.put(task_id, "m", "first")
-    await secrets.put(task_id, "m", "last")
-
-    await secrets.accept(task_id, "m", "token")
-    await secrets.accept(task_id, "m", "key")
-
-    assert [await secrets.get(task_id, name) for name in ("token", "key")] == ["last", "last"]
-
-
-async def test_accepting_what_nobody_brought_changes_nothing(secrets: Secrets) -> None:
-    """Nor does it bring back what was forgotten."""
-    task_id = new_id()
-    await secrets.put(task_id, "m", "x")
-    await secrets.accept(task_id, "m", "token")
-
-    await secrets.accept(task_id, "other", "token")
-    kept = await secrets.get(task_id, "token")
-    await secrets.forget(task_id)
-    await secrets.accept(task_id, "m", "token")
-
-    assert kept == "x"
-    assert await secrets.get(task_id, "token") is None
-
-
 async def test_all_secrets_of_a_task_are_forgotten(secrets: Secrets) -> None:
     """Those of other tasks stay; forgetting again changes nothing."""
     task_id, other = new_id(), new_id()

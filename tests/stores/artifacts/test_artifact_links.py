@@ -1,6 +1,6 @@
 """Clients fetch large parts that are whole from the blob store itself, where it has links."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing
 from uuid import uuid4
 
@@ -8,7 +8,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from everloop.runtime.blobs import BlobLinks, BlobMissingError, Blobs, BlobsUnavailableError, LinkTerms
+from everloop.runtime.blobs import BlobMissingError, LinkTerms
 from everloop.stores.artifacts.interface import (
     Append,
     ArtifactMissingError,
@@ -21,10 +21,8 @@ from everloop.stores.artifacts.interface import (
 from everloop.stores.artifacts.record import SEGMENT_BYTES, ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.keys import PENDING_BLOBS_KEY
 from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifacts.artifact_rig import read
-from tests.support.memory.blobs import MemoryBlobs
 from tests.support.servers.buckets import new_bucket
 
 SECONDS = 60
@@ -84,39 +82,3 @@ async def test_whole_part_is_one_object(
     for key in keys:
         with pytest.raises(BlobMissingError):
             await s3_blobs.get(key)
-
-
-class LinksThatCannotJoin(BlobLinks):
-    """Joins nothing now."""
-
-    @property
-    def seconds(self) -> int:
-        return SECONDS
-
-    async def join(self, key: str, sources: Sequence[str]) -> None:
-        raise BlobsUnavailableError(key, sources)
-
-    async def url(self, key: str, terms: LinkTerms) -> str:
-        return f"https://blobs.example/{key}?{terms}"
-
-
-class BlobsThatCannotJoin(MemoryBlobs):
-    """Has links."""
-
-    @property
-    def links(self) -> BlobLinks:
-        return LinksThatCannotJoin()
-
-
-async def test_part_that_cannot_be_joined_is_complete_all_the_same(own_redis: Redis, context_id: str) -> None:
-    """Without the joined object a part has no link, and is read as before; parts of one blob have theirs."""
-    blobs: Blobs = BlobsThatCannotJoin()
-    artifacts = RedisArtifacts(own_redis, blobs, RedisTaskViews(own_redis), inline_limit=100, segment=400)
-    parts = (NewPart("file", b"0" * 900), NewPart("rows", b"{}\n" * 50), NewPart("file", b"inline"))
-    await artifacts.apply(context_id, "a", Create("task", parts, complete=True))
-    for index in (0, 2):
-        assert await artifacts.link(context_id, "a", index, TERMS) is None
-    assert await read(artifacts, context_id, "a") == b"0" * 900
-    link = await artifacts.link(context_id, "a", 1, TERMS)
-    assert str(link).endswith(f"?{TERMS}")
-    assert await own_redis.zcard(PENDING_BLOBS_KEY) == 1

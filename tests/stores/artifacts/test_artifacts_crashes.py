@@ -135,15 +135,6 @@ async def test_blobs_that_waited_too_long_are_put_again(rig: ArtifactRig) -> Non
     assert kept_blobs(rig) == await named_blobs(rig)
 
 
-async def test_override_leaves_no_tails(rig: ArtifactRig) -> None:
-    """Parts that an override has no more leave nothing in Redis behind."""
-    assert rig.redis
-    parts = tuple(NewPart("file", b"x") for _ in range(3))
-    await apply(rig, Create("task", parts))
-    await apply(rig, Create("task", parts[:1], override=True))
-    assert len(await rig.redis.keys("everloop:artifact-tail:*")) == 1
-
-
 async def test_deleted_in_between(rig: ArtifactRig) -> None:
     """A writer whose artifact is deleted meanwhile fails by that name and leaves nothing behind."""
     await begin(rig)

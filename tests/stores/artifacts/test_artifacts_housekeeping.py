@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from everloop.stores.artifacts.cleanup import ArtifactBlobs, ArtifactHousekeeping, Cleared, remove_artifact
+from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, Cleared
 from everloop.stores.artifacts.interface import Append, Create, NewPart
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention import Cleaned
@@ -55,14 +55,3 @@ async def test_unreadable_records_hold_up_nothing_however_many(rig: ArtifactRig)
     assert await housekeeping.clean_artifacts("1000") == Cleaned(1)
     assert await rig.redis.zcard(EXPIRING_ARTIFACTS_KEY) == 1001
     assert kept_blobs(rig) == set()
-
-
-async def test_changed_artifact_is_not_due(rig: ArtifactRig) -> None:
-    """What was due when the housekeeping looked, and was changed since, stays."""
-    assert rig.redis
-    await begin(rig)
-    address, blobs = (await rig.record("a")).address, ArtifactBlobs(rig.redis, rig.blobs)
-    assert not await remove_artifact(rig.redis, blobs, address.record_key, lambda _: False)
-    assert await rig.content("a") == b"0" * 150 + b"tail"
-    assert await remove_artifact(rig.redis, blobs, address.record_key, lambda _: True)
-    assert not await remove_artifact(rig.redis, blobs, address.record_key, lambda _: True)

@@ -1,6 +1,5 @@
 """Who reads an artifact while others change it gets right bytes or a clear error."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -18,11 +17,8 @@ from everloop.stores.artifacts.interface import (
     Replace,
 )
 from everloop.stores.artifacts.record import ArtifactAddress
-from everloop.stores.artifacts.redis import RedisArtifacts
-from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
-from tests.stores.artifacts.artifact_rig import SEGMENT, WITH_BLOBS, ArtifactRig, Clock
-from tests.support.memory.blobs import MemoryBlobs
+from tests.stores.artifacts.artifact_rig import SEGMENT, WITH_BLOBS, ArtifactRig
 
 
 def content_of(size: int) -> bytes:
@@ -61,36 +57,6 @@ async def test_reader_sees_what_was_there_when_it_began(artifact_rig: ArtifactRi
     await apply(rig, Complete())
     rest = b"x" * 170 * len(found)
     assert await rig.content("a") == content + rest
-
-
-async def test_readers_of_a_growing_file_see_beginnings_of_it(artifact_rig: ArtifactRig) -> None:
-    """While a file grows from inline to many blobs, each reader gets as much of it as there was at once."""
-    rig, content = artifact_rig, content_of(6 * SEGMENT)
-    await create(rig, b"")
-    is_done = False
-
-    async def write() -> None:
-        nonlocal is_done
-        for start in range(0, len(content), 37):
-            await apply(rig, Append(content[start : start + 37]))
-            await asyncio.sleep(0)  # the store in memory never waits
-        await apply(rig, Complete())
-        is_done = True
-
-    async def keep_reading() -> int:
-        sizes = [0]
-        while not is_done:
-            size = (await rig.artifacts.get_artifact(rig.context_id, "a")).parts[0].size
-            found = await rig.content("a")
-            assert found == content[: len(found)]
-            assert len(found) >= max(size, sizes[-1])
-            sizes.append(len(found))
-            await asyncio.sleep(0)
-        return len(set(sizes))
-
-    _, *different = await asyncio.gather(write(), keep_reading(), keep_reading())
-    assert min(different) > 3
-    assert await rig.content("a") == content
 
 
 @WITH_BLOBS
@@ -155,31 +121,3 @@ async def test_damaged_tail_is_told(rig: ArtifactRig, own_redis: Redis) -> None:
     await own_redis.delete(tail)
     with pytest.raises(BlobMissingError):
         await rig.content("a")
-
-
-class CountingBlobs(MemoryBlobs):
-    """Counts what is put."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.put_bytes = 0
-
-    async def put(self, key: str, content: bytes) -> None:
-        self.put_bytes += len(content)
-        await super().put(key, content)
-
-
-async def test_there_are_few_blobs(redis: Redis) -> None:
-    """Of content appended in small pieces nearly all is put at most twice, in blobs of one size."""
-    blobs = CountingBlobs()
-    artifacts = RedisArtifacts(redis, blobs, RedisTaskViews(redis), inline_limit=1000, segment=50_000)
-    rig = ArtifactRig(artifacts, RedisTaskViews(redis), clock=Clock(), redis=redis)
-    content = content_of(520_000)
-    await create(rig, b"")
-    for start in range(0, len(content), 700):
-        await apply(rig, Append(content[start : start + 700]))
-    await apply(rig, Complete())
-    sizes = [segment.size for segment in (await rig.record("a")).contents[0].segments]
-    assert sizes == [50_000] * 10 + [20_000]
-    assert blobs.put_bytes < len(content) + 2 * 50_000
-    assert await rig.content("a") == content

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
@@ -16,7 +15,6 @@ from everloop.stores.artifacts.interface import (
     Create,
     NewPart,
     RowInvalidError,
-    RowSchemaError,
 )
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from tests.support.doubling import while_checks_wait
@@ -83,41 +81,6 @@ async def test_bad_row_keeps_its_batch_out(artifacts: Artifacts, context_id: str
         with pytest.raises(RowInvalidError, match="row 1"):
             await append(artifacts, context_id, [{"n": 1}, cast("Row", row), {"n": 3}])
     assert await rows_of(artifacts, context_id) == [{"n": 0}]
-
-
-BAD_SCHEMAS: list[dict[str, JsonValue]] = [
-    {"properties": {"\ud800": {}}},
-    {"type": "nothing"},
-    {"properties": {"x": {"pattern": "("}}},
-    {"items": [{"type": 3}], "allOf": [{"minimum": "3"}]},
-    {"$ref": "https://127.0.0.1:1/schema.json"},
-    {"$ref": "#/$defs/none"},
-    {"$ref": Path(__file__).as_uri()},
-]
-
-
-@pytest.mark.parametrize("schema", BAD_SCHEMAS, ids=repr)
-async def test_unusable_schema_is_refused(
-    artifacts: Artifacts, context_id: str, schema: dict[str, JsonValue]
-) -> None:
-    """A dataset is not made with a schema that is wrong, has a pattern that is none, or leads elsewhere."""
-    with pytest.raises(RowSchemaError):
-        await make(artifacts, context_id, schema=schema)
-    assert await artifacts.list_artifacts(context_id) == []
-
-
-async def test_other_dialect_checks_no_less(artifacts: Artifacts, context_id: str) -> None:
-    """`$schema` chooses no other validator, neither at the head of a schema nor within."""
-    inner: JsonValue = {"$schema": "http://json-schema.org/draft-04/schema#", "pattern": "^(a+)+$"}
-    schema: dict[str, JsonValue] = {
-        "$schema": "http://json-schema.org/draft-04/schema#",
-        "properties": {"x": inner, "$schema": {"type": "integer"}},
-    }
-    await make(artifacts, context_id, schema=schema)
-    await append(artifacts, context_id, [{"x": "aaa", "$schema": 1}])
-    for row in ({"x": "a" * 40 + "b"}, {"$schema": "1"}):
-        with pytest.raises(RowInvalidError):
-            await append(artifacts, context_id, [cast("Mapping[str, JsonValue]", row)])
 
 
 async def test_a_schema_of_rows_is_looked_at_apart(artifacts: Artifacts, context_id: str) -> None:

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.runtime.blobs import PROBE_KEY, Blobs, BlobsUnavailableError, BlobsUnfitError
-from everloop.runtime.redis import connect_redis
+from everloop.runtime.blobs import PROBE_KEY, Blobs, BlobsUnfitError
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.blobs.settings import BlobSettings, check_blobs, opened_blobs
@@ -17,20 +15,6 @@ from tests.support.memory.blobs import MemoryBlobs
 
 TOGETHER = 8
 """Processes that start at once."""
-
-
-class ReadOnlyBlobs(MemoryBlobs):
-    """Holds its id, and takes nothing new."""
-
-    def __init__(self, store_id: bytes) -> None:
-        super().__init__()
-        self._store_id = store_id
-
-    async def put(self, key: str, content: bytes) -> None:
-        raise BlobsUnavailableError(self.location, f"{key} cannot be written")
-
-    async def get(self, key: str) -> bytes:
-        return self._store_id if key == PROBE_KEY else await super().get(key)
 
 
 async def _is_fit(blobs: Blobs, redis: Redis) -> bool:
@@ -73,11 +57,10 @@ async def test_restart_on_an_unmounted_volume_is_refused(own_redis: Redis, tmp_p
     await check_blobs(LocalBlobs(mounted), own_redis)
 
 
-@pytest.mark.parametrize("kind", ["local", "redis"])
-async def test_store_of_another_deployment_is_refused(own_redis: Redis, tmp_path: Path, kind: str) -> None:
-    """A store with an id of its own, of either kind, is not the one in use until the operator says so."""
+async def test_store_of_another_deployment_is_refused(own_redis: Redis, tmp_path: Path) -> None:
+    """A store with an id of its own is not the one in use until the operator says so."""
     await check_blobs(LocalBlobs(tmp_path / "in_use"), own_redis)
-    other = RedisBlobs(own_redis) if kind == "redis" else LocalBlobs(tmp_path / "other")
+    other = LocalBlobs(tmp_path / "other")
     await other.put(PROBE_KEY, b"other")
     with pytest.raises(BlobsUnfitError, match="its id is other"):
         await check_blobs(other, own_redis)
@@ -114,19 +97,6 @@ async def test_process_that_died_while_it_made_the_store_is_got_over(own_redis: 
     await check_blobs(blobs, own_redis)
     assert await own_redis.get(STORE_ID_KEY) == (await blobs.get(PROBE_KEY)).decode()
     assert not store_id or await own_redis.get(STORE_ID_KEY) == store_id
-
-
-async def test_store_that_takes_nothing_new_is_refused(own_redis: Redis) -> None:
-    """That a store has its id already does not hide that it cannot be written to."""
-    with pytest.raises(BlobsUnfitError, match="cannot be written"):
-        await check_blobs(ReadOnlyBlobs(b"id"), own_redis)
-
-
-async def test_redis_that_is_away_is_one_clear_error() -> None:
-    """Without Redis nobody knows which store is in use: the process does not start."""
-    async with connect_redis(f"redis://{LOOPBACK}:{free_port()}/0") as redis:
-        with pytest.raises(BlobsUnfitError, match="Redis does not tell"):
-            await check_blobs(MemoryBlobs(), redis)
 
 
 async def test_a_process_without_a_setting_finds_the_directory_in_use(

@@ -1,11 +1,9 @@
 """What only blobs in S3 promise: parts for large ones, links for clients, spoilt transfers noticed."""
 
 import os
-import tracemalloc
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,9 +19,8 @@ from everloop.runtime.blobs import (
 )
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
 from tests.stores.blobs.blob_rig import PREFIX, S3_SERVERS, needs_swift, new_key, s3_endpoint_of
-from tests.support.servers.buckets import client_of, new_bucket, s3_credentials, unfinished_uploads
+from tests.support.servers.buckets import client_of, new_bucket, unfinished_uploads
 from tests.support.servers.s3_relay import Relay, flipped, running_relay, unchanged
-from tests.support.servers.swift_server import running_swift
 
 LARGE = os.urandom(2 * MULTIPART_ABOVE + 77)
 FULL = os.urandom(SMALLEST_PART)
@@ -126,27 +123,6 @@ async def test_answer_that_is_spoilt_on_the_way_is_noticed(bucket: Bucket) -> No
         await bucket.blobs.get(key)
 
 
-@pytest.mark.slow
-@on_swift  # the other one is part of this process
-async def test_content_is_in_memory_once(bucket: Bucket) -> None:
-    """A put needs one part besides its content, and a get one piece besides what it returns."""
-    key, content = new_key(), bytes(8 * MULTIPART_ABOVE)
-    with closing(S3Blobs(bucket.name, endpoint=bucket.endpoint)) as blobs:
-        await blobs.put(new_key(), LARGE)  # from now on there is what is made only once
-        tracemalloc.start()
-        try:
-            await blobs.put(key, content)
-            of_put = tracemalloc.get_traced_memory()[1]
-            tracemalloc.reset_peak()
-            got = await blobs.get(key)
-            of_get = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-    assert len(got) == len(content)
-    assert of_put < 2 * MULTIPART_ABOVE
-    assert of_get < 1.25 * len(content)
-
-
 async def test_join_puts_sources_in_order_and_keeps_them(bucket: Bucket) -> None:
     """Sources of any length become one blob, which its URL serves; joined again, it is the same."""
     sources = {new_key(): content for content in (b"head", FULL, FULL[::-1], b"", b"between", LARGE, b"tail")}
@@ -175,17 +151,6 @@ async def test_long_sources_are_copied_by_the_server(bucket: Bucket) -> None:
     assert sum(request.startswith("GET ") for request in bucket.relay.requests) == 1
     assert sum(map(len, sent)) < 10_000
     assert await _content_of(bucket.links, key) == b"".join(contents)
-
-
-@pytest.mark.parametrize("contents", [[], [b""], [b"one", b"two"]])
-async def test_join_of_little_is_a_blob(bucket: Bucket, contents: list[bytes]) -> None:
-    """What is too short for parts is put as a blob of its own, with its sha256."""
-    sources = [new_key() for _ in contents]
-    for source, content in zip(sources, contents, strict=True):
-        await bucket.blobs.put(source, content)
-    key = new_key()
-    await bucket.links.join(key, sources)
-    assert await bucket.blobs.get(key) == b"".join(contents)
 
 
 async def test_join_that_fails_leaves_nothing(bucket: Bucket) -> None:
@@ -217,14 +182,6 @@ async def test_join_of_a_lost_or_damaged_source_makes_nothing(bucket: Bucket) ->
     assert bucket.unfinished == 0
 
 
-async def test_bucket_that_is_gone_is_no_lost_source(s3_endpoint: str) -> None:
-    """Without the bucket nothing is known about the sources: the join is to be tried again."""
-    with closing(S3Blobs("no-such-bucket", endpoint=s3_endpoint, presigned=SECONDS)) as blobs:
-        assert blobs.links
-        with pytest.raises(BlobsUnavailableError, match="no such bucket"):
-            await blobs.links.join(new_key(), [new_key()])
-
-
 async def test_url_serves_a_download(bucket: Bucket) -> None:
     """Whoever has the URL gets the bytes, or some of them, as a file of this name and type, for this long."""
     key = new_key()
@@ -236,40 +193,6 @@ async def test_url_serves_a_download(bucket: Bucket) -> None:
     assert answer.headers["content-type"].replace(" ", "") == "text/csv;header=present"
     assert (piece.status_code, piece.content) == (206, FULL[100:200])
     assert parse_qs(urlsplit(url).query)["X-Amz-Expires"] == ["77"]
-
-
-@on_swift
-@pytest.mark.parametrize(
-    ("signed", "wanted"), [("Expires=60", "Expires=600"), ("plain", "html"), ("content", "conten")]
-)
-async def test_changed_url_is_refused(bucket: Bucket, signed: str, wanted: str) -> None:
-    """Who has a URL cannot make it last longer, serve something else, or serve it as another type."""
-    key = new_key()
-    await bucket.blobs.put(key, FULL)
-    url = await bucket.links.url(key, TERMS)
-    assert (await _download(url)).status_code == 200
-    assert (await _download(url.replace(signed, wanted, 1))).status_code == 403
-
-
-@pytest.mark.slow
-@needs_swift
-async def test_server_may_stop_and_come_back(tmp_path: Path) -> None:
-    """While S3 is away every call says so; afterwards all blobs are there, and the same store works on."""
-    key = new_key()
-    async with running_swift(tmp_path) as server:
-        with (
-            s3_credentials(),
-            closing(S3Blobs(new_bucket(server.endpoint), endpoint=server.endpoint)) as blobs,
-        ):
-            await blobs.put(key, LARGE)
-            server.stop()
-            for call in (blobs.get(key), blobs.put(new_key(), LARGE), blobs.delete(key)):
-                with pytest.raises(BlobsUnavailableError):
-                    await call
-            await server.start()
-            assert await blobs.get(key) == LARGE
-            await blobs.put(key, LARGE)
-            await blobs.delete(key)
 
 
 @pytest.mark.parametrize(("sse", "key_id"), [("AES256", ""), ("aws:kms", "alias/everloop"), ("", "")])

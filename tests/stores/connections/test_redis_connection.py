@@ -47,13 +47,12 @@ async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
             await check_redis(redis)
 
 
-@pytest.mark.parametrize("user", ["app", ""])
-async def test_a_wrong_password_is_told_without_showing_it(own_redis: Redis, user: str) -> None:
+async def test_a_wrong_password_is_told_without_showing_it(own_redis: Redis) -> None:
     """The error names the server and the variable to correct, never the password."""
     port = own_redis.connection_pool.connection_kwargs["port"]
     await own_redis.config_set("requirepass", "right")
 
-    async with connect_redis(f"redis://{user}:{SECRET}@127.0.0.1:{port}/0") as redis:
+    async with connect_redis(f"redis://app:{SECRET}@127.0.0.1:{port}/0") as redis:
         with pytest.raises(RedisUnreachableError) as caught:
             await check_redis(redis)
 
@@ -79,8 +78,7 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
         f"rediss://user:12/{SECRET}@host:6379/0",
         f"redis://:12?{SECRET}@host:6379/0",
         f"redis://[{SECRET}/0",
-        "redis://host:99999/0",
-        "redis://host/0?socket_timeout=soon",
+        f"http://:{SECRET}@host/0",
     ],
 )
 def test_an_address_that_cannot_be_read_is_one_clear_error(url: str) -> None:
@@ -91,16 +89,10 @@ def test_an_address_that_cannot_be_read_is_one_clear_error(url: str) -> None:
     assert SECRET not in f"{caught.value}{explain(caught.value)}"
 
 
-@pytest.mark.parametrize("scheme", ["redis", "http"])
-def test_no_message_shows_the_password(scheme: str) -> None:
-    """Neither settings nor their errors show the address; an error names the variable."""
-    url = f"{scheme}://:{SECRET}@example/0"
-    if scheme == "redis":
-        assert SECRET not in repr(StoreSettings(redis_url=url)) + str(StoreSettings(redis_url=url))
-        return
-    with pytest.raises(ValidationError, match="expected redis://") as caught:
-        StoreSettings(redis_url=url)
-    assert SECRET not in str(caught.value)
+def test_settings_do_not_show_the_password() -> None:
+    """Their representation may stand in a log."""
+    settings = StoreSettings(redis_url=f"redis://:{SECRET}@example/0")
+    assert SECRET not in repr(settings) + str(settings)
 
 
 async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis) -> None:

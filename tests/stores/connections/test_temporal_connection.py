@@ -2,14 +2,11 @@
 
 import ssl
 from collections.abc import AsyncGenerator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from google.protobuf.duration_pb2 import Duration
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
-from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
@@ -40,14 +37,6 @@ async def test_a_connection_without_its_other_end_is_noticed_in_25_s(
     assert pings
     assert pings.interval_millis > ALLOWED
     assert pings.interval_millis + pings.timeout_millis <= 25_000
-
-
-async def make_namespace(address: str, name: str) -> None:
-    client = await Client.connect(address)
-    request = RegisterNamespaceRequest(
-        namespace=name, workflow_execution_retention_period=Duration(seconds=86_400)
-    )
-    await client.workflow_service.register_namespace(request)
 
 
 def _tls_server(certificate: Path) -> ssl.SSLContext:
@@ -91,39 +80,6 @@ async def test_tls_and_api_key_are_those_of_the_environment(
     monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(mutual_tls.client))
     with pytest.raises(TemporalUnreachableError, match=r"cannot reach Temporal at 127\.0\.0\.1:"):
         await connect_temporal()
-
-
-PROFILES = """
-[profile.default]
-address = "127.0.0.1:1"
-
-[profile.cloud]
-address = "{address}"
-namespace = "elsewhere"
-api_key = "the key"
-
-[profile.cloud.tls]
-server_name = "temporal"
-server_ca_cert_path = "{server}"
-client_cert_path = "{client}"
-client_key_path = "{client}"
-"""
-
-
-async def test_a_profile_is_all_that_a_connection_needs(
-    mutual_tls: MutualTls, temporal_address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """TEMPORAL_PROFILE names one of those in the file of TEMPORAL_CONFIG_FILE; TLS and key are in it."""
-    path = tmp_path / "temporal.toml"
-    path.write_text(PROFILES.format(**asdict(mutual_tls)))
-    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(path))
-    monkeypatch.setenv("TEMPORAL_PROFILE", "cloud")
-    await make_namespace(temporal_address, "elsewhere")
-
-    connected = await connect_temporal()
-
-    assert connected.namespace == "elsewhere"
-    assert connected.service_client.config.api_key == "the key"
 
 
 async def test_an_api_key_switches_tls_on(

@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
 
-PATIENCE = timedelta(seconds=30)
+TIMEOUT = timedelta(seconds=30)
 
 
 @activity.defn
@@ -36,7 +36,7 @@ async def _call(function: Callable[..., Awaitable[str]], *arguments: str | int) 
     return await workflow.execute_activity(
         function,
         args=arguments,
-        start_to_close_timeout=PATIENCE,
+        start_to_close_timeout=TIMEOUT,
         retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5),
     )
 

@@ -6,7 +6,7 @@ from temporalio import activity, workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
-_PATIENCE = timedelta(seconds=30)
+_TIMEOUT = timedelta(seconds=30)
 
 
 @activity.defn
@@ -43,7 +43,7 @@ class Talker:
             speak,
             word,
             summary=f"summary: {word}",
-            start_to_close_timeout=_PATIENCE,
+            start_to_close_timeout=_TIMEOUT,
             retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=50), maximum_attempts=5),
         )
         await workflow.sleep(timedelta(milliseconds=1), summary=f"timer: {word}")

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,7 +19,7 @@ from temporalio.client import (
 from temporalio.converter import StorageDriverStoreContext
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
 from temporalio.service import RPCError
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Worker
 
 from everloop.runtime.blobs import Blobs, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import BlobPayloads, MissingPayloads, data_converter, payload_folder
@@ -141,47 +140,6 @@ async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHar
     first = harness.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
     for run in (first, handle):
         assert size(await run.fetch_history()) < SMALL_HISTORY
-
-
-async def test_lost_argument_of_a_query_does_not_end_the_workflow(make_harness: MakeHarness) -> None:
-    """Such a query gets no answer, and the workflow goes on."""
-    blobs = FaultyBlobs()
-    blobs.loses = b"x" * 100
-    harness = await make_harness(blobs)
-    handle = await harness.start()
-    async with harness.worker():
-        await handle.query(Parcels.text)
-        with pytest.raises(RPCError):
-            await handle.query(Parcels.common_head, "x" * LARGE, rpc_timeout=timedelta(seconds=1))
-        await handle.signal(Parcels.do, "end")
-        assert await handle.result() == "a" * LARGE
-
-
-async def test_replay_reads_the_store(make_harness: MakeHarness) -> None:
-    """A Replayer needs the converter with the store; without it it fails, and does not replay nonsense."""
-    blobs = MemoryBlobs()
-    harness = await make_harness(blobs)
-    handle = await harness.start()
-    async with harness.worker():
-        await handle.signal(Parcels.do, "make")
-        await handle.signal(Parcels.do, "end")
-        await handle.result()
-    history = await handle.fetch_history()
-    await Replayer(workflows=[Parcels], data_converter=data_converter(blobs)).replay_workflow(history)
-    with pytest.raises(RuntimeError):
-        await Replayer(workflows=[Parcels], data_converter=data_converter(None)).replay_workflow(history)
-
-
-async def test_equal_payloads_of_a_task_are_one_blob(make_harness: MakeHarness, tmp_path: Path) -> None:
-    """What a task says twice is stored once, as the payload is on the wire; small payloads are not stored."""
-    harness = await make_harness(LocalBlobs(tmp_path))
-    handle = await harness.start()
-    async with harness.worker():
-        await handle.signal(Parcels.do, "repeat")
-        await handle.signal(Parcels.do, "end")
-        await handle.result()
-    (blob,) = (tmp_path / payload_folder(handle.id)).iterdir()
-    assert LARGE < blob.stat().st_size < LARGE + 200
 
 
 async def test_loop_reads_no_payload(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ import pytest
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import (
     AddParts,
-    Announcement,
     Append,
-    ArtifactError,
     ArtifactOvertakenError,
     Change,
     Complete,
@@ -24,11 +22,10 @@ from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import history_key, stream_key, view_key
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.stores.examples import new_id, submitted
 from tests.stores.published.artifact_harness import ID, Harness, create, text
-from tests.support.memory.artifacts import MemoryArtifacts
 
 
 @pytest.fixture
@@ -49,37 +46,6 @@ async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
     await harness.assert_shown_as_stored()
 
 
-async def test_an_operation_that_somebody_else_did_first_tells_nothing(harness: Harness) -> None:
-    """The store asks what would be told of it, and then finds it done; what follows is told as it is."""
-
-    class Racing(MemoryArtifacts):
-        async def apply(
-            self,
-            context_id: str,
-            artifact_id: str,
-            change: Change,
-            *,
-            operation_id: str = "",
-            announcement: Announcement | None = None,
-        ) -> StoredArtifact:
-            if operation_id and announcement:
-                before = await self.get_artifact(context_id, artifact_id)
-                (part,) = before.parts
-                planned = {"version": before.version + 1, "parts": (part.model_copy(update={"size": 2}),)}
-                announcement.events_of(before, before.model_copy(update=planned))
-                await super().apply(context_id, artifact_id, change, operation_id=operation_id)
-            return await super().apply(
-                context_id, artifact_id, change, operation_id=operation_id, announcement=announcement
-            )
-
-    harness = Harness(Racing(harness.views), harness.views)
-    await harness.apply(create(text("a")))
-    await harness.apply(Append(b"b"), operation_id="call")
-    await harness.apply(Append(b"c"))
-
-    await harness.assert_shown_as_stored()
-
-
 async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: Harness) -> None:
     """It was lost, or the artifact is one of another task in the context."""
     await harness.apply(create(text("a"), NewPart("data", b"1")))
@@ -88,19 +54,6 @@ async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: 
     await harness.apply(AddParts((text("b"),)))
 
     assert await harness.shown() == (TextPart(text="a"), DataPart(data=1), TextPart(text="b"))
-
-
-async def test_the_order_of_two_writers_is_that_of_the_store(harness: Harness) -> None:
-    """A call whose result comes earlier may write later; the last one to write is shown."""
-    early = harness.writer
-    late = harness.next_call()
-    await late.apply(harness.context, ID, create(text("late")))
-    await early.apply(harness.context, ID, create(text("early")))
-    assert await harness.shown() == (TextPart(text="early"),)
-
-    await late.apply(harness.context, ID, Append(b" and late"))
-
-    assert await harness.shown() == (TextPart(text="early and late"),)
 
 
 async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(
@@ -142,16 +95,6 @@ async def test_a_writer_notices_that_somebody_else_took_over(harness: Harness) -
     assert await harness.shown() == (TextPart(text="bb"),)
     stored = await harness.artifacts.get_artifact(harness.context, ID)
     assert stored.status is ArtifactStatus.BUILDING
-
-
-async def test_a_change_that_is_refused_tells_nothing(harness: Harness) -> None:
-    """And does not disturb what follows."""
-    await harness.apply(create(NewPart("data", b"1")))
-    with pytest.raises(ArtifactError):
-        await harness.apply(Append(b"2"))
-    await harness.apply(AddParts((text("b"),)))
-
-    assert [c.part for c in await harness.told()] == [DataPart(data=1), TextPart(text="b")]
 
 
 CLOSING = [

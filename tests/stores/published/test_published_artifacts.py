@@ -9,22 +9,18 @@ from hypothesis import strategies as st
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.interface import (
-    AddParts,
     Append,
     ArtifactError,
-    Change,
     Complete,
-    Create,
-    NewPart,
     Replace,
 )
 from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from tests.stores.examples import chunk
-from tests.stores.published.artifact_harness import ID, Harness, create, data, text
+from tests.stores.published.artifact_harness import ID, Harness, create, text
 from tests.stores.published.artifact_histories import STEPS, Delete, Drafted, NextCall, Step
 
 
@@ -91,45 +87,6 @@ async def test_what_one_writer_appends_is_one_draft(harness: Harness) -> None:
     ]
 
 
-async def test_the_next_call_extends_what_stands_there(harness: Harness) -> None:
-    """Its chunks are a draft of its own position, and carry only what is new."""
-    await harness.apply(create(text("a")))
-    harness.next_call()
-    await harness.apply(Append(b"b"), AddParts((text("c", "text/markdown"),), last_chunk=True))
-
-    told = [(c.mode, c.position, c.attempt, c.index, c.part) for c in await harness.told()]
-    assert told[1:] == [
-        ("extend", 4, 2, 0, TextPart(text="b")),
-        ("extend", 4, 2, 1, TextPart(text="c", media_type="text/markdown")),
-    ]
-    await harness.assert_shown_as_stored()
-
-
-REPLACED: dict[str, tuple[Create, Change, tuple[Part, ...]]] = {
-    "another text": (create(text("ab")), Replace(0, text("a")), (TextPart(text="a"),)),
-    "true is not 1": (create(data(b"1")), Replace(0, data(b"true")), (DataPart(data=True),)),
-    "not the last part": (
-        create(text("a"), data(b"1")),
-        Append(b"b", index=0),
-        (TextPart(text="ab"), DataPart(data=1)),
-    ),
-}
-
-
-@pytest.mark.parametrize(("first", "change", "shown"), REPLACED.values(), ids=REPLACED.keys())
-async def test_what_is_no_extension_replaces(
-    harness: Harness, first: Create, change: Change, shown: tuple[Part, ...]
-) -> None:
-    """Subscribers get the whole artifact."""
-    await harness.apply(first)
-    count = len(await harness.told())
-    harness.next_call()
-    await harness.apply(change)
-
-    assert await harness.shown() == shown
-    assert [c.mode for c in (await harness.told())[count:]] == ["replace"] * len(shown)
-
-
 async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness) -> None:
     """From then on nothing is told but the end, with the size."""
     half = b"x" * (RENDERED_BYTES // 2)
@@ -139,19 +96,6 @@ async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness)
     told = await harness.told()
     assert [(c.mode, c.last_chunk) for c in told[2:]] == [("replace", False), ("replace", True)]
     assert [c.part for c in told[2:]] == [link, link.model_copy(update={"size": 6 * len(half) + 1})]
-
-
-async def test_rows_are_told_batch_by_batch(harness: Harness) -> None:
-    """Each batch is a list; together they are the dataset."""
-    await harness.apply(create(NewPart("rows")), Append(b'{"n":1}\n{"n":2}\n', rows=2))
-    harness.next_call()
-    await harness.apply(Append(b'{"n":3}\n', rows=1))
-
-    assert await harness.shown() == (
-        DataPart(data=[]),
-        DataPart(data=[{"n": 1}, {"n": 2}]),
-        DataPart(data=[{"n": 3}]),
-    )
 
 
 @pytest.mark.parametrize("complete", [False, True])

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.conversations import Conversations
-from everloop.stores.keys import CONVERSATIONS_KEY
 from everloop.stores.leases import Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
@@ -78,16 +76,3 @@ async def test_an_attempt_that_waits_does_not_silence_the_one_at_work(redis: Red
         await views.publish(task_id, "run", [Warned(text="told")], lease)
 
     assert len(await views.read({task_id: "0-0"}, wait=0)) == 3
-
-
-async def test_what_is_appended_late_changes_nothing(redis: Redis) -> None:
-    """Not even how long the conversation is kept."""
-    conversations, context = Conversations(redis), new_id()
-    await conversations.append(context, "task", [said("m")])
-    before = await _kept(redis, f"everloop:conversation:{{{context}}}:*")
-    at = await redis.zscore(CONVERSATIONS_KEY, context)
-
-    await conversations.append(context, "task", [said("m")])
-
-    assert await _kept(redis, f"everloop:conversation:{{{context}}}:*") == before
-    assert await redis.zscore(CONVERSATIONS_KEY, context) == at

@@ -77,18 +77,6 @@ def _lease(task_id: str) -> Lease:
     return Lease(task_id, "reply run 3.0", new_id())
 
 
-async def test_new_messages_are_the_last_of_the_length(transcripts: Transcripts) -> None:
-    """`open` writes the new messages at the end, and does so again without harm when it is repeated."""
-    task_id = new_id()
-    await transcripts.put(task_id, "run", 0, MESSAGES)
-    new = [said("m2"), said("m3")]
-
-    for _ in range(2):
-        opened = await transcripts.open(task_id, "run", 5, new)
-        assert opened == OpenedTranscript((*MESSAGES, *new), None)
-    assert (await transcripts.open(task_id, "run", 5)).messages == (*MESSAGES, *new)
-
-
 @pytest.mark.parametrize("kept", [(), (0,), (1, 2), (0, 2)])
 async def test_a_transcript_with_a_hole_is_missing(transcripts: Transcripts, kept: Sequence[int]) -> None:
     """Unless every position is there, no messages are returned."""
@@ -110,18 +98,6 @@ async def test_a_reply_that_an_earlier_attempt_left_is_found(transcripts: Transc
 
     assert await transcripts.open(task_id, "run", 1) == OpenedTranscript(MESSAGES[:1], REPLY)
     assert (await transcripts.open(task_id, "run", 2)).messages == MESSAGES[:2]
-
-
-async def test_a_summary_is_kept_like_a_reply(transcripts: Transcripts) -> None:
-    """The first one that was stored counts; it is found at the length, and is a message of the transcript."""
-    task_id = new_id()
-    await transcripts.put(task_id, "run", 0, MESSAGES)
-
-    assert await transcripts.put_reply(task_id, "run", 3, SUMMARY) == SUMMARY
-    assert await transcripts.put_reply(task_id, "run", 3, SummaryMessage(end=1)) == SUMMARY
-
-    assert await transcripts.open(task_id, "run", 3) == OpenedTranscript(MESSAGES, SUMMARY)
-    assert (await transcripts.open(task_id, "run", 4)).messages == (*MESSAGES, SUMMARY)
 
 
 async def test_a_reply_and_a_summary_do_not_stand_for_each_other(transcripts: Transcripts) -> None:

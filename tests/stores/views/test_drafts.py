@@ -102,21 +102,3 @@ async def test_chunks_come_to_parts(
         artifact("z", complete=False),
         artifact("short", artifact_id=id_),
     )
-
-
-async def test_one_artifact_is_read_by_itself(task_views: TaskViews) -> None:
-    """A writer sees what subscribers were shown of its artifact, and from which position."""
-    described = chunk("a", position=3).model_copy(update={"description": "what it is"})
-    rest = chunk("b", position=3, index=1, last=True)
-    view = await after(
-        task_views, created, published("run", chunk("x", artifact_id="other"), described, rest)
-    )
-
-    shown = await task_views.artifact(view.task_id, "response")
-
-    assert shown
-    assert (shown.position, shown.attempt) == (3, 1)
-    assert shown.artifact == artifact("ab").model_copy(update={"description": "what it is"})
-    assert shown.artifact in (await view_of(task_views, view.task_id)).artifacts
-    assert await task_views.artifact(view.task_id, "unknown") is None
-    assert await task_views.artifact("unknown", "response") is None

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import stream_key
@@ -17,13 +16,6 @@ LONG_WAIT = 60.0
 
 def warnings(count: int) -> list[TaskEvent]:
     return [Warned(text=str(n)) for n in range(count)]
-
-
-async def read_until_something(views: TaskViews, positions: dict[str, str]) -> list[TaskEvent]:
-    """Read on until events come: a read may return early with nothing."""
-    while not (found := await views.read(positions, wait=LONG_WAIT)):
-        pass
-    return [entry.event for entry in found]
 
 
 async def test_reading_starts_after_each_tasks_position(task_views: TaskViews) -> None:
@@ -41,41 +33,6 @@ async def test_reading_starts_after_each_tasks_position(task_views: TaskViews) -
     assert positions == sorted(set(positions))
 
 
-async def test_a_long_stream_comes_in_pieces(task_views: TaskViews) -> None:
-    """That join without loss or repeat; where there is nothing, `wait` 0 returns at once."""
-    task_id = new_id()
-    await task_views.publish(task_id, "run", warnings(7))
-    position, pieces = START, list[list[TaskEvent]]()
-
-    while found := await task_views.read({task_id: position}, wait=0, limit=3):
-        position = found[-1].position
-        pieces.append([entry.event for entry in found])
-
-    assert pieces == [warnings(7)[:3], warnings(7)[3:6], warnings(7)[6:]]
-    assert await task_views.read({}, wait=0) == []
-
-
-async def test_a_waiting_read_returns_the_first_event(task_views: TaskViews) -> None:
-    """A read that waits returns what is published meanwhile."""
-    task_id = new_id()
-    reading = asyncio.create_task(read_until_something(task_views, {task_id: START}))
-    await asyncio.sleep(0)
-
-    await task_views.publish(task_id, "run", [status(1)])
-
-    assert await reading == [status(1)]
-
-
-async def test_wake_ends_the_read_that_waits(task_views: TaskViews) -> None:
-    """A woken read returns early, with nothing, even if it watches no task."""
-    reading = asyncio.create_task(task_views.read({}, wait=LONG_WAIT))
-    await asyncio.sleep(0)
-
-    await task_views.wake()
-
-    assert await reading == []
-
-
 async def test_wake_before_the_read_ends_the_next_one_only(task_views: TaskViews) -> None:
     """A wake between two reads is not lost, and counts once."""
     task_id = new_id()
@@ -87,20 +44,6 @@ async def test_wake_before_the_read_ends_the_next_one_only(task_views: TaskViews
     await asyncio.sleep(0)
     await task_views.publish(task_id, "run", [status(1)])
     assert [entry.event for entry in await reading] == [status(1)]
-
-
-async def test_a_cancelled_read_leaves_the_store_usable(task_views: TaskViews) -> None:
-    """A reader that is cancelled while it waits loses no event of the next read."""
-    task_id = new_id()
-    reading = asyncio.create_task(task_views.read({task_id: START}, wait=LONG_WAIT))
-    await asyncio.sleep(0)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-
-    await task_views.publish(task_id, "run", [status(1)])
-
-    assert await read_until_something(task_views, {task_id: START}) == [status(1)]
 
 
 async def test_a_stream_holds_the_positions_of_its_events(task_views: TaskViews) -> None:

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import Narrated, StatusChanged, TaskCreated, TaskEvent, Warned
 from everloop.workflows.contract.messages import AgentMessage, TextPart
-from everloop.workflows.contract.tasks import Route, TaskState, TaskStatus
+from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import (
     Step,
     after,
@@ -25,7 +25,6 @@ from tests.stores.examples import (
     said,
     status,
     stream_of,
-    submitted,
     told,
     view_of,
 )
@@ -65,14 +64,11 @@ NEW: dict[str, object] = {"artifacts": (artifact("new", complete=False),)}
 ASKING_TWICE = status(1, ASKING, questions=(asked("c1"), asked("c2")), metadata=USAGE)
 # What is published, and what the view is then.
 RULES: dict[str, tuple[list[Batch], dict[str, object]]] = {
-    "a later version": ([says("run", status(2), status(3))], {"version": 3}),
-    "a later step": ([says("run", status(2), status(2, step=1))], {"version": 2}),
     "the same version": ([says("run", status(2)), late("run", status(2))], {"version": 2}),
     "another state": (
         [says("run", status(2)), late("run", status(2, FAILED))],
         {"status": state(WORKING, 2)},
     ),
-    "an earlier version": ([says("run", status(2)), late("run", status(1, step=5))], {"version": 2}),
     "the note of an activity leaves no trace": (
         [says("run", ASKED, status(1, step=1, message=told("wait")), status(2))],
         {"status": state(WORKING, 2), "history": (M1, M2, QUESTION)},
@@ -88,10 +84,6 @@ RULES: dict[str, tuple[list[Batch], dict[str, object]]] = {
     "an event that is dropped overtakes as well": (
         [says("first", status(1)), late("second", chunk("no beginning", index=3)), late("first", status(2))],
         {"run_id": "first", "version": 1},
-    ),
-    "a warning about an old run does not make it the newest": (
-        [says("new", status(1)), says("old", NOTE), says("new", status(2))],
-        {"version": 2},
     ),
     "history gets the replaced message, then the received ones, once": (
         [
@@ -110,7 +102,6 @@ RULES: dict[str, tuple[list[Batch], dict[str, object]]] = {
         [says("run", ASKING_TWICE)],
         {"status": TaskStatus(state=ASKING, at=at(1), questions=(asked("c1"), asked("c2")), metadata=USAGE)},
     ),
-    "and go with the next": ([says("run", ASKING_TWICE, status(2))], {"status": state(WORKING, 2)}),
     "a narration follows neither a question nor the end": (
         [
             says("run", NARRATION, status(1), NARRATION, status(2, ASKING)),
@@ -119,10 +110,6 @@ RULES: dict[str, tuple[list[Batch], dict[str, object]]] = {
             late("run", NARRATION),
         ],
         {"version": 4, "history": (M1,)},
-    ),
-    "a draft of a newer attempt has not failed": (
-        [says("run", chunk("old"), status(1, FAILED), status(2), chunk("new", attempt=2))],
-        NEW,
     ),
     "a draft of a newer run has not failed": (
         [says("run", chunk("old"), status(1, FAILED)), says("after a reset", status(2), chunk("new"))],
@@ -163,7 +150,6 @@ async def test_a_worker_may_publish_before_the_task_is_created(task_views: TaskV
 
 LOST = TaskStatus(state=ASKING, at=at(9), message=QUESTION, questions=(asked("c1"),), metadata=USAGE)
 WHOLE, DRAFT = (artifact("whole"),), (artifact("draft", complete=False),)
-BOTH = (*WHOLE, artifact("ha", complete=False, failed=True, artifact_id="log"))
 WAITED = restored("run", 4, status=state(ASKING, 4, QUESTION))
 RESTORED: dict[str, tuple[Sequence[Step], dict[str, object]]] = {
     "a lost view comes back": (
@@ -178,18 +164,9 @@ RESTORED: dict[str, tuple[Sequence[Step], dict[str, object]]] = {
         [published("run", status(5, received=(M2, M3))), restored("run", 4, history=(M1, told("t1"), M2))],
         {"version": 5, "history": (M1, told("t1"), M2, M3)},
     ),
-    "a later version applies": ([published("run", status(5)), restored("run", 6)], {"version": 6}),
     "a later step stays": (
         [published("run", status(5, step=1)), restored("run", 5)],
         {"status": state(WORKING, 5)},
-    ),
-    "a later status stays": (
-        [published("run", status(5)), restored("run", 4, artifacts=WHOLE)],
-        {"version": 5, "artifacts": WHOLE},
-    ),
-    "of two runs the later one applies": (
-        [published("run", status(5)), restored("newer", 6)],
-        {"run_id": "newer", "version": 6},
     ),
     "a stale answer does not shut the living run out": (
         [published("run", status(6)), restored("older", 5), published("run", status(7))],
@@ -225,20 +202,9 @@ RESTORED: dict[str, tuple[Sequence[Step], dict[str, object]]] = {
             (DONE, 2, DRAFT),
         ]
     },
-    "a restored artifact gives way to the next draft": (
-        [restored("run", 1, artifacts=WHOLE), published("run", chunk("draft"))],
-        {"artifacts": DRAFT},
-    ),
     "a message that was replaced meanwhile goes to the history": (
         [published("run", status(5)), WAITED],
         {"history": (M1, QUESTION), "status": state(WORKING, 5)},
-    ),
-    "also where another one has replaced it": (
-        [
-            published("run", status(5, message=told("newer"))),
-            restored("run", 4, status=state(ASKING, 4, QUESTION)),
-        ],
-        {"history": (M1, QUESTION), "status": state(WORKING, 5, told("newer"))},
     ),
     "a task that failed fails what it left behind": (
         [created, published("run", status(1), HALF), restored("run", 2, status=state(FAILED, 2))],
@@ -278,33 +244,6 @@ async def test_followers_hear_of_what_is_restored(task_views: TaskViews) -> None
     text, last = (await stream_of(task_views, view.task_id))[before:]
     assert getattr(text, "part", None) == TextPart(text="whole")
     assert last == status(2, DONE)
-
-
-async def test_a_created_task_is_loaded_as_it_was_created(task_views: TaskViews) -> None:
-    """With the position of the event that tells of it; what nobody created is unknown."""
-    view = submitted()
-    assert await task_views.load(view.task_id) is None
-    await published("run", NARRATION)(task_views, view)
-    assert await task_views.load(view.task_id) is None
-    await task_views.create(view)
-
-    snapshot = await task_views.load(view.task_id)
-    assert snapshot
-    assert snapshot.view == view
-    assert await task_views.read({view.task_id: snapshot.position}, wait=0) == []
-    assert await stream_of(task_views, view.task_id) == [NARRATION, TaskCreated()]
-
-
-async def test_an_answer_without_a_task_is_kept(task_views: TaskViews) -> None:
-    """What became of a message that has no task is no view, and is kept as long as one."""
-    task_id = new_id()
-    route = Route(message=AgentMessage(message_id="a", parts=(TextPart(text="Four."),)), digest="d")
-    assert await task_views.route(task_id) is None
-
-    await task_views.keep_route(task_id, route)
-
-    assert await task_views.route(task_id) == route
-    assert await task_views.load(task_id) is None
 
 
 async def test_publishing_tells_which_states_the_task_took(task_views: TaskViews) -> None:

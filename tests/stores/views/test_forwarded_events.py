@@ -6,17 +6,12 @@ from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
-from redis.asyncio import Redis
 
-from everloop.stores.keys import stream_key
-from everloop.stores.retention import TASK_TTL
-from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
-from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import (
     Narrated,
     SubAgentEvent,
-    TaskCreated,
     TaskEvent,
     ToolCalled,
     Warned,
@@ -103,38 +98,6 @@ async def test_nothing_follows_the_end_of_the_task(task_views: TaskViews, state:
     assert await stream_of(task_views, unknown) == []
 
 
-async def test_forwarding_leaves_the_view_as_it_is(task_views: TaskViews) -> None:
-    """Status, history and artifacts of a sub-agent are its own; snapshots know how far they reach."""
-    view = await working(task_views)
-    child_id = child_task_id(view.task_id, "call")
-    before = await task_views.load(view.task_id)
-    assert before
-
-    await task_views.publish(child_id, "run-c", [status(9, TaskState.FAILED), chunk("a")])
-
-    after = await task_views.load(view.task_id)
-    assert after
-    assert after.view == before.view
-    assert len(await task_views.read({view.task_id: before.position}, wait=0)) == 2
-    assert await task_views.read({view.task_id: after.position}, wait=0) == []
-    assert await task_views.holds(view.task_id, START)
-
-
-async def test_the_end_of_a_sub_agent_is_forwarded_whoever_tells_it(task_views: TaskViews) -> None:
-    """Also when its view is made only then, which is no news: `AgentInvoked` has told that it began."""
-    view = await working(task_views)
-    child = submitted(child_task_id(view.task_id, "call"))
-    last = status(1, TaskState.COMPLETED, step=1)
-
-    await task_views.create(child)
-    await task_views.end(child.task_id, "run-c", last)
-
-    assert await stream_of(task_views, child.task_id) == [TaskCreated(), last]
-    (event,) = await heard(task_views, view.task_id)
-    assert isinstance(event, SubAgentEvent)
-    assert event.event["state"] == "completed"
-
-
 async def test_artifacts_of_sub_agents_are_forwarded(artifact_rig: ArtifactRig) -> None:
     """They come into the stream by another way: together with what the artifact store keeps."""
     task_id = (await working(artifact_rig.views)).task_id
@@ -197,27 +160,3 @@ def test_of_what_is_too_large_its_short_fields_are_forwarded(name: str) -> None:
     assert {**cut.event, "kind": event.kind, **kept, "cut": True} == cut.event
     assert not {"part", "message"} & set(cut.event)
     assert len(json.dumps(cut.event)) < MAX_FORWARDED_BYTES
-
-
-def test_an_event_that_just_fits_is_forwarded_whole() -> None:
-    """The limit is in bytes, of all of it."""
-    room = MAX_FORWARDED_BYTES - len(json.dumps(chunk("").model_dump(mode="json")))
-
-    whole, cut = (forwarded("task/call", chunk("a" * length)) for length in (room, room + 1))
-
-    assert whole
-    assert cut
-    assert ("cut" in whole.event, "cut" in cut.event) == (False, True)
-
-
-async def test_a_stream_that_only_sub_agents_write_lives_as_its_task(redis: Redis) -> None:
-    """Where Redis has lost the stream of the task, and it begins anew with a forwarded event."""
-    views = RedisTaskViews(redis)
-    task_id = (await working(views)).task_id
-    await redis.delete(stream_key(task_id))
-
-    await views.publish(child_task_id(task_id, "call"), "run-c", [CALLED])
-
-    assert await redis.ttl(stream_key(task_id)) == -1
-    await views.publish(task_id, "run", [status(9, state=TaskState.COMPLETED)])
-    assert 0 < await redis.ttl(stream_key(task_id)) <= TASK_TTL.total_seconds()

@@ -6,28 +6,17 @@ import pytest
 
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import NotificationError, NotifyingTaskViews
-from everloop.stores.views.interface import START, TaskQuery
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import answered, chunk, status, submitted
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.task_views import MemoryTaskViews
 
 
-class CountingConfigs(MemoryPushConfigs):
-    """Counts how often it is asked who wants to be notified."""
-
-    asked = 0
-
-    async def config_ids(self, task_id: str) -> list[str]:
-        self.asked += 1
-        return await super().config_ids(task_id)
-
-
 class Harness:
     """A task whose notifications are noted; `away`: nobody takes them."""
 
     def __init__(self) -> None:
-        self.inner, self.configs = MemoryTaskViews(), CountingConfigs()
+        self.inner, self.configs = MemoryTaskViews(), MemoryPushConfigs()
         self.views = NotifyingTaskViews(self.inner, self.configs, self.notify)
         self.task = submitted()
         self.notified: list[tuple[str, list[str]]] = []
@@ -63,17 +52,6 @@ async def test_each_way_to_a_new_status_is_told(harness: Harness) -> None:
 
     assert did_it
     assert harness.notified == [(task_id, ["a", "b"])] * 5
-
-
-async def test_nobody_is_told_of_what_nobody_wants_to_hear(harness: Harness) -> None:
-    """Of other events nobody looks whether there are configs; of a status one look is all that it costs."""
-    await harness.begin()
-
-    await harness.views.publish(harness.task.task_id, "run", [chunk("x"), chunk("y", index=1)])
-    assert harness.configs.asked == 0
-    await harness.views.publish(harness.task.task_id, "run", [status(1), status(2)])
-
-    assert (harness.configs.asked, harness.notified) == (1, [])
 
 
 @pytest.mark.parametrize("state", TaskState)
@@ -120,21 +98,3 @@ async def test_who_cannot_tell_of_an_end_does_not_show_it(harness: Harness, way:
     assert before is TaskState.SUBMITTED
     assert await harness.views.state(task_id) is TaskState.FAILED
     assert harness.notified == [(task_id, ["a"])] * 2
-
-
-async def test_everything_else_is_as_it_was(harness: Harness) -> None:
-    """Readers see the views behind it."""
-    await harness.begin()
-    task_id = harness.task.task_id
-    await harness.views.publish(task_id, "run", [status(1), chunk("x")])
-    query = TaskQuery(harness.task.owner, harness.task.agent_id)
-    await harness.views.wake()
-
-    assert await harness.views.load(task_id) == await harness.inner.load(task_id)
-    assert await harness.views.state(task_id) is TaskState.WORKING
-    assert await harness.views.artifact(task_id, "response") == await harness.inner.artifact(
-        task_id, "response"
-    )
-    assert await harness.views.holds(task_id, START)
-    assert len(await harness.views.read({task_id: START}, wait=0)) == 3
-    assert await harness.views.list_tasks(query) == await harness.inner.list_tasks(query)

@@ -17,7 +17,7 @@ from everloop.stores.views.interface import (
 )
 from everloop.stores.views.parts import microseconds
 from everloop.workflows.contract.tasks import TaskState
-from tests.stores.examples import AGENT_ID, answered, artifact, at, new_id, said, status, submitted, view_of
+from tests.stores.examples import AGENT_ID, at, new_id, said, status, submitted, view_of
 
 
 async def create_many(
@@ -148,41 +148,6 @@ async def test_filters_narrow_list_and_total(task_views: TaskViews) -> None:
         assert (found, page.total) == (expected, len(expected))
     for nothing in (of(owner, state=TaskState.FAILED), of(owner, context_id=new_id()), of(new_id())):
         assert await task_views.list_tasks(nothing) == TaskPage((), 0, "")
-
-
-async def test_a_task_is_listed_under_its_last_state_only(task_views: TaskViews) -> None:
-    """Every status moves it, whichever operation brought it: publish, end or restore."""
-    view = submitted()
-    await task_views.create(view)
-
-    async def states() -> list[TaskState]:
-        found: list[TaskState] = []
-        for state, context in product(TaskState, (None, view.context_id)):
-            page = await task_views.list_tasks(of(view.owner, state=state, context_id=context))
-            assert len(page.views) == page.total
-            found += [state] * page.total
-        return found
-
-    assert await states() == [TaskState.SUBMITTED] * 2
-    await task_views.publish(view.task_id, "run", [status(1), status(2, TaskState.INPUT_REQUIRED)])
-    assert await states() == [TaskState.INPUT_REQUIRED] * 2
-    await task_views.restore(answered(view, "run", 3))
-    assert await states() == [TaskState.WORKING] * 2
-    await task_views.end(view.task_id, "run", status(4, TaskState.FAILED))
-    assert await states() == [TaskState.FAILED] * 2
-
-
-async def test_views_come_with_what_is_wanted(task_views: TaskViews) -> None:
-    """The newest messages, in order, None means all; without artifacts unless these are wanted."""
-    messages = tuple(said(f"m{n}") for n in range(1, 6))
-    view = answered(submitted(), "run", 1, history=messages, artifacts=(artifact("x"),))
-    await task_views.restore(view)
-
-    for wanted, expected in ((None, 5), (0, 0), (1, 1), (3, 3), (5, 5), (2**31 - 1, 5)):
-        (listed,) = (await task_views.list_tasks(of(view.owner, with_history=wanted))).views
-        assert listed == view.model_copy(update={"history": messages[5 - expected :]})
-    (short,) = (await task_views.list_tasks(of(view.owner, with_artifacts=False))).views
-    assert short == view.model_copy(update={"artifacts": ()})
 
 
 FOREIGN_TOKENS = ["x", "%%%", "5", base64.urlsafe_b64encode(b"abc").decode(), "MTI6YQ", "MTI6YQ==\n", "é"]

@@ -2,7 +2,7 @@
 
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import artifact, chunk, new_id, said, status, submitted
+from tests.stores.examples import artifact, chunk, said, status, submitted
 
 LONG = "x" * 100_000
 
@@ -13,24 +13,6 @@ async def create(views: TaskViews, *texts: str) -> TaskView:
     view = submitted().model_copy(update={"history": messages})
     await views.create(view)
     return view
-
-
-async def test_a_task_is_as_large_as_what_is_kept_of_it(task_views: TaskViews) -> None:
-    """Messages and shown artifacts count, about as much as they have bytes; what is unknown has none."""
-    task_id = new_id()
-    await task_views.publish(task_id, "run", [status(1)])
-    assert await task_views.load(task_id, most=0) is None
-    assert await task_views.size(new_id()) == 0
-    view = await create(task_views, "short")
-    small = await task_views.size(view.task_id)
-    await task_views.publish(view.task_id, "run", [status(1, received=(said("m2", LONG),)), chunk(LONG)])
-
-    size = await task_views.size(view.task_id)
-
-    snapshot = await task_views.load(view.task_id)
-    assert snapshot
-    assert snapshot.size == size
-    assert 0 < small < len(LONG) < 2 * len(LONG) <= size < 5 * len(LONG)
 
 
 async def test_what_is_too_large_comes_without_messages_and_artifacts(task_views: TaskViews) -> None:

@@ -8,8 +8,8 @@ from everloop.stores.views.interface import Snapshot, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import text_of
-from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import chunk, status, submitted, view_of
+from everloop.workflows.contract.tasks import TaskState
+from tests.stores.examples import chunk, status, submitted
 
 TASKS = 12
 CHUNKS = 40
@@ -74,19 +74,3 @@ async def test_a_snapshot_and_what_follows_make_the_whole(redis_url: str) -> Non
 
         whole = "".join(f"<{index}>" for index in range(CHUNKS))
         assert {future.result() for future in following} == {(whole, TaskState.COMPLETED)}
-
-
-async def test_racing_restores_and_creates_end_with_the_newest_status(task_views: TaskViews) -> None:
-    """Whatever order gateways and a worker write in, the view ends whole and with the last status."""
-    tasks = [submitted() for _ in range(20)]
-
-    async with asyncio.TaskGroup() as group:
-        for task in tasks:
-            older = task.model_copy(update={"run_id": "run", "version": 3})
-            group.create_task(task_views.restore(older))
-            group.create_task(task_views.publish(task.task_id, "run", [status(n) for n in range(2, 6)]))
-            group.create_task(task_views.create(task))
-            group.create_task(task_views.restore(older))
-
-    found: list[TaskView] = [await view_of(task_views, task.task_id) for task in tasks]
-    assert [(view.version, view.owner) for view in found] == [(5, task.owner) for task in tasks]

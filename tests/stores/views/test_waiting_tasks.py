@@ -5,8 +5,8 @@ import pytest
 from everloop.stores.views.interface import InvalidPageTokenError, TaskViews, WaitingPage, WaitingQuery
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
-from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.stores.examples import after, at, new_id, restored, status, submitted
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.stores.examples import new_id, status, submitted
 
 
 def asking(scope: str, question_id: str = "q") -> Question:
@@ -33,6 +33,7 @@ async def test_a_task_is_listed_for_those_whom_it_asks(task_views: TaskViews) ->
     one, two = f"{new_id()}:approve", f"{new_id()}:approve"
     both = await wait_for(task_views, one, two, "owner")
     await wait_for(task_views, "owner")
+    await wait_for(task_views, one, task_id=f"{new_id()}/call")  # answered at the task of the client
 
     page = await task_views.list_waiting(WaitingQuery((one, two)))
 
@@ -54,24 +55,6 @@ async def test_a_task_that_is_answered_or_ends_is_listed_no_more(task_views: Tas
 
     assert ids_of(await task_views.list_waiting(WaitingQuery((scope,)))) == []
     assert ids_of(await task_views.list_waiting(WaitingQuery((other,)))) == [(answered.task_id, other)]
-
-
-async def test_a_restored_task_is_listed_again(task_views: TaskViews) -> None:
-    """The store had lost it."""
-    scope = f"{new_id()}:approve"
-    asks = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(3), questions=(asking(scope),))
-
-    view = await after(task_views, restored("run", 3, status=asks))
-
-    assert ids_of(await task_views.list_waiting(WaitingQuery((scope,)))) == [(view.task_id, scope)]
-
-
-async def test_what_sub_agents_ask_is_listed_at_the_clients_task(task_views: TaskViews) -> None:
-    """There it is answered."""
-    scope = f"{new_id()}:approve"
-    await wait_for(task_views, scope, task_id=f"{new_id()}/call")
-
-    assert ids_of(await task_views.list_waiting(WaitingQuery((scope,)))) == []
 
 
 async def test_pages_of_waiting_tasks_miss_and_repeat_nothing(task_views: TaskViews) -> None:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from everloop.runtime.encryption.cipher import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
 from everloop.runtime.encryption.keys import NONCE_BYTES, EncryptionSettings, Key, read_keys
 from everloop.runtime.settings import explain
-from tests.support.encryption import key_line, keyring, write_keys
+from tests.support.encryption import key_line, keyring
 
 NONCE = b"ABCDEFGHIJKLMNOPQRSTUVWX"
 SECRET = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I="
@@ -100,16 +100,6 @@ def test_sealed_content_is_told_from_plain_without_keys() -> None:
         NO_CIPHER.unseal_text(cipher.seal_text("{}", "p"), "p")
 
 
-def test_pieces_of_different_times_are_read_in_order() -> None:
-    """What was appended before encryption, with one key and with the next comes back whole."""
-    old, new = keyring("k1"), keyring("k2", "k1")
-    pieces = ((NO_CIPHER, b"one "), (old, b"two "), (new, b""), (NO_CIPHER, b""), (new, b"three"))
-    kept = b"".join(cipher.seal(piece, "p") for cipher, piece in pieces)
-    assert new.unseal(kept, "p") == b"one two three"
-    with pytest.raises(SealBrokenError):
-        new.unseal(kept[:-10], "p")
-
-
 def test_reads_a_file(tmp_path: Path) -> None:
     """Lines `key-id key`; empty ones and comments are none; spaces and tabs separate."""
     path = tmp_path / "keys"
@@ -150,15 +140,3 @@ def test_a_wrong_file_is_told_by_its_line(
     told = explain(caught.value)
     assert told.startswith(f"EVERLOOP_ENCRYPTION_KEYS_FILE: {problem}")
     assert SECRET[:10] not in f"{told} {caught.value}"
-
-
-def test_nothing_is_encrypted_without_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the variable, or with an empty one, content is kept as it is; with it, it is encrypted."""
-    monkeypatch.setenv("EVERLOOP_ENCRYPTION_KEYS_FILE", "")
-    assert EncryptionSettings().cipher is NO_CIPHER
-    assert PLAIN in NO_CIPHER.seal(PLAIN, "p")
-    assert NO_CIPHER.seal_text("{}", "p") == "{}"
-    monkeypatch.setenv("EVERLOOP_ENCRYPTION_KEYS_FILE", str(write_keys(tmp_path / "keys", "k1")))
-    cipher = EncryptionSettings().cipher
-    assert PLAIN not in cipher.seal(PLAIN, "p")
-    assert cipher.unseal_text(cipher.seal_text("{}", "p"), "p") == "{}"

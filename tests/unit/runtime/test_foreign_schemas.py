@@ -30,16 +30,11 @@ NUMBERED: Schema = {"patternProperties": {"^n": {"type": "integer"}}, "additiona
 FITTING: list[tuple[Schema, JsonValue]] = [
     ({"pattern": "b"}, "abc"),
     ({"pattern": r"^[\w\p{L}]+$"}, "Éa"),
-    ({"pattern": "b"}, 5),
-    ({"pattern": "^(?=ab)\\w+$"}, "abc"),
-    ({"$schema": "http://example.com/own", "type": "string"}, "a"),
     ({"$schema": "http://json-schema.org/draft-04/schema#", "maximum": 3, "exclusiveMaximum": True}, 2),
     ({"format": "email", "$schema": "http://json-schema.org/draft-07/schema#"}, "no address"),
     (NUMBERED, {"n": 1}),
-    (NUMBERED, "text"),
     ({"patternProperties": {"^n": True}, "additionalProperties": {"type": "string"}}, {"n": 1, "m": "x"}),
     ({"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}, {"a": 1}),
-    ({"properties": {"$schema": {"const": "x"}}}, {"$schema": "x"}),
 ]
 
 
@@ -51,12 +46,10 @@ def test_what_fits_is_no_violation(schema: Schema, value: JsonValue) -> None:
 
 WRONG: list[tuple[Schema, JsonValue, str]] = [
     ({"pattern": "^b"}, "abc", '{"pattern": "^b"} at $'),
-    ({"items": {"pattern": "^b$"}}, ["b", "b\n"], '{"pattern": "^b$"} at $[1]'),
     (NUMBERED, {"n": "s3cret"}, '{"type": "integer"} at $.n'),
     (NUMBERED, {"m": 1}, '{"additionalProperties": false} at $'),
     ({"patternProperties": {"^n": True}, "additionalProperties": {"type": "string"}}, {"m": 1}, '"string"'),
     ({"allOf": [{"properties": {"a": {}}}], "unevaluatedProperties": False}, {"b": 1}, '"unevaluatedProp'),
-    ({"properties": {"$schema": {"const": "x"}}}, {"$schema": "y"}, '{"const": "x"} at $'),
 ]
 
 
@@ -88,9 +81,7 @@ SLOW: dict[str, tuple[Schema, JsonValue, bool]] = {
         False,
     ),
     "looks back": ({"pattern": r"^(a+)+\1$"}, NEARLY, False),
-    "looks ahead": ({"pattern": r"^(?=(a+)+$)"}, NEARLY, False),
     "endless": ({"$ref": "#"}, 1, True),
-    "endless in parts": ({"allOf": [{"$ref": "#"}]}, 1, True),
 }
 
 
@@ -169,13 +160,6 @@ def test_values_that_are_too_deep_are_not_checked(depth: int) -> None:
         find_schema_violations({"items": {"$ref": "#"}}, [_nested(depth)])
 
 
-@pytest.mark.parametrize("value", ["\ud800", {"a": object()}])
-def test_what_is_no_json_is_told_so(value: JsonValue) -> None:
-    """It cannot be handed on."""
-    with pytest.raises(SchemaUnfitError, match="no JSON"):
-        find_schema_violations({"type": "string"}, [value])
-
-
 async def test_no_schema_is_fetched() -> None:
     """A reference that leads out of the schema leads nowhere, by whatever keyword."""
     visitors: list[object] = []
@@ -194,16 +178,6 @@ async def test_no_schema_is_fetched() -> None:
                 await find_schema_violations_soon(schema, [{"a": 1}])
 
     assert visitors == []
-
-
-def test_a_process_that_has_died_is_replaced() -> None:
-    """Whoever ended it."""
-    find_schema_violations({"type": "string"}, ["a"])
-    for process in foreign_schemas._PROCESSES._idle:
-        process.kill()
-        process.wait()
-
-    assert find_schema_violations({"type": "string"}, ["a"]) == []
 
 
 def test_the_process_is_told_nothing_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

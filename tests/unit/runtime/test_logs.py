@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,18 +77,6 @@ def test_an_exception_is_told_by_kind_and_place(log: Log) -> None:
     assert CONTENT not in log.out.getvalue()
 
 
-def test_at_level_debug_the_text_is_there(log: Log) -> None:
-    """Who asks for that sees what went wrong in full."""
-    log.configure("debug")
-    try:
-        fail()
-    except ValueError:
-        structlog.get_logger("ours").exception("it failed")
-
-    assert CONTENT in log.line["exception"]
-    assert "Traceback" in log.line["exception"]
-
-
 def test_what_a_library_adds_to_a_line_is_left_out(log: Log) -> None:
     """But for what Temporal's SDK says of the workflow or activity that the line is about."""
     details = {"workflow_id": "t", "activity_type": "run_tool", "attempt": 2, "namespace": "default"}
@@ -138,15 +125,6 @@ def test_of_what_a_library_writes_the_first_line_counts(log: Log) -> None:
     logging.getLogger("asyncio").error("something is wrong\ntask: %r", CONTENT)
 
     assert (log.line["event"], log.line["logger"]) == ("something is wrong", "asyncio")
-
-
-def test_warnings_of_python_are_lines_too(log: Log) -> None:
-    """Else they would be text between the lines."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.warn("old", DeprecationWarning, stacklevel=1)
-
-    assert log.line["logger"] == "py.warnings"
 
 
 def test_what_ends_the_process_is_a_line(log: Log) -> None:

@@ -16,7 +16,7 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
-from everloop.stores.artifacts.record import ArtifactAddress, PartContent, Segment
+from everloop.stores.artifacts.record import ArtifactAddress
 from everloop.stores.artifacts.rules import (
     MAX_DESCRIPTION,
     MAX_NAME,
@@ -92,19 +92,15 @@ WRONG_NAMES: list[tuple[Change, str]] = [
         Create("task", (NewPart("file", media_type="text/html\r\nX-Evil: 1"),)),
         "media type .* is no media type",
     ),
-    (Create("task", (NewPart("text", media_type="markdown"),)), "media type .* give a type and a subtype"),
     (Create("task", (NewPart("file", filename="../a"),)), "file name .* is a path"),
     (Create("task", (NewPart("file", filename="a\0"),)), "file name .* has control characters"),
-    (Create("task", (NewPart("file", filename="\ud800"),)), "file name .* has control characters"),
     (Create("task", (NewPart("file", filename="a" * 5000),)), "file name .* may have 255 bytes"),
     (Create("task", (NewPart("file", url="javascript:alert(1)"),)), "url .* give one with http"),
     (Create("task", (NewPart("file", url="https://me:secret@there/"),)), "url .* leave them out"),
     (Create("task", (), name="a" * (MAX_NAME + 1)), "^name .* has 1001 characters; it may have 1000$"),
-    (Create("task", (), name="\udfff"), "^name .* surrogate"),
     (Create("task", (), description="a" * (MAX_DESCRIPTION + 1)), "^description .* it may have 10000$"),
     (Create("task", (), description="\ud800"), "^description .* surrogate"),
     (AddParts((NewPart("text", filename="a/b"),)), "file name .* is a path"),
-    (Append(b"", parts=(NewPart("text", filename="a/b"),)), "file name .* is a path"),
     (Replace(0, NewPart("text", filename="a/b")), "file name .* is a path"),
 ]
 
@@ -116,13 +112,6 @@ def test_a_name_that_is_none_is_refused(change: Change, words: str) -> None:
 
     with pytest.raises(ArtifactNameError, match=words):
         change_artifact(before, change, OperationContext("context", "a", AT))
-
-
-def content(segments: int, last: int, tail: int) -> PartContent:
-    """A part of full segments of 100 bytes, a last one, and a tail."""
-    sizes = [100] * segments + ([last] if last else [])
-    made = tuple(Segment(name=str(number), size=size) for number, size in enumerate(sizes))
-    return PartContent(generation="g", segments=made, tail=tail)
 
 
 def test_no_two_artifacts_share_a_key() -> None:
