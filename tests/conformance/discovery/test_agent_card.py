@@ -9,7 +9,7 @@ from a2a.types import a2a_pb2 as pb
 
 from tests.conformance.messages import BINDINGS, COMPLETES, message
 from tests.conformance.stack import Stack
-from tests.support.wires.agent import Agent
+from tests.support.wires.agent import Agent, refusal
 from tests.support.wires.wires import GRPC, JSONRPC
 
 MERGED, PURE = "/.well-known/agent-card.json", "/v1/.well-known/agent-card.json"
@@ -83,12 +83,15 @@ async def test_each_declared_interface_answers(agent: Agent, stack: Stack) -> No
     assert (await agent.send(request)).status.state == pb.TASK_STATE_COMPLETED
 
 
-async def test_capabilities_say_what_is_served(stack: Stack) -> None:
+async def test_capabilities_say_what_is_served(stack: Stack, agent: Agent) -> None:
     """Streaming and push notifications are; an extended card takes a caller, whom nobody is here (§13.3)."""
     capabilities = (await _card(stack, PURE))["capabilities"]
     assert capabilities["streaming"] is True
     assert capabilities["pushNotifications"] is True
     assert not capabilities.get("extendedAgentCard")
+    refused = await refusal(agent.call("GetExtendedAgentCard", pb.GetExtendedAgentCardRequest()))
+    assert refused.reason == "UNSUPPORTED_OPERATION"
+    assert "does not ask who calls" in refused.message
 
 
 async def test_extensions_are_declared_by_uri(stack: Stack) -> None:

@@ -17,7 +17,7 @@ from everloop.gateway.auth.jwt import (
     JwtScheme,
     TokenRules,
 )
-from everloop.gateway.auth.schemes import AnyScheme, CredentialsError
+from everloop.gateway.auth.schemes import CredentialsError
 from everloop.gateway.errors import UnavailableNowError
 from tests.support.servers.tokens import AUDIENCE, ISSUER, RSA, Issuer, SigningKey, running_issuer
 
@@ -181,24 +181,3 @@ async def test_a_known_key_does_not_wait_for_an_issuer_that_hangs(site: Site) ->
     site.issuer.release.set()
     assert still_asking == []
     assert site.issuer.asked == 2
-
-
-async def test_after_a_failure_the_issuer_is_asked_in_the_background(site: Site) -> None:
-    """What it then says of a key counts from the next token on."""
-    assert await site.takes(OLD.token())
-    site.issuer.status = 503
-    site.now = FRESH + 1
-    assert await site.takes(OLD.token())
-    site.issuer.status, site.issuer.keys = 200, [NEW.public()]
-    site.now += REFETCH_PAUSE
-    assert await site.takes(OLD.token())
-    assert await site.takes(NEW.token())
-    assert not await site.takes(OLD.token())
-    assert site.issuer.asked == 3
-
-
-async def test_an_outage_is_no_refusal_of_the_caller(site: Site) -> None:
-    """The authenticator lets it through as it is: bindings answer 503."""
-    site.issuer.status = 500
-    with pytest.raises(UnavailableNowError):
-        await AnyScheme([site.scheme]).authenticate({"authorization": f"Bearer {OLD.token()}"}, "")

@@ -2,13 +2,11 @@
 
 from collections.abc import AsyncGenerator
 
-import httpx
 import pytest
 import pytest_asyncio
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.http.origins import OwnPagesOnly
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.harness import Named, RunningGateway, running_gateway, unique
 
@@ -118,18 +116,3 @@ async def test_with_authentication_names_do_not_matter(client: Client, views: Ta
     async with running_gateway(client, views, queue="none", access=AccessControl(Named())) as gateway:
         read = await status(gateway, "GET", "/healthz", Host="any.example", Origin="http://evil.example")
     assert read == 200
-
-
-async def test_what_has_no_host_is_from_no_browser() -> None:
-    """Probes of proxies may speak HTTP/1.0, which needs none."""
-
-    class ServedError(Exception):
-        """The request came through."""
-
-    async def served(scope: object, receive: object, send: object) -> None:
-        raise ServedError
-
-    transport = httpx.ASGITransport(OwnPagesOnly(served, []))
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        with pytest.raises(ServedError):
-            await http.get("/", headers={"Host": ""})

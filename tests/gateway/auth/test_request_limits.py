@@ -174,15 +174,6 @@ async def test_without_the_store_a_call_is_refused_for_now() -> None:
         assert raised.value.retry_after
 
 
-async def test_what_is_not_limited_is_not_counted(redis: Redis) -> None:
-    """Without settings nothing is asked of Redis; with one of them only that one is."""
-    await RequestLimits(LimitSettings(), _Away()).admit_request("o")
-    rated = RequestLimits(LimitSettings(requests_per_minute=1), _Away())
-    await rated.reserve_task("o", "t")
-    await rated.release_task("o", "t")
-    await RequestLimits(LimitSettings(max_open_tasks=1), _Away()).admit_request("o")
-
-
 async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> None:
     """The burst is the whole rate by default. What is more is refused, and counted."""
     recorded = Recorded()
@@ -214,11 +205,3 @@ def test_wrong_settings_are_named(
     with pytest.raises(ValidationError) as raised:
         LimitSettings()
     assert expected in explain(raised.value)
-
-
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty variable counts as not set."""
-    for name, value in {"REQUESTS_PER_MINUTE": "60", "REQUEST_BURST": "5", "MAX_OPEN_TASKS": ""}.items():
-        monkeypatch.setenv(f"EVERLOOP_{name}", value)
-    assert LimitSettings().rate == Rate(per_minute=60, burst=5)
-    assert LimitSettings().max_open_tasks is None

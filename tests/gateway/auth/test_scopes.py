@@ -121,12 +121,6 @@ async def test_downloads_are_of_the_agents_that_scopes_name(cluster: Cluster) ->
     assert listed.json() == {"artifacts": []}
 
 
-@pytest.mark.parametrize("path", ["healthz", "readyz", ".well-known/agent-card.json"])
-async def test_what_is_for_everybody_takes_no_credentials(cluster: Cluster, path: str) -> None:
-    """Probes and cards: clients read there how to prove who they are."""
-    assert (await cluster.gateway.http.get(path)).status_code == 200
-
-
 async def test_no_key_reaches_the_log_or_an_answer(
     cluster: Cluster, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,6 @@ from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey, CardKeySettings, load_card_key
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
-from tests.gateway.harness import running_gateway
 from tests.support.a2a_client import BINDINGS, Binding, connected
 
 WRITER = Agent(id="writer", name="Writer", description="Writes.")
@@ -177,16 +176,6 @@ async def test_clients_may_keep_what_they_have(http: httpx.AsyncClient, path: st
     assert await status(If_None_Match='"other"', If_Modified_Since=modified) == 200
 
 
-@pytest.mark.parametrize("path", ALL)
-async def test_head_tells_what_get_would(http: httpx.AsyncClient, path: str) -> None:
-    """The same headers, without the content."""
-    head, get = await http.head(path), await http.get(path)
-    assert head.status_code == 200
-    assert not head.content
-    for name in ("ETag", "Content-Length", "Content-Type", "Last-Modified", "Cache-Control"):
-        assert head.headers[name] == get.headers[name]
-
-
 async def test_gateways_of_the_same_key_give_the_same_tag(key: CardKey) -> None:
     """Signatures differ each time they are made; clients of several gateways are to notice nothing."""
     cards = [Cards(AgentRegistry([WRITER]), CardSettings("http://test/"), key) for _ in range(2)]
@@ -247,17 +236,6 @@ async def test_the_extended_card_of_0_3_lists_every_interface(http: httpx.AsyncC
     assert transports == ["JSONRPC", "HTTP+JSON", "GRPC"]
 
 
-async def test_without_authentication_there_is_no_extended_card(client: Client, views: TaskViews) -> None:
-    """It is for callers who proved who they are (A2A 1.0 §13.3), so it is not declared either."""
-    async with running_gateway(client, views, queue="none") as gateway:
-        card = await card_at(gateway.http, CARD)
-        refused = (await gateway.call("GetExtendedAgentCard", {})).json()["error"]
-    assert refused["code"] == -32004
-    assert "does not ask who calls" in refused["message"]
-    assert not card["capabilities"].get("extendedAgentCard")
-    assert not card.get("supportsAuthenticatedExtendedCard")
-
-
 @pytest.mark.parametrize("prefix", PREFIXES)
 async def test_a_card_without_grpc_can_be_asked_for(http: httpx.AsyncClient, prefix: str) -> None:
     """Some clients refuse a card in which an address is no URL; it is signed like the other one."""
@@ -267,12 +245,3 @@ async def test_a_card_without_grpc_can_be_asked_for(http: httpx.AsyncClient, pre
     usual = await card_at(http, f"{prefix}{CARD}")
     assert {one.protocol_binding for one in card.supported_interfaces} == {"JSONRPC", "HTTP+JSON"}
     assert "GRPC" in {one["protocolBinding"] for one in usual["supportedInterfaces"]}
-
-
-async def test_without_a_key_there_are_no_signatures(client: Client, views: TaskViews) -> None:
-    """And no keys of any."""
-    async with running_gateway(client, views, queue="none") as gateway:
-        card = await card_at(gateway.http, CARD)
-        keys = await gateway.http.get(".well-known/jwks.json")
-    assert "signatures" not in card
-    assert keys.status_code == 404

@@ -18,7 +18,7 @@ from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES
-from tests.gateway.harness import AGENT, PromptModel, RunningGateway, running_gateway
+from tests.gateway.harness import PromptModel, RunningGateway, running_gateway
 from tests.support.wires.operations import params_of
 from tests.support.wires.wires import OVER_HTTP, REST, Call, HttpWire, Reply, http_wires, reply_of
 
@@ -49,15 +49,6 @@ async def answer(wire: HttpWire, call: Call) -> Reply:
 def reading(wire: HttpWire, **headers: str) -> Call:
     """Read a task that nobody has; `A2A_Version` stands for A2A-Version."""
     return wire.call("GetTask", {"id": "x"}, {name.replace("_", "-"): v for name, v in headers.items()})
-
-
-async def test_every_agent_has_an_address(over_http: HttpWire) -> None:
-    """Without an agent there is nothing."""
-    known = await over_http.send("GetTask", {"id": "x"}, agent=AGENT.id)
-    unknown = await over_http.send("GetTask", {"id": "x"}, agent="nobody")
-    check(known, over_http, NOT_FOUND)
-    text = check(unknown, over_http, ((404, -32600), 404, "ADDRESS_UNKNOWN"))
-    assert "no agent 'nobody' here" in text
 
 
 async def test_versions_that_nobody_serves_are_refused(over_http: HttpWire) -> None:
@@ -172,14 +163,6 @@ async def test_the_extension_is_confirmed(over_http: HttpWire) -> None:
         asked = {each: f"https://example.com/other, {EVENTS_EXTENSION}"}
         reply = await over_http.send("GetTask", {"id": "x"}, asked)
         assert reply.headers[name.lower()] == EVENTS_EXTENSION
-
-
-async def test_http_methods_that_an_address_does_not_take(over_http: HttpWire) -> None:
-    """405 says which it takes."""
-    call: Call = {**over_http.raw({}), "method": "PUT"}
-    response = await over_http.http.request(**call)
-    assert (response.status_code, response.headers["Allow"]) == (405, "POST")
-    assert response.json()["error"]["details"][0]["reason"] == "METHOD_NOT_ALLOWED"
 
 
 class NamedBy(Authenticator):

@@ -1,10 +1,8 @@
 """What HTTP itself allows: heads and bodies of bounded size, in bounded time."""
 
 import asyncio
-import gc
 import json
 from collections.abc import AsyncGenerator
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,13 +11,11 @@ import uvicorn
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Scope
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.shell import Binding, Endpoint, HttpShell
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
-from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
 from everloop.gateway.http.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
@@ -185,53 +181,3 @@ async def test_a_body_that_there_is_no_room_for_is_refused(impatient: str, limit
     assert status == b"HTTP/1.1 503 Service Unavailable"
     assert b"as much as it can at once" in answer
     assert small == b"HTTP/1.1 200 OK"
-
-
-class Failing(Binding):
-    """Fails when it is to stop: a store may go away at that very moment."""
-
-    def __init__(self) -> None:
-        self.has_begun = asyncio.Event()
-
-    async def respond(self, request: A2ARequest) -> Response:
-        self.has_begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise UnavailableNowError("the store is away", retry_after=1)
-
-    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
-        return JSONResponse(build_rest_error_payload(error))
-
-
-async def test_what_fails_for_a_client_that_left_is_no_error(limits: BodyLimits) -> None:
-    """Nobody is there to hear of it, and asyncio does not log that nobody looked."""
-    binding, reported = Failing(), list[dict[str, Any]]()
-    app = Endpoint(binding, HttpShell(AgentRegistry([AGENT]), AccessControl(), limits, lambda: False))
-    received: list[Message] = [{"type": "http.request", "body": b"{}"}]
-
-    async def receive() -> Message:
-        if received:
-            return received.pop()
-        await binding.has_begun.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        pytest.fail(f"the client has left, and is sent {message}")
-
-    scope: Scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/message:send",
-        "headers": [(b"content-type", b"application/json")],
-        "query_string": b"",
-    }
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: reported.append(context))
-    try:
-        await app({**scope, "client": ("127.0.0.1", 1), "path_params": {}}, receive, send)
-        gc.collect()
-    finally:
-        loop.set_exception_handler(None)
-
-    assert reported == []

@@ -1,6 +1,5 @@
 """What a client is told when something is wrong with its request: clearly, and nothing of our insides."""
 
-import base64
 import json
 import logging
 from collections.abc import Mapping
@@ -18,10 +17,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import (
-    ANSWERS,
     TaskUnknownError,
     TemporalUnavailableError,
-    to_a2a,
     translate_not_found,
     translate_temporal_errors,
 )
@@ -141,20 +138,6 @@ async def test_a_part_that_cannot_be_taken_is_refused(gateway: RunningGateway) -
         )
 
 
-FILES: list[list[Json]] = [
-    [{"raw": base64.b64encode(bytes([number])).decode()} for number in range(101)],
-    [{"url": "https://there.example/a"}] * 101,
-    [{"raw": "aGk="}, *[{"url": "https://there.example/a"}] * 100],
-]
-
-
-@pytest.mark.parametrize("parts", FILES, ids=["files", "urls", "both"])
-async def test_a_message_of_too_many_files_is_refused(gateway: RunningGateway, parts: list[Json]) -> None:
-    """Each part counts, whatever is in it; 100 are taken."""
-    answer = await gateway.call("SendMessage", message({"parts": parts}))
-    check_error(answer, INVALID_PARAMS, "has 101 files; one message may have 100")
-
-
 MESSAGES: list[tuple[object, int, str]] = [
     ({}, INVALID_PARAMS, "message is missing"),
     (message({"messageId": ""}), INVALID_PARAMS, "message.messageId is empty"),
@@ -219,19 +202,6 @@ async def test_a_request_that_makes_no_sense_is_refused(served: GrpcGateway) -> 
     """Every operation checks what it is given."""
     for method, params, code, words in REQUESTS:
         check_error(await served.http.call(method, params), code, words)
-
-
-@pytest.mark.parametrize("failure", list(ANSWERS), ids=lambda kind: kind.__name__)
-def test_the_table_answers_for_subclasses_too(failure: type[Exception]) -> None:
-    """A failure is looked up by its class and those it inherits from; outages say when to come back."""
-
-    class Special(failure):
-        def __init__(self) -> None:
-            Exception.__init__(self, "special")
-
-    answer = to_a2a(Special())
-    assert isinstance(answer, ANSWERS[failure].error)
-    assert getattr(answer, "retry_after", None) == ANSWERS[failure].retry_after
 
 
 async def test_what_nobody_foresaw_is_answered_as_json(

@@ -89,12 +89,6 @@ async def test_what_an_address_cannot_say_is_refused(gateway: RunningGateway) ->
         assert ("Allow" in answer.headers) == (status == 405)
 
 
-async def test_wrong_values_are_refused_in_the_old_version(gateway: RunningGateway) -> None:
-    """Also there nothing but a number is one."""
-    code, message = error(await gateway.http.get("/v1/tasks/x?historyLength=x", headers=LEGACY))
-    assert (code, message) == (400, "historyLength has to be a whole number of 32 bits")
-
-
 async def test_an_empty_value_takes_no_other_back(gateway: RunningGateway) -> None:
     """In either version: what is empty is not read."""
     for address, headers in (("/tasks/x", {}), ("/v1/tasks/x", LEGACY)):
@@ -150,13 +144,6 @@ async def test_errors_of_the_old_version_have_what_its_clients_read(gateway: Run
     assert body["error"]["details"][0]["reason"] == "TASK_NOT_FOUND"
 
 
-async def test_head_answers_like_get(gateway: RunningGateway) -> None:
-    """Without a body."""
-    answer = await gateway.http.get("/tasks/x")
-    head = await gateway.http.head("/tasks/x")
-    assert (head.status_code, head.content) == (answer.status_code, b"")
-
-
 @pytest.mark.parametrize(
     "address", ["/tasks/x:subscribe", "/agents/staged/tasks/x:subscribe", "/v1/tasks/x:subscribe"]
 )
@@ -165,12 +152,3 @@ async def test_a_stream_has_no_head(gateway: RunningGateway, address: str) -> No
     headers = {"A2A-Version": "0.3" if "/v1/" in address else "1.0"}
     response = await gateway.http.head(address, headers=headers)
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, POST")
-
-
-async def test_files_of_the_old_version_are_encoded_twice(gateway: RunningGateway) -> None:
-    """A file that was encoded once is refused: decoded twice it would be another."""
-    part = {"file": {"fileWithBytes": "aGVsbG8gd29ybGQh", "mimeType": "text/plain"}}
-    body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [part]}}
-    code, message = error(await gateway.http.post("/v1/message:send", json=body, headers=LEGACY))
-    assert code == 400
-    assert "message.content[0].file.fileWithBytes is not encoded twice" in message

@@ -62,15 +62,6 @@ async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
     assert (await site.get()).content == CONTENT
 
 
-async def test_artifacts_of_others_are_not_there(site: Site) -> None:
-    """The same answers as for what nobody has, also for a context of the same name."""
-    await site.put(file(), owner="somebody else")
-    for path in (site.address(), site.address(unique("no"))):
-        check_error(await site.get(path), 404, "no part 0 of artifact ")
-    check_error(await site.gateway.http.get(f"{site.path}/out"), 404, "no artifact 'out' here")
-    assert (await site.gateway.http.get(f"{site.path}")).json() == {"artifacts": []}
-
-
 @pytest.mark.parametrize(
     ("path", "words"),
     [
@@ -146,9 +137,3 @@ async def test_the_artifacts_of_a_context_are_listed(site: Site) -> None:
     assert [each["artifactId"] for each in every] == ["one", "two"]
     assert of_two == every[1:]
     assert "operations" not in every[0]
-
-
-async def test_artifacts_are_only_read(site: Site) -> None:
-    """Other methods are not allowed."""
-    for method in ("POST", "PUT", "DELETE"):
-        assert (await site.gateway.http.request(method, site.address())).status_code == 405

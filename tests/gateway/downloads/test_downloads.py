@@ -39,26 +39,6 @@ async def test_head_tells_all_but_the_content(site: Site, content: bytes) -> Non
     }
 
 
-KINDS: dict[str, tuple[NewPart, str]] = {
-    "text": (NewPart(kind="text", content="grüß".encode()), "text/plain; charset=utf-8"),
-    "markdown": (
-        NewPart(kind="text", content=b"# x", media_type="text/markdown"),
-        "text/markdown; charset=utf-8",
-    ),
-    "data": (NewPart(kind="data", content=b'{"a": 1}'), "application/json"),
-    "rows": (NewPart(kind="rows", content=ROWS), "application/x-ndjson"),
-    "file": (file(media_type=""), "application/octet-stream"),
-}
-
-
-@pytest.mark.parametrize(("part", "media_type"), KINDS.values(), ids=KINDS)
-async def test_each_kind_of_part_has_its_type(site: Site, part: NewPart, media_type: str) -> None:
-    """What the part is called, or else what its kind is; texts are UTF-8."""
-    await site.put(part)
-    answer = await site.get()
-    assert (answer.content, answer.headers["Content-Type"]) == (part.content, media_type)
-
-
 @pytest.mark.parametrize(
     ("asked", "start", "end"),
     [
@@ -77,14 +57,6 @@ async def test_a_range_is_a_part_of_the_content(site: Site, asked: str, start: i
     assert answer.headers["Content-Range"] == f"bytes {start}-{end - 1}/2048"
     assert answer.headers["Content-Length"] == str(end - start)
     assert (head.status_code, head.headers["Content-Length"]) == (200, "2048")
-
-
-@pytest.mark.parametrize("asked", ["bytes=0-1,5-6", "rows=0-1", "nonsense"])
-async def test_what_is_no_single_range_gets_everything(site: Site, asked: str) -> None:
-    """RFC 9110 §14.2: a server may ignore Range."""
-    await site.put(file())
-    answer = await site.get(Range=asked)
-    assert (answer.status_code, answer.content) == (200, CONTENT)
 
 
 async def test_a_range_behind_the_end_is_refused(site: Site) -> None:
@@ -198,14 +170,6 @@ async def test_a_dataset_comes_as_json_lines_or_csv(
     assert ("Content-Length" in head.headers) == (not is_csv)
     assert answer.headers["ETag"].endswith('-csv"') == is_csv
     assert answer.headers.get("Vary") == (None if query else "Accept")
-
-
-async def test_columns_follow_the_schema(site: Site) -> None:
-    """The order of the properties is the author's."""
-    part = NewPart(kind="rows", content=ROWS, row_schema={"properties": {"tags": {}, "id": {}}})
-    await site.put(part)
-    answer = await site.get(site.address() + "?format=csv")
-    assert answer.text.splitlines()[0] == "tags,id,name"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,10 @@ import logging
 from collections.abc import AsyncGenerator, Mapping
 
 import grpc
-import httpx
 import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import TaskNotFoundError
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from structlog.contextvars import get_contextvars
@@ -29,7 +27,7 @@ from everloop.runtime.telemetry.logs import owner_hash
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
 from tests.gateway.harness import AGENT, PromptModel, unique
-from tests.support.a2a_client import connected, read_card, request, send
+from tests.support.a2a_client import connected, request, send
 
 OTHER = Agent(id="other", name="Other", description="Stands beside the default one.", model="scripted")
 OLD_SERVICE = "/a2a.v1.A2AService"
@@ -118,36 +116,6 @@ async def test_log_lines_of_a_call_tell_whose_it_is(
     assert counter.told[owner] == {"owner_hash": owner_hash(owner)}
 
 
-@pytest.mark.parametrize("service", [SERVICE, OLD_SERVICE])
-@pytest.mark.parametrize(
-    ("name", "status", "reason"),
-    [
-        ("stranger", "UNAUTHENTICATED", "UNAUTHENTICATED"),
-        ("visitor", "PERMISSION_DENIED", "PERMISSION_DENIED"),
-        ("glutton", "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
-        ("early", "UNAVAILABLE", "UNAVAILABLE"),
-    ],
-)
-async def test_a_refusal_is_a_status_that_says_when_to_come_back(
-    guarded: GrpcGateway, service: str, name: str, status: str, reason: str
-) -> None:
-    """It has the reason as ErrorInfo, and RetryInfo where coming back helps (A2A 1.0 §10.6)."""
-    error = await refused(guarded, f"{service}/GetTask", b"", x_name=name)
-    info, retry = details_of(error)
-    assert error.code().name == status
-    assert REFUSALS[name].message in (error.details() or "")
-    assert (info.reason, info.domain) == (reason, "a2a-protocol.org")
-    assert (retry.retry_delay.seconds if retry else None) == REFUSALS[name].retry_after
-
-
-async def test_streams_are_refused_alike(guarded: GrpcGateway) -> None:
-    """Before the first event."""
-    stream = guarded.subscribe("x", x_name="visitor")
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await anext(aiter(stream))
-    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
-
-
 async def test_a_failure_of_ours_shows_nothing_of_our_insides(
     guarded: GrpcGateway, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -158,39 +126,6 @@ async def test_a_failure_of_ours_shows_nothing_of_our_insides(
     assert "internal error, reference" in (error.details() or "")
     assert "hunter2" not in str(error)
     assert not [record for record in caplog.records if record.name.startswith("grpc")]
-
-
-async def test_the_server_sees_from_where_a_call_comes(guarded: GrpcGateway, doorman: Doorman) -> None:
-    """The address alone, as with HTTP, for rules that name addresses."""
-    await refused(guarded, f"{SERVICE}/GetTask", b"")
-    assert doorman.peers[-1] == "127.0.0.1"
-
-
-async def test_an_agent_beside_the_default_one_is_named_by_its_tenant(guarded: GrpcGateway) -> None:
-    """Its card says so, and its tasks are not those of the default agent; 0.3 has no tenants, so no gRPC."""
-    address = f"{guarded.url}agents/{OTHER.id}/"
-    async with (
-        connected(address, binding="GRPC", streaming=False) as beside,
-        connected(guarded.url, binding="GRPC") as caller,
-        httpx.AsyncClient() as http,
-    ):
-        task = await send(beside, request(unique("beside")))
-        card = await beside.get_extended_agent_card(pb.GetExtendedAgentCardRequest())
-        listed = await beside.list_tasks(pb.ListTasksRequest(context_id=task.context_id))
-        of_old = await read_card(http, address, "0.3")
-        with pytest.raises(TaskNotFoundError):
-            await caller.get_task(pb.GetTaskRequest(id=task.id))
-    assert [one.id for one in listed.tasks] == [task.id]
-    assert card.name == OTHER.name
-    assert {one.protocol_binding for one in of_old.supported_interfaces} == {"JSONRPC", "HTTP+JSON"}
-
-
-async def test_a_tenant_that_is_no_agent_is_refused(guarded: GrpcGateway) -> None:
-    """However long its name is: the status has to fit into the metadata that clients take."""
-    content = pb.GetTaskRequest(id="x", tenant="ü" * 100_000).SerializeToString()
-    error = await refused(guarded, f"{SERVICE}/GetTask", content)
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "tenant is" in (error.details() or "")
 
 
 @pytest.mark.parametrize(
@@ -326,12 +261,6 @@ async def test_what_is_no_message_is_refused(guarded: GrpcGateway, service: str,
     error = await refused(guarded, f"{service}/GetTask", content)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "GetTask" in (error.details() or "")
-
-
-async def test_there_is_nothing_else_to_call(guarded: GrpcGateway) -> None:
-    """A method that does not exist is unimplemented, as gRPC has it."""
-    error = await refused(guarded, f"{SERVICE}/{unique('Made')}", b"")
-    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_calls_at_once_do_not_mix(guarded: GrpcGateway) -> None:

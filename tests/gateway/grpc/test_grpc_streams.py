@@ -1,7 +1,6 @@
 """How gRPC streams end when it is not their task that ends them, and where their calls are traced."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 
@@ -16,7 +15,6 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from structlog.testing import capture_logs
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK
@@ -29,9 +27,6 @@ from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send
-
-ALONE = (("grpc.use_local_subchannel_pool", 1),)
-"""Options of a client with a connection of its own."""
 
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 """Options of a client that has room for little of what it has not read."""
@@ -104,29 +99,6 @@ async def test_a_client_that_leaves_costs_nothing_more(
     sending.cancel()
     await until(is_left(gateway.http.fanout))
     gate.set()
-
-
-async def test_clients_that_leave_while_they_are_written_to_are_no_news(
-    gateway: GrpcGateway, caller: A2AClient, model: PromptModel, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Neither we nor gRPC log a failure, however many do."""
-    prompt, gate = unique("many"), asyncio.Event()
-    model.scripts[prompt] = ["one ", gate]
-    task_id = await task_of(caller, prompt)
-
-    async def come_and_go() -> None:
-        async with grpc.aio.insecure_channel(f"{LOOPBACK}:{gateway.server.port}", ALONE) as channel:
-            stream = gateway.subscribe(task_id, channel=channel)
-            await stream.initial_metadata()
-            stream.cancel()
-
-    with caplog.at_level(logging.WARNING), capture_logs() as logs:
-        for _ in range(100):
-            await come_and_go()
-        await until(is_left(gateway.http.fanout))
-    gate.set()
-    assert not [entry for entry in logs if entry["log_level"] == "error"]
-    assert not [record for record in caplog.records if record.name.startswith(("grpc", "asyncio"))]
 
 
 async def test_a_server_that_stops_says_to_subscribe_again(

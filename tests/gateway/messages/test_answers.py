@@ -207,23 +207,6 @@ async def test_while_a_task_works_a_secret_has_to_name_its_question(message: Use
     assert await kept(secrets) is None
 
 
-@pytest.mark.parametrize("message", [says("k3y", question="q"), says({"question": "q", "answer": "k3y"})])
-async def test_a_secret_is_taken_out_while_its_task_works(message: UserMessage) -> None:
-    """The question is open as long as its status says so, whatever else the task does."""
-    secrets = MemorySecrets()
-    view = working(ask(QuestionKind.AUTH), ask(QuestionKind.CONFIRMATION, "sure"))
-    taken = await Answers(secrets).take_in(view, message)
-    assert (taken.answers, taken.metadata) == ("q", {WITHHELD: True})
-    assert await kept(secrets) == "k3y"
-
-
-async def test_an_answer_is_bound_to_the_question_that_was_open() -> None:
-    """It says so from here on: "yes" must not approve what the task asks next."""
-    message = says("yes", key="x")
-    taken = await Answers(MemorySecrets()).take_in(waiting(ask(QuestionKind.CONFIRMATION)), message)
-    assert taken == answering(says("yes", key="x"))
-
-
 @pytest.mark.parametrize(
     "view", [working(), working(ask(QuestionKind.CONFIRMATION))], ids=["asks nothing", "works"]
 )

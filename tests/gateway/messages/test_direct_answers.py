@@ -49,33 +49,6 @@ async def deciding(client: Client, views: TaskViews, model: ScriptedModel) -> As
         yield gateway
 
 
-async def test_an_answer_at_once_is_a_message(client: Client, views: TaskViews) -> None:
-    """Blocking or not, the client gets a Message of the agent; sent again, it gets the very same one."""
-    async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
-        asked = request(unique("2 + 2"))
-        async with connected(gateway.url, streaming=False) as a2a:
-            first = [response async for response in a2a.send_message(asked)]
-            asked.configuration.return_immediately = True
-            again = [response async for response in a2a.send_message(asked)]
-    (reply,) = first
-    assert reply.WhichOneof("payload") == "message"
-    assert reply.message.role == pb.ROLE_AGENT
-    assert [part.text for part in reply.message.parts] == ["Four."]
-    assert reply.message.context_id
-    assert not reply.message.task_id
-    assert again == first
-
-
-async def test_the_stream_of_an_answer_at_once_is_one_message(client: Client, views: TaskViews) -> None:
-    """A2A 1.0 §3.1.2: exactly one Message, then the stream is over."""
-    async with (
-        deciding(client, views, ScriptedModel(answer("Four."))) as gateway,
-        connected(gateway.url) as a2a,
-    ):
-        events = [event async for event in a2a.send_message(request(unique("2 + 2")))]
-    assert [event.WhichOneof("payload") for event in events] == ["message"]
-
-
 async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: TaskViews) -> None:
     """Neither lists nor lookups know a task of it, though its id could be worked out."""
     context = unique("context")
@@ -124,21 +97,6 @@ async def test_all_who_send_the_same_message_hear_the_same(client: Client, views
             replies = await asyncio.gather(*(ask() for _ in range(20)))
     assert len(model.calls) == 1
     assert all(reply == replies[0] for reply in replies)
-
-
-async def test_a_key_is_for_one_message_answered_at_once(client: Client, views: TaskViews) -> None:
-    """Another content with a used key is refused; the same one gets the same answer."""
-    key = {"Idempotency-Key": unique("key")}
-    async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
-
-        def params(text: str, message_id: str) -> dict[str, object]:
-            return {"message": {"messageId": message_id, "role": "ROLE_USER", "parts": [{"text": text}]}}
-
-        first = await gateway.call("SendMessage", params("2 + 2", "a"), **key)
-        again = await gateway.call("SendMessage", params("2 + 2", "b"), **key)
-        other = await gateway.call("SendMessage", params("Delete all", "a"), **key)
-    assert again.json()["result"] == first.json()["result"]
-    assert other.json()["error"]["code"] == -32602
 
 
 async def test_an_answer_outlives_its_workflow(client: Client, views: TaskViews) -> None:

@@ -9,7 +9,6 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from temporalio.client import Client
 
 from everloop.gateway.operations import handler
-from everloop.gateway.tasks.tasks import Tasks
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, unique
@@ -68,22 +67,6 @@ async def test_other_content_under_a_known_id_is_refused(blocking: A2AClient, mo
     assert [m.parts[0].text for m in done.history if m.role == Role.ROLE_USER] == [first, second]
 
 
-async def test_a_message_may_be_called_as_our_own_update_is(
-    blocking: A2AClient, model: PromptModel, client: Client
-) -> None:
-    """Whoever waits for the decision about a task does not take the place of a client's message."""
-    first, second = unique("one"), unique("two")
-    begun, gate = asyncio.Event(), asyncio.Event()
-    model.scripts[first] = [begun.set, gate, "first answer"]
-    task = await send(blocking, request(first, return_immediately=True))
-    await begun.wait()
-    await Tasks(client, "none").wait_for_route(task.id)
-    message = request(second, message_id="wait_for_route", task_id=task.id)
-    await send(blocking, _immediately(message))
-    gate.set()
-    assert response_of(await send(blocking, message)) == second
-
-
 async def test_a_repeated_message_is_answered_after_the_end(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
@@ -95,16 +78,6 @@ async def test_a_repeated_message_is_answered_after_the_end(
         await task.publish(State.COMPLETED, message)
         await task.end()
         assert (await send(a2a, message)).status.state == TaskState.TASK_STATE_COMPLETED
-
-
-async def test_a_waiting_task_is_a_reply(stand_in: RunningGateway, client: Client, views: TaskViews) -> None:
-    """A blocking call returns, and a stream ends, when the task asks its user for something."""
-    async with connected(stand_in.url, streaming=False) as a2a:
-        message = request(unique("ask"))
-        replying = asyncio.create_task(send(a2a, message))
-        started = await send(a2a, _immediately(message))
-        await StoodIn(client, views, started).publish(State.INPUT_REQUIRED)
-        assert (await replying).status.state == TaskState.TASK_STATE_INPUT_REQUIRED
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -126,23 +99,6 @@ async def test_the_question_that_a_message_answers_is_not_its_reply(
     assert message.message.message_id in {each.message_id for each in first.history}
 
 
-async def test_the_stream_of_an_answer_begins_when_it_was_taken_in(
-    stand_in: RunningGateway, client: Client, views: TaskViews
-) -> None:
-    """A client that stops reading at "input required" would take the old question for the reply."""
-    task = await waiting_task(stand_in, client, views)
-    message = request(unique("answer"), task_id=task.id)
-    async with connected(stand_in.url) as a2a, connected(stand_in.url, streaming=False) as other:
-        replying = asyncio.create_task(Answer().read(a2a.send_message(message)))
-        await send(other, _immediately(message))
-        await task.publish(State.WORKING, message)
-        await task.publish(State.COMPLETED)
-        answer = await replying
-    first = answer.responses[0].task
-    assert first.status.state in {TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED}
-    assert message.message.message_id in {each.message_id for each in first.history}
-
-
 async def test_the_stream_of_an_answer_begins_although_nobody_takes_it_in(
     stand_in: RunningGateway, client: Client, views: TaskViews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,13 +111,6 @@ async def test_the_stream_of_an_answer_begins_although_nobody_takes_it_in(
     assert first.task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
 
 
-async def test_an_ended_task_takes_no_messages(blocking: A2AClient) -> None:
-    """A message to a terminal task is refused as unsupported (A2A 1.0 §3.1.1), and the error says why."""
-    task = await send(blocking, request(unique("done")))
-    with pytest.raises(UnsupportedOperationError, match=r"is completed and takes no more messages; start"):
-        await send(blocking, request("more", task_id=task.id))
-
-
 async def test_a_task_that_ends_before_its_view_says_so_takes_no_messages(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
@@ -171,15 +120,6 @@ async def test_a_task_that_ends_before_its_view_says_so_takes_no_messages(
     async with connected(stand_in.url, streaming=False) as a2a:
         with pytest.raises(UnsupportedOperationError, match="has ended"):
             await send(a2a, request("more", task_id=task.id))
-
-
-async def test_another_context_is_refused(blocking: A2AClient) -> None:
-    """A contextId that is not the task's is an error that names both."""
-    task = await send(blocking, request(unique("hello")))
-    message = request("more", task_id=task.id)
-    message.message.context_id = "elsewhere"
-    with pytest.raises(InvalidParamsError, match=rf"'elsewhere'.*{task.context_id}"):
-        await send(blocking, message)
 
 
 def _immediately(message: SendMessageRequest) -> SendMessageRequest:

@@ -9,7 +9,6 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, Part, SendMessag
 from a2a.utils.errors import InvalidParamsError
 from temporalio.client import Client
 
-from everloop.agents.agent import Agent
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import FRESH, InputFiles
 from everloop.gateway.requests.files import InputFile
@@ -137,19 +136,6 @@ async def test_the_same_file_in_another_message_is_stored_once(stand_in: Running
     ]
 
 
-async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: RunningGateway) -> None:
-    """What stands under its id is looked at before the file counts as stored."""
-    message = with_parts(png())
-    async with connected(stand_in.url, streaming=False) as a2a:
-        task = await send(a2a, message)
-        (stored,) = await inputs_of(stand_in, task)
-        other = Create(task_id="other", parts=(NewPart(kind="text"),), override=True, complete=True)
-        await stand_in.artifacts.apply(stored.context_id, stored.artifact_id, other)
-        await send(a2a, message)
-    (mended,) = await inputs_of(stand_in, task)
-    assert (mended.is_input, mended.parts) == (True, stored.parts)
-
-
 @pytest.mark.parametrize(
     ("size", "field"), [(0, "raw"), (RENDERED_PART_BYTES, "raw"), (RENDERED_PART_BYTES + 1, "url")]
 )
@@ -169,15 +155,6 @@ async def test_the_history_shows_small_files_whole_and_large_ones_as_a_url(
     else:
         assert part.url.startswith(stand_in.url)
         assert (await stand_in.http.get(part.url)).content == content
-
-
-async def test_a_history_shows_only_so_many_bytes_of_files(stand_in: RunningGateway) -> None:
-    """Up to 1 MB of the newest ones, so that no history of small files becomes a large answer."""
-    files = [Part(raw=bytes([number]) * 99_000) for number in range(12)]
-    async with connected(stand_in.url, streaming=False) as a2a:
-        task = await send(a2a, with_parts(*files))
-    kinds = [part.WhichOneof("content") for part in task.history[0].parts[1:]]
-    assert kinds.count("raw") == 10
 
 
 @pytest.mark.parametrize(("size", "count", "shown"), [(99_000, 12, 10), (10, 60, 50)])
@@ -209,25 +186,6 @@ async def test_a_file_that_is_gone_is_shown_as_its_url(stand_in: RunningGateway)
     assert (await stand_in.http.get(again.history[0].parts[1].url)).status_code == 404
 
 
-async def test_an_agent_without_deduplication_keeps_files_for_each_task(
-    client: Client, views: TaskViews
-) -> None:
-    """Two tasks in one context share the file; neither is refused."""
-    agent = Agent(id="often", name="Often", description="-", model="m", deduplicate=False)
-    queue = unique("often")
-    message = with_parts(png())
-    message.message.context_id = unique("shared")
-    async with (
-        stand_in_worker(client, queue),
-        running_gateway(client, views, queue=queue, agent=agent) as gateway,
-        connected(gateway.url, streaming=False) as a2a,
-    ):
-        first, second = await send(a2a, message), await send(a2a, message)
-        stored = await inputs_of(gateway, first)
-    assert first.id != second.id
-    assert len(stored) == 1
-
-
 @pytest.mark.parametrize("kind", list(QuestionKind))
 async def test_a_file_is_no_answer(
     stand_in: RunningGateway, client: Client, views: TaskViews, kind: QuestionKind
@@ -246,17 +204,6 @@ async def test_a_file_over_the_limit_of_a_message_is_taken(blocking: A2AClient) 
     """EVERLOOP_MAX_MESSAGE_BYTES bounds what goes to the workflow; files are bounded by the request."""
     task = await send(blocking, with_parts(Part(raw=b"x" * 11_000_000)))
     assert task.history[0].parts[1].WhichOneof("content") == "url"
-
-
-@pytest.mark.parametrize(
-    "media_type", ["text/plain; charset=utf-8", 'text/plain;a="b c"', "application/vnd.ms-excel.x+xml"]
-)
-async def test_media_types_with_parameters_are_taken(stand_in: RunningGateway, media_type: str) -> None:
-    """They go through as they are, also with text."""
-    async with connected(stand_in.url, streaming=False) as a2a:
-        task = await send(a2a, with_parts(Part(text="x", media_type=media_type, filename="x")))
-    part = task.history[0].parts[1]
-    assert (part.text, part.media_type, part.filename) == ("x", media_type, "x")
 
 
 @pytest.mark.parametrize(("age", "version"), [(FRESH - timedelta(hours=1), 1), (FRESH, 2)])

@@ -121,26 +121,12 @@ async def test_a_blocking_attempt_with_another_id_gets_the_reply(
     assert reply.json()["result"]["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 
-async def test_a_key_is_for_one_context(repeating: RunningGateway) -> None:
-    """The same content in another context is another message."""
-    key = {"Idempotency-Key": unique("key")}
-    await repeating.call("SendMessage", params("a", "same", contextId=unique("one")), **key)
-    refused = await repeating.call("SendMessage", params("a", "same", contextId=unique("two")), **key)
-    check_refused(refused, "has come with another message")
-
-
 async def test_a_key_is_for_one_message(repeating: RunningGateway) -> None:
     """Another message with a used key is refused, not taken for the first one."""
     key = {"Idempotency-Key": unique("key")}
     await repeating.call("SendMessage", params("a", "same"), **key)
     refused = await repeating.call("SendMessage", params("b", "same"), **key)
     check_refused(refused, "has come with another message")
-
-
-async def test_a_key_that_can_be_none_is_refused(repeating: RunningGateway) -> None:
-    """Keys follow the rules of ids."""
-    refused = await repeating.call("SendMessage", params("a", "m"), **{"Idempotency-Key": "k" * 256})
-    check_refused(refused, "Idempotency-Key has 256 bytes")
 
 
 async def test_keys_of_agents_that_deduplicate_hold_as_well(stand_in: RunningGateway) -> None:

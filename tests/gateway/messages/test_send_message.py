@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest, TaskState
+from a2a.types.a2a_pb2 import SendMessageRequest, TaskState
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
@@ -12,17 +12,7 @@ from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from tests.gateway.harness import Named, PromptModel, running_gateway, unique
-from tests.support.a2a_client import connected, request, response_of, send
-
-
-async def test_a_blocking_message_answers_with_the_finished_task(blocking: A2AClient) -> None:
-    """SendMessage waits for the answer and returns it as the artifact `response`."""
-    prompt = unique("hello")
-    task = await send(blocking, request(prompt))
-    assert task.status.state == TaskState.TASK_STATE_COMPLETED
-    assert response_of(task) == prompt
-    assert [part.text for message in task.history for part in message.parts] == [prompt]
-    assert {message.task_id for message in task.history} == {task.id}
+from tests.support.a2a_client import connected, request, send
 
 
 async def test_a_client_that_waits_too_long_gets_the_task_as_it_stands(
@@ -97,17 +87,3 @@ async def test_a_started_task_has_its_place_in_queues(client: Client, views: Tas
         await run.terminate()
     wanted = place_in_queues(owner, 2)
     assert (place.priority_key, place.fairness_key) == (2, wanted.fairness_key)
-
-
-async def test_data_parts_reach_the_agent(blocking: A2AClient, model: PromptModel) -> None:
-    """JSON comes through as it was sent; whole numbers stay whole."""
-    message = Message(message_id=unique("data"), role=Role.ROLE_USER, parts=[Part(text=unique("look"))])
-    message.parts.add().data.struct_value.update({"count": 3, "ratio": 0.5, "names": ["a", None]})
-    task = await send(blocking, SendMessageRequest(message=message))
-    (call,) = [call for call in model.calls if call.task.task_id == task.id]
-    assert [part.model_dump() for part in call.new[0].parts][1]["data"] == {
-        "count": 3,
-        "ratio": 0.5,
-        "names": ["a", None],
-    }
-    assert task.history[0].parts[1].data == message.parts[1].data

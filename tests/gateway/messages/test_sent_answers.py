@@ -129,22 +129,6 @@ async def test_what_was_said_while_the_task_worked_answers_nothing(
     assert {said.message_id for said in (await task.messages())[1:]} == {message.message.message_id}
 
 
-async def test_a_question_that_came_up_meanwhile_is_the_reply(
-    stand_in: RunningGateway, client: Client, views: TaskViews
-) -> None:
-    """Who waits for a reply to a remark reads what the task asks; the question is still open."""
-    async with connected(stand_in.url, streaming=False) as a2a:
-        task = StoodIn(client, views, await send(a2a, request(unique("ask"), return_immediately=True)))
-        await task.publish(TaskState.WORKING)
-        waiting = asyncio.create_task(send(a2a, request("OK", task_id=task.id)))
-        while len(await task.messages()) == 1:  # noqa: ASYNC110 -- the workflow changes it
-            await asyncio.sleep(0)
-        await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CONFIRMATION),))
-        reply = await waiting
-    assert reply.status.state == pb.TaskState.TASK_STATE_INPUT_REQUIRED
-    assert (await task.messages())[1].answers == ""
-
-
 async def test_an_answer_without_a_task_starts_none(a2a: A2AClient) -> None:
     """Whoever forgot the taskId may have sent a secret."""
     message = request("k3y")

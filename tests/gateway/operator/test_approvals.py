@@ -240,14 +240,6 @@ async def test_an_approver_of_something_else_finds_nothing(office: Office, calle
     assert office.given(task_id) == []
 
 
-async def test_nothing_else_of_a_task_is_an_approvers(office: Office) -> None:
-    """The scope reads no task, and sends none a message."""
-    task_id = await office.ask()
-    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task_id}}
-    assert (await office.http.post("/", json=body, headers=office.keys["boss"])).status_code == 403
-    assert "tasks:write" in str((await office.send("boss", "yes", task_id))["message"])
-
-
 async def test_approvals_take_a_scope_that_is_named(office: Office) -> None:
     """Without credentials 401, without such a scope 403; neither looks at the task."""
     task_id = await office.ask()

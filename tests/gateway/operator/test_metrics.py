@@ -1,22 +1,16 @@
 """What a gateway counts and measures."""
 
 import asyncio
-import itertools
 import os
 import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Never
 
-import pytest
-from structlog.testing import capture_logs
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.gateway.operator import health
 from everloop.gateway.operator.health import Gauges
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import Tasks
@@ -92,16 +86,6 @@ async def test_each_server_is_looked_at(client: Client) -> None:
     assert recorded.gauge(REACHABLE) == {("temporal",): 1, ("redis",): 1}
 
 
-class _AwayClient(Client):
-    """Does not answer."""
-
-    def __init__(self) -> None:
-        pass
-
-    async def count_workflows(self, *args: object, **kwargs: object) -> Never:
-        raise RPCError("away", RPCStatusCode.UNAVAILABLE, b"")
-
-
 async def test_counters_begin_at_zero(client: Client) -> None:
     """So that a rate shows the first task that a gateway starts, and the first that it ends itself."""
     agent_id, begun, recorded = unique("agent"), asyncio.Event(), Recorded()
@@ -115,22 +99,6 @@ async def test_counters_begin_at_zero(client: Client) -> None:
     assert recorded.gauge("everloop.tasks.started")[agent_id,] == 0
     statuses = recorded.gauge("everloop.tasks.status")
     assert {state: statuses[agent_id, state.value] for state in TaskState} == dict.fromkeys(TaskState, 0)
-
-
-async def test_an_outage_of_temporal_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it lasts, the gauges are asked again."""
-    monkeypatch.setattr(health, "GAUGES_PAUSE", 0)
-    rounds, is_enough = itertools.count(1), asyncio.Event()
-
-    async def probe() -> None:
-        if next(rounds) == 3:
-            is_enough.set()
-
-    with capture_logs() as logs:
-        asking = asyncio.create_task(Gauges(_AwayClient(), ["agent"], {"temporal": probe}).run())
-        await is_enough.wait()
-        await cancel(asking)
-    assert [(line["event"], line["exc_info"]) for line in logs] == [("cannot count open tasks now", False)]
 
 
 def test_an_address_that_is_taken_ends_a_worker_too(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 import pytest_asyncio
-from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
+from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 from temporalio.client import Client
 
 from everloop.runtime.redis import connect_redis
@@ -180,14 +180,6 @@ async def test_without_redis_nothing_hangs(site: Site) -> None:
     assert follower.states[-1] == TaskState.TASK_STATE_COMPLETED
 
 
-async def test_a_ready_gateway_says_so(gateway: RunningGateway) -> None:
-    """Both servers answer: 200 and one line for each. On a busy machine they may be late at first."""
-    while (response := await gateway.http.get("/readyz")).status_code != 200:
-        assert response.status_code == 503
-
-    assert response.json() == {"status": "ready", "checks": {"temporal": "ok", "redis": "ok"}}
-
-
 async def test_a_message_that_no_worker_takes_can_be_sent_again(client: Client, views: TaskViews) -> None:
     """Without a worker a follow-up is 503; sent again to a worker that is back, it is taken in once."""
     queue = unique("nobody")
@@ -206,23 +198,3 @@ async def test_a_message_that_no_worker_takes_can_be_sent_again(client: Client, 
     check_unavailable(refused, "No worker answers for this task now")
     assert taken.json()["result"]["task"]["id"] == task.id
     assert len(taken_in) == 2
-
-
-async def test_a_subscription_while_nobody_works_sees_the_task_begin(
-    client: Client, views: TaskViews
-) -> None:
-    """A task that waits for a worker can be followed from its submission to its end."""
-    queue = unique("later")
-    async with running_gateway(client, views, queue=queue) as gateway, connected(gateway.url) as a2a:
-        async with connected(gateway.url, streaming=False) as polling:
-            prompt = unique("later")
-            task = await send(polling, request(prompt, return_immediately=True))
-        stream = a2a.subscribe(SubscribeToTaskRequest(id=task.id))
-        follower = Answer()
-        follower.add(await anext(stream))
-        async with scripted_worker(client, views, queue):
-            await follower.read(stream)
-
-    assert follower.states[0] == TaskState.TASK_STATE_SUBMITTED
-    assert follower.states[-1] == TaskState.TASK_STATE_COMPLETED
-    assert follower.text == prompt

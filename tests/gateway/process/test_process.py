@@ -18,7 +18,6 @@ from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.gateway import __main__ as gateway_main
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.http.server import listen
 from everloop.gateway.settings import GatewaySettings
@@ -30,7 +29,7 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key
 from tests.chaos.link import running_link
 from tests.gateway.harness import PromptModel, unique
-from tests.gateway.process.gateways import AGENTS, outcomes, running_process, started
+from tests.gateway.process.gateways import outcomes, running_process, started
 from tests.support.servers.buckets import new_bucket, running_moto
 from tests.support.servers.processes import running_valkey
 
@@ -149,19 +148,6 @@ async def test_a_call_that_outlives_the_grace_period_is_told_to_come_again(
     assert int(answer.headers["Retry-After"]) > 0
     assert "another one answers" in answer.json()["error"]["message"]
     assert exit_code == 0
-
-
-def test_a_gateway_runs_on_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its main function chooses the event loop; nothing that it serves tells which one it is."""
-    loops: list[str] = []
-
-    async def run(*_: object) -> None:
-        loops.append(type(asyncio.get_running_loop()).__module__)
-
-    monkeypatch.setenv("EVERLOOP_AGENTS", AGENTS)
-    monkeypatch.setattr(gateway_main, "run", run)
-    assert gateway_main.main() == 0
-    assert loops == ["uvloop"]
 
 
 def test_answers_are_sent_at_once() -> None:

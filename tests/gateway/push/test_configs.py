@@ -6,17 +6,18 @@ import pytest
 import pytest_asyncio
 from a2a.client import Client as A2AClient
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from temporalio.client import Client
 
 from everloop.gateway.operations.push import make_push
 from everloop.runtime.redis import connect_redis
 from everloop.stores.push.deliveries import PushSettings
-from tests.gateway.harness import unique
+from tests.gateway.harness import RunningGateway, unique
 from tests.gateway.push.push_harness import PushHarness, running_push_harness
 from tests.support.a2a_client import BINDINGS, connected, request, send
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.servers.webhook import Webhook, running_webhook
+from tests.support.wires.operations import OPERATIONS, params_of
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -132,15 +133,6 @@ async def test_configs_are_listed_page_by_page(jsonrpc: A2AClient, hook: Webhook
     assert rest.next_page_token == ""
 
 
-async def test_a_task_has_ten_at_most(jsonrpc: A2AClient, hook: Webhook) -> None:
-    """The message says what to do."""
-    task = await send(jsonrpc, request(unique("prompt")))
-    for number in range(10):
-        await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, f"{number}"))
-    with pytest.raises(InvalidParamsError, match="Delete one"):
-        await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, "more"))
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -198,14 +190,6 @@ async def test_a_page_that_cannot_be_is_refused(jsonrpc: A2AClient, size: int, t
         await jsonrpc.list_task_push_notification_configs(listing(task.id, size, token))
 
 
-async def test_another_task_has_no_configs(jsonrpc: A2AClient, hook: Webhook) -> None:
-    """A task that nobody knows is not found, whatever is asked of it."""
-    with pytest.raises(A2AError, match="no task"):
-        await jsonrpc.create_task_push_notification_config(wanted("unknown", hook.url))
-    with pytest.raises(A2AError, match="no task"):
-        await jsonrpc.list_task_push_notification_configs(listing("unknown"))
-
-
 async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook: Webhook) -> None:
     """It may leave out the id of its only config, and delete it twice."""
     message = {
@@ -256,6 +240,21 @@ async def _nobody(_task_id: str, _config_ids: object) -> None:
 
 
 def test_an_operator_may_switch_notifications_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The card then says so, and each operation is refused as A2A has it."""
+    """A server without them says so: the next test."""
     monkeypatch.setenv("EVERLOOP_PUSH", "false")
     assert make_push(PushSettings(), MemoryPushConfigs(), _nobody, "https://agents.example") is None
+
+
+async def test_a_server_without_notifications_says_so(gateway: RunningGateway, blocking: A2AClient) -> None:
+    """Each operation on configs is refused, and a message that brings one starts no task (§3.3.4)."""
+    context, config = unique("context"), {"url": "https://hooks.example/"}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}], "contextId": context}
+    sent = {"message": message, "configuration": {"taskPushNotificationConfig": config}}
+    task = await send(blocking, request(unique("prompt")))
+    calls = [(each, params_of(each, task.id)) for each in OPERATIONS if "PushNotification" in each]
+    refused = [await gateway.call(method, params) for method, params in (*calls, ("SendMessage", sent))]
+    listed = await gateway.call("ListTasks", {"contextId": context})
+    card = (await gateway.http.get(".well-known/agent-card.json")).json()
+    assert [each.json()["error"]["code"] for each in refused] == [-32003] * 5
+    assert listed.json()["result"]["totalSize"] == 0
+    assert not card["capabilities"].get("pushNotifications")

@@ -98,28 +98,3 @@ async def test_a_status_that_was_lost_is_told_when_the_view_is_put_right(client:
     assert await behind.state(task.id) is TaskState.WORKING
     assert deliveries.told
     await client.get_workflow_handle(f"{task.id}/push/c").terminate()
-
-
-async def test_a_passing_status_is_shown_although_nobody_can_be_told(client: Client) -> None:
-    """A view that is put right comes back without Temporal's word to the deliveries."""
-    inner, configs = MemoryTaskViews(), MemoryPushConfigs()
-    deliveries = Deliveries(client, configs)
-    queue, prompt, gate = unique("passing"), unique("held"), asyncio.Event()
-    forgetful = MemoryTaskViews()
-    views = NotifyingTaskViews(forgetful, configs, notifier(deliveries))
-    async with (
-        scripted_worker(client, inner, queue) as model,
-        running_gateway(client, inner, queue=queue) as gateway,
-        running_gateway(client, views, queue=queue) as other,
-        connected(gateway.url, streaming=False) as a2a,
-    ):
-        asked = asyncio.Event()
-        model.scripts[prompt] = [asked.set, gate]
-        task = await send(a2a, request(prompt, return_immediately=True))
-        await asked.wait()
-        await configs.put(a_config(task.id))
-        deliveries.use(refused(client))
-        answer = await other.call("GetTask", {"id": task.id})
-        gate.set()
-    assert answer.json()["result"]["status"]["state"] == "TASK_STATE_WORKING"
-    assert deliveries.told == []

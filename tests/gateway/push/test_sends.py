@@ -6,13 +6,11 @@ from datetime import timedelta
 
 import pytest
 import pytest_asyncio
-from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
 from everloop.runtime.redis import connect_redis
 from tests.gateway.harness import unique
 from tests.gateway.push.push_harness import PushHarness, running_push_harness
-from tests.support.a2a_client import connected, request, send
 from tests.support.servers.webhook import running_webhook
 
 
@@ -68,26 +66,6 @@ async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhil
         await hook.until_told("TASK_STATE_COMPLETED")
     assert len({each.id for each in hook.refused}) == 1
     assert hook.states == ["TASK_STATE_COMPLETED"]
-
-
-async def test_whose_task_it_is_comes_before_how_many_configs_it_has(harness: PushHarness) -> None:
-    """A task that is not there has no count to ask for."""
-    answer = await harness.gateway.http.call(
-        "SendMessage", a_message("x", "https://example.com/hook", "c", unique("unknown"))
-    )
-    assert answer.json()["error"]["code"] == -32001
-
-
-async def test_a_config_may_have_the_longest_id(harness: PushHarness) -> None:
-    """Of 255 bytes, as any id of a client."""
-    async with running_webhook() as hook, connected(harness.url, streaming=False) as a2a:
-        message, config_id = request(unique("prompt")), "é" * 127 + "x"
-        message.configuration.task_push_notification_config.CopyFrom(
-            pb.TaskPushNotificationConfig(url=hook.url, id=config_id)
-        )
-        await send(a2a, message)
-        await hook.until_told("TASK_STATE_COMPLETED")
-    assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
 
 
 async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> None:

@@ -20,7 +20,7 @@ from tests.gateway.streams.followed_tasks import working_task
 from tests.gateway.streams.sse import all_of, message, stream
 from tests.support.wires.events import Event
 from tests.support.wires.operations import params_of
-from tests.support.wires.wires import OVER_HTTP, REST, HttpWire, http_wires
+from tests.support.wires.wires import OVER_HTTP, HttpWire, http_wires
 
 every_binding = pytest.mark.parametrize("binding", OVER_HTTP)
 SEND, SUBSCRIBE = "SendStreamingMessage", "SubscribeToTask"
@@ -49,18 +49,6 @@ async def test_a_client_goes_on_behind_any_event(
     assert len(set(ids)) == len(ids)
     for operation, again in ((SEND, params), (SUBSCRIBE, {"id": task_of(sent[0])})):
         assert await all_of(wire, operation, again, ids[1]) == sent[2:]
-
-
-@every_binding
-async def test_a_stream_that_cannot_begin_is_a_plain_error(gateway: RunningGateway, binding: str) -> None:
-    """With the status and the media type of one; over JSON-RPC 0.3 it is the only event of a stream."""
-    wire = wire_of(gateway, binding)
-    reply = await wire.send(SUBSCRIBE, {"id": "nobody"})
-    is_stream, is_own = binding == "JSON-RPC 0.3", binding == "REST 1.0"
-    expected = "text/event-stream" if is_stream else f"application/{'a2a+' if is_own else ''}json"
-    assert reply.headers["content-type"].split(";")[0] == expected
-    assert reply.status == (404 if wire.binding == REST else 200)
-    assert reply.reason == "TASK_NOT_FOUND" or reply.json["error"]["code"] == -32001
 
 
 class BrokenFanout(EventFanout):

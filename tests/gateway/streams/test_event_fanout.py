@@ -166,23 +166,6 @@ class _WakingViews(MemoryTaskViews):
         await super().wake()
 
 
-async def test_nothing_stays_after_the_last_subscriber(views: TaskViews) -> None:
-    """Two tasks with three subscribers leave an empty fan-out, also when one of them fails."""
-    fanout = EventFanout(views)
-    one, other = unique("one"), unique("other")
-    async with fanout.subscribe(one, START), fanout.subscribe(one, START):
-        failing = asyncio.ensure_future(_fail_inside(fanout, other))
-        assert isinstance((await asyncio.gather(failing, return_exceptions=True))[0], ZeroDivisionError)
-        assert fanout.subscribed_tasks == 1
-    assert fanout.subscribed_tasks == 0
-
-
-async def _fail_inside(fanout: EventFanout, task_id: str) -> None:
-    async with fanout.subscribe(task_id, START):
-        assert fanout.subscribed_tasks == 2
-        raise ZeroDivisionError
-
-
 async def test_closing_ends_all_subscriptions(views: TaskViews) -> None:
     """Those that wait, and those that come later."""
     fanout = EventFanout(views)

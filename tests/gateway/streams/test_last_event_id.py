@@ -8,12 +8,11 @@ import pytest
 import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2 import TaskState as A2AState
-from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.views.interface import TaskViews, position_order
-from everloop.workflows.contract.events import ArtifactChunk, ToolCalled, Warned
+from everloop.stores.views.interface import TaskViews
+from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
@@ -49,17 +48,6 @@ def message(text: str, task_id: str = "", message_id: str = "") -> dict[str, Any
 
 def ids_of(events: Sequence[Event]) -> list[str]:
     return [event.id for event in events if event.id]
-
-
-async def test_every_event_has_an_id_that_grows(gateway: RunningGateway, model: PromptModel) -> None:
-    """It begins with the position of the event in the stream of its task; none comes twice."""
-    prompt = unique("ids")
-    model.scripts[prompt] = WORDS
-    events = await all_of(gateway, "SendStreamingMessage", message(prompt))
-    ids = [event.id for event in events]
-    positions = [position_order(each.partition(",")[0]) for each in ids]
-    assert positions == sorted(set(positions))
-    assert len(ids) > len(WORDS)
 
 
 @pytest.mark.parametrize("method", ["SubscribeToTask", "SendStreamingMessage"])
@@ -151,27 +139,6 @@ async def test_an_id_that_the_stream_does_not_hold_gets_the_whole_task(
     assert "".join([*texts, first.text, *(event.text for event in rest)]) == "half whole"
 
 
-async def test_a_stream_that_was_lost_begins_with_the_task_again(
-    gateway: RunningGateway, model: PromptModel, redis_url: str, views: TaskViews
-) -> None:
-    """Redis forgot the stream: the id leads nowhere, so the client gets the task as it is now."""
-    prompt, gate = unique("lost"), asyncio.Event()
-    model.scripts[prompt] = ["half ", gate, "whole"]
-    async with stream(gateway, "SendStreamingMessage", message(prompt)) as events:
-        heard = [await anext(events)]
-        while "half " not in "".join(event.text for event in heard):
-            heard.append(await anext(events))
-    task_id = heard[0].response.task.id
-    async with Redis.from_url(redis_url) as redis:
-        await redis.xtrim(f"everloop:task:{{{task_id}}}:events", maxlen=0, approximate=False)
-    async with stream(gateway, "SubscribeToTask", {"id": task_id}, heard[-1].id) as events:
-        first = await anext(events)
-        gate.set()
-        rest = [event async for event in events]
-    assert first.response.task.artifacts[0].parts[0].text == "half "
-    assert "".join(event.text for event in rest) == "whole"
-
-
 async def test_the_reply_to_a_message_ends_where_it_did(
     stand_in: RunningGateway, client: Client, views: TaskViews
 ) -> None:
@@ -187,22 +154,6 @@ async def test_the_reply_to_a_message_ends_where_it_did(
     states = [event.response.status_update.status.state for event in rest]
     assert states == [A2AState.TASK_STATE_WORKING, A2AState.TASK_STATE_INPUT_REQUIRED]
     assert after == []
-    await task.end()
-
-
-async def test_the_reply_to_a_message_ends_although_more_came_after_it(
-    stand_in: RunningGateway, client: Client, views: TaskViews
-) -> None:
-    """Who heard the question, but not the warning behind it, hears that, and then waits for nothing."""
-    params = message(unique("warned"))
-    async with stream(stand_in, "SendStreamingMessage", params, **EXTENDED) as events:
-        first = await anext(events)
-        task = StoodIn(client, views, first.response.task)
-        await task.publish(TaskState.INPUT_REQUIRED, questions=(ask(QuestionKind.CLARIFICATION),))
-        *_, question = [event async for event in events]
-    await views.publish(task.id, "run", [Warned(text="slow")])
-    (warning,) = await all_of(stand_in, "SendStreamingMessage", params, question.id, **EXTENDED)
-    assert EVENTS_EXTENSION in warning.response.status_update.metadata.fields
     await task.end()
 
 
@@ -224,37 +175,6 @@ async def test_of_updates_that_belong_together_the_last_has_the_id(
     assert failed.response.artifact_update.artifact.metadata.fields["status"].string_value == "failed"
     assert status.response.status_update.status.state == A2AState.TASK_STATE_FAILED
     assert await all_of(stand_in, "SubscribeToTask", {"id": task.id}, half.id) == [failed, status]
-
-
-async def test_artifacts_that_begin_empty_are_gone_on_with(
-    stand_in: RunningGateway, client: Client, views: TaskViews
-) -> None:
-    """Ids stay short, however many there are, and behind each comes exactly the rest."""
-    async with stream(stand_in, "SendStreamingMessage", message(unique("empty"))) as events:
-        first = await anext(events)
-        task = StoodIn(client, views, first.response.task)
-        chunks = [
-            ArtifactChunk(
-                artifact_id=f"log {number}",
-                mode="replace",
-                position=1,
-                attempt=1,
-                index=index,
-                part=TextPart(text=text),
-            )
-            for index, text in enumerate(["", "written"])
-            for number in range(20)
-        ]
-        await views.publish(task.id, "run", chunks)
-        await task.publish(TaskState.FAILED)
-        heard = [first, *[event async for event in events]]
-    await task.end()
-
-    assert max(len(each) for each in ids_of(heard)) < 40
-    assert [event.text for event in heard].count("written") == 20
-    for number in (0, 1, 20, 21, 39):
-        rest = await all_of(stand_in, "SubscribeToTask", {"id": task.id}, heard[number].id)
-        assert rest == heard[number + 1 :]
 
 
 async def test_a_new_message_is_not_mistaken_for_one_that_goes_on(

@@ -1,6 +1,5 @@
 """Many who follow one task on several gateways, and some who do not read."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 
@@ -36,27 +35,6 @@ async def replicas(
             yield one, two
 
 
-async def test_subscribers_on_two_gateways_see_the_same(
-    views: TaskViews, replicas: tuple[RunningGateway, RunningGateway]
-) -> None:
-    """The same events in the same order with the same ids, however many gateways there are."""
-    task = await working_task(views)
-    async with AsyncExitStack() as stack:
-        subscribers = [
-            await stack.enter_async_context(subscriber(replicas[n % 2].url, task.id)) for n in range(30)
-        ]
-        firsts = [await one.next() for one in subscribers]
-        reading = [asyncio.create_task(one.rest()) for one in subscribers]
-        for number in range(40):
-            await task.write(f"{number} ")
-        await task.complete()
-        rests = await asyncio.gather(*reading)
-    assert len({first.id for first in firsts if first}) == 1
-    assert all(rest == rests[0] for rest in rests)
-    assert "".join(event.text for event in rests[0]) == "".join(f"{number} " for number in range(40))
-    assert len({event.id for event in rests[0]}) == len(rests[0]) == 41
-
-
 async def test_stalled_readers_slow_nobody_and_hold_little(
     views: TaskViews, replicas: tuple[RunningGateway, RunningGateway]
 ) -> None:
@@ -81,23 +59,6 @@ async def test_stalled_readers_slow_nobody_and_hold_little(
         everything = [await one.rest() for one in stalled]
     assert all(events[-1] == end for events in everything)
     assert {sum(len(event.text) for event in events) for events in everything} == {150 * len(LARGE)}
-
-
-async def test_a_stalled_reader_that_comes_again_misses_nothing(
-    views: TaskViews, replicas: tuple[RunningGateway, RunningGateway]
-) -> None:
-    """It was cut off in the middle: with the id of the last event it read, it goes on at any gateway."""
-    task = await working_task(views)
-    async with subscriber(replicas[0].url, task.id) as stalled:
-        await stalled.next()
-        for _ in range(100):
-            await task.write(LARGE)
-        read = [await _some(stalled) for _ in range(5)]
-        stalled.reset()
-    await task.complete()
-    async with subscriber(replicas[1].url, task.id, read[-1].id) as again:
-        rest = await again.rest()
-    assert sum(len(event.text) for event in [*read, *rest]) == 100 * len(LARGE)
 
 
 async def _some(one: RawSubscriber) -> RawEvent:

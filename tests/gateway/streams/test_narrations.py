@@ -1,7 +1,5 @@
 """What clients hear while a task works: narrations, and what its sub-agents do."""
 
-import json
-
 from a2a.types.a2a_pb2 import TaskState as A2AState
 from google.protobuf.json_format import MessageToDict
 
@@ -12,7 +10,7 @@ from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import RunningGateway
 from tests.gateway.streams.followed_tasks import FollowedTask, working_task
-from tests.gateway.streams.sse import all_of, stream
+from tests.gateway.streams.sse import stream
 from tests.stores.examples import status
 
 SUBSCRIBE = "SubscribeToTask"
@@ -39,31 +37,6 @@ async def test_a_narration_is_a_status_with_a_message(gateway: RunningGateway, v
         assert known == ({"kind": "narration", "text": "Reading the minutes"} if headers else {})
 
 
-async def test_a_client_of_0_3_hears_it_too(gateway: RunningGateway, views: TaskViews) -> None:
-    """As a status that is not the last one."""
-    task = await working_task(views)
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/resubscribe", "params": {"id": task.id}}
-    async with gateway.http.stream("POST", "/", json=body, headers={"A2A-Version": "0.3"}) as response:
-        lines = (line async for line in response.aiter_lines() if line.startswith("data: "))
-        await anext(lines)
-        await say(task, NARRATION)
-        event = json.loads((await anext(lines)).removeprefix("data: "))["result"]
-    assert event["kind"] == "status-update"
-    assert event["status"]["message"]["parts"] == [{"kind": "text", "text": "Reading the minutes"}]
-    assert not event["final"]
-
-
-async def test_a_narration_is_no_part_of_the_task(gateway: RunningGateway, views: TaskViews) -> None:
-    """Neither its status nor its history know of it; nor does who subscribes later."""
-    task = await working_task(views)
-    await say(task, NARRATION)
-    shown = (await gateway.call("GetTask", {"id": task.id})).text
-    async with stream(gateway, SUBSCRIBE, {"id": task.id}) as events:
-        first = await anext(events)
-    assert "Reading" not in shown
-    assert "Reading" not in str(first.response)
-
-
 async def test_nothing_is_narrated_after_a_question_or_the_end(
     gateway: RunningGateway, views: TaskViews
 ) -> None:
@@ -80,22 +53,6 @@ async def test_nothing_is_narrated_after_a_question_or_the_end(
         (A2AState.TASK_STATE_WORKING, True),
         (A2AState.TASK_STATE_COMPLETED, False),
     ]
-
-
-async def test_who_goes_on_gets_the_narrations_in_between(gateway: RunningGateway, views: TaskViews) -> None:
-    """Under the same ids as everybody, so that nobody takes one for two."""
-    task = await working_task(views)
-    async with stream(gateway, SUBSCRIBE, {"id": task.id}) as events:
-        first = await anext(events)
-        await say(task, NARRATION)
-        heard = await anext(events)
-    await task.complete()
-    again = await all_of(gateway, SUBSCRIBE, {"id": task.id}, first.id)
-    after = await all_of(gateway, SUBSCRIBE, {"id": task.id}, heard.id)
-    assert heard.response.status_update.status.message.message_id.endswith(heard.id)
-    assert again[0] == heard
-    assert len(again) == 2
-    assert len(after) == 1
 
 
 async def test_events_of_sub_agents_come_with_the_extension(

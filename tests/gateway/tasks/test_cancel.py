@@ -1,6 +1,5 @@
 """CancelTask where nobody works on the task, and CancelTask again."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
-from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import StoodIn, running_gateway, scripted_worker, stand_in_worker, unique
 from tests.support.a2a_client import Answer, connected, request, send
 from tests.support.servers.processes import running_valkey
@@ -98,21 +96,3 @@ async def test_a_task_that_a_worker_has_taken_is_not_called_canceled_before_it_i
             await StoodIn(client, views, task).messages()  # its first step is done
         shown = await a2a.cancel_task(CancelTaskRequest(id=task.id))
     assert shown.status.state == TaskState.TASK_STATE_SUBMITTED
-
-
-@pytest.mark.parametrize("state", [State.INPUT_REQUIRED, State.AUTH_REQUIRED])
-async def test_a_parked_task_is_canceled_by_its_workflow(
-    client: Client, views: TaskViews, state: State
-) -> None:
-    """The gateway asks the workflow, whose last status ends the wait."""
-    queue = unique("parked")
-    async with stand_in_worker(client, queue), unattended(client, views, queue) as (a2a, _):
-        task = await submit(a2a)
-        stood_in = StoodIn(client, views, task)
-        await stood_in.publish(state)
-        canceling = asyncio.create_task(a2a.cancel_task(CancelTaskRequest(id=task.id)))
-        with pytest.raises(WorkflowFailureError):  # it heard of the cancellation
-            await client.get_workflow_handle(task.id).result()
-        await stood_in.publish(State.CANCELED)
-        canceled = await canceling
-    assert canceled.status.state == CANCELED

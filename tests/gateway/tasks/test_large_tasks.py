@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, StreamResponse, SubscribeToTaskRequest, TaskState
-from a2a.utils.errors import TaskNotFoundError, UnsupportedOperationError
+from a2a.utils.errors import UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
 
@@ -316,22 +316,6 @@ async def test_a_task_takes_no_more_than_its_limit(client: Client, large: LargeV
             assert (cut.id, list(cut.history)) == (task.id, [])
             assert "leftOut" in cut.metadata
         await task.end()
-
-
-async def test_a_first_message_of_megabytes_is_taken_in_once(client: Client, large: LargeViews) -> None:
-    """A repeated one is recognised although it is large, and other content under its id is refused."""
-    queue = unique("first")
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(stand_in_worker(client, queue))
-        gateway = await stack.enter_async_context(running_gateway(client, large, queue=queue))
-        a2a = await stack.enter_async_context(connected(gateway.url, streaming=False))
-        first = request(LARGE, return_immediately=True)
-        task = await send(a2a, first)
-        again = await send(a2a, first)
-        assert again.id == task.id
-        assert len(again.history) == 1
-        with pytest.raises(TaskNotFoundError):
-            await send(a2a, request("short", task_id=unique("other"), return_immediately=True))
 
 
 def release_all(views: LargeViews) -> None:

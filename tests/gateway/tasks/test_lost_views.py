@@ -59,26 +59,6 @@ async def test_a_lost_view_comes_back_from_the_workflow(
     assert follower.text == response_of(ended) == "half whole"
 
 
-async def test_a_finished_task_comes_back_too(tmp_path: Path, client: Client) -> None:
-    """The workflow of a finished task still knows its answer."""
-    async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        views, queue = RedisTaskViews(redis), unique("finished")
-        async with (
-            scripted_worker(client, views, queue),
-            running_gateway(client, views, queue=queue) as gateway,
-            connected(gateway.url, streaming=False) as a2a,
-        ):
-            message = request(unique("done"))
-            task = await send(a2a, message)
-            await redis.flushall()
-            restored = await a2a.get_task(GetTaskRequest(id=task.id))
-            await redis.flushall()
-            message.configuration.return_immediately = True
-            sent_again = await send(a2a, message)
-    assert response_of(restored) == response_of(sent_again) == response_of(task)
-    assert restored.status == sent_again.status == task.status
-
-
 async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, client: Client) -> None:
     """Nobody can answer for the task: its history still tells that it was submitted, and with what."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:

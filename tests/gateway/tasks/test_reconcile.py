@@ -26,7 +26,6 @@ from tests.gateway.tasks.silent_tasks import (
     NAMED,
     TIMEOUT,
     UNNAMED,
-    VIEWER,
     Services,
     defective_worker,
     delete,
@@ -156,21 +155,6 @@ async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, v
     assert runs.asked == 1
     await checked(gateway, other)
     assert runs.asked == 2
-
-
-async def test_a_snapshot_does_not_wait_for_temporal(client: Client, views: TaskViews) -> None:
-    """The task is shown as it stands; the check goes on, and what it finds is shown later."""
-    runs = CountingRuns(client)
-    gateway = services(client, views, runs=runs)
-    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.reconciler)
-    task_id = await start(client, views, unique("nobody"))
-    await client.get_workflow_handle(task_id).terminate()
-    before = await snapshots.take(task_id, VIEWER)
-    runs.gate.set()
-    await checked(gateway, task_id)
-    after = await snapshots.take(task_id, VIEWER)
-    assert before.view.status.state is State.SUBMITTED
-    assert after.view.status.state is State.FAILED
 
 
 async def test_a_follower_does_not_wait_for_temporal(client: Client, views: TaskViews) -> None:

@@ -194,30 +194,6 @@ async def test_a_task_that_was_reset_while_it_worked_waits_again(
 
 
 @pytest.mark.parametrize("method", ["GetTask", "sweep"])
-async def test_a_status_that_redis_lost_comes_back(
-    client: Client, views: TaskViews, redis_url: str, method: str
-) -> None:
-    """A failover took the last acknowledged writes, and the task, which waits, publishes nothing more."""
-    pause = 0.05 if method == "GetTask" else SELDOM
-    async with (
-        harnessed(client, views, "slow", pause, then="ask") as harness,
-        connect_redis(redis_url) as redis,
-    ):
-        task = await send(harness.a2a, request(unique("lost"), return_immediately=True))
-        await harness.tools.entered.wait()
-        await harness.see(method, task.id, State.WORKING)
-        kept = await _copied(redis, task.id)
-        harness.tools.gate.set()
-        asked = await harness.parked(task.id)
-        await _put_back(redis, kept)
-        assert (await view_of(views, task.id)).status.state is State.WORKING
-        await harness.see(method, task.id, State.INPUT_REQUIRED)
-        shown = await harness.until(task.id, INPUT_REQUIRED)
-        assert shown.status.message == asked.status.message
-        assert [message.message_id for message in shown.history] == [m.message_id for m in asked.history]
-
-
-@pytest.mark.parametrize("method", ["GetTask", "sweep"])
 async def test_a_question_that_redis_lost_takes_the_place_of_the_one_before(
     client: Client, views: TaskViews, redis_url: str, method: str
 ) -> None:
@@ -263,17 +239,6 @@ async def test_a_task_that_was_reset_in_a_tool_works_again(client: Client, views
         await harness.until(task.id, WORKING)
         harness.tools.gate.set()
         await harness.until(task.id, COMPLETED)
-
-
-async def test_a_task_that_has_ended_is_refused_as_before(client: Client, views: TaskViews) -> None:
-    """Also after a look: nothing goes on, and the view is left as it is."""
-    async with harnessed(client, views, "quick", 0.0) as harness:
-        task = await send(harness.a2a, request(unique("reset")))
-        before = await views.load(task.id)
-        with pytest.raises(Exception, match="takes no more messages"):
-            await send(harness.a2a, request("more", task_id=task.id))
-        assert task.status.state == COMPLETED
-        assert await views.load(task.id) == before
 
 
 async def test_a_reset_task_without_a_worker_is_not_called_ended(client: Client, views: TaskViews) -> None:

@@ -13,8 +13,6 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller
-from everloop.gateway.tasks.steps import Steps
-from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.messages import (
@@ -123,34 +121,12 @@ async def test_a_task_shows_its_steps_after_its_end(
     assert (second["text"], second["calls"]) == ("Four.", [])
 
 
-async def test_a_call_that_runs_has_no_outcome(
-    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
-) -> None:
-    """It is told what was asked for."""
-    task = await ended(views, transcripts, [said("mine"), AssistantMessage(tool_calls=(CALL,))])
-    (step,) = await steps_of(served, task.task_id)
-    assert step["calls"] == [{"call_id": "c1", "name": "search", "arguments": '{"query": "x"}'}]
-
-
 async def test_without_the_cache_the_workflow_tells(served: RunningGateway) -> None:
     """Of a task that has ended, too: Redis was emptied."""
     async with connected(served.url, streaming=False) as a2a:
         task = await send(a2a, request(unique("steps")))
     (step,) = await steps_of(served, task.id)
     assert step["text"] == task.artifacts[0].parts[0].text
-
-
-async def test_without_anybody_who_knows_the_task_is_shown_all_the_same(
-    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
-) -> None:
-    """And a client of plain A2A gets no steps at all."""
-    unknown = await ended(views, transcripts, [])
-    known = await ended(views, transcripts, [said("mine"), AssistantMessage(text="Four.")])
-    shown = (await served.call("GetTask", {"id": unknown.task_id}, **EXTENDED)).json()["result"]
-    plain = (await served.call("GetTask", {"id": known.task_id})).json()["result"]
-    assert shown["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert "metadata" not in shown
-    assert "metadata" not in plain
 
 
 async def test_what_is_cut_can_be_read_whole(
@@ -210,26 +186,3 @@ async def test_a_result_is_for_callers_of_its_agent(
     ):
         answer = await http.get(f"/results/{task.task_id}/c1")
     assert answer.status_code == status
-
-
-class Remembering(Tasks):
-    """What the workflow of a task knows; asking Temporal is tested elsewhere."""
-
-    def __init__(self, client: Client, told: list[TranscriptMessage]) -> None:
-        super().__init__(client, "none")
-        self._told = told
-
-    async def transcript(self, task_id: str) -> list[TranscriptMessage]:
-        return self._told
-
-
-async def test_a_result_that_the_cache_has_lost_is_the_workflows(
-    client: Client, views: TaskViews, transcripts: MemoryTranscripts
-) -> None:
-    """Whole, and after the end too."""
-    asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
-    found = ToolMessage(call_id="c1", name="search", content="ü" * 9_000)
-    task = await ended(views, transcripts, [])
-    steps = Steps(MemoryTranscripts(), Remembering(client, [said("mine"), asks, found]), "http://x/")
-    assert await steps.result(task, "c1") == found
-    assert await steps.result(task, "c2") is None

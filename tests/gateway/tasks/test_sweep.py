@@ -6,12 +6,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
-from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
@@ -24,7 +21,7 @@ from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
-from tests.gateway.harness import running_gateway, unique
+from tests.gateway.harness import unique
 from tests.gateway.process.gateways import gateway_process
 from tests.gateway.tasks.silent_tasks import (
     BUG,
@@ -58,17 +55,6 @@ async def test_a_terminated_task_that_nobody_looks_at_is_settled_once(
 
     statuses = [e.state for e in await events_of(views, task_id) if isinstance(e, StatusChanged)]
     assert statuses == [TaskState.FAILED]
-
-
-async def test_a_gateway_sweeps_by_itself(client: Client, views: TaskViews) -> None:
-    """It is started and not asked for anything."""
-    task_id = await start(client, views, unique("nobody"))
-    await client.get_workflow_handle(task_id).terminate()
-    await until_closed(client, task_id)
-
-    async with running_gateway(client, views, queue=unique("sweep")):
-        while not (await view_of(views, task_id)).status.state.is_terminal:  # noqa: ASYNC110 -- a fact of a server
-            await asyncio.sleep(0.01)
 
 
 async def test_a_task_that_was_reset_goes_on(client: Client, views: TaskViews) -> None:
@@ -157,22 +143,6 @@ async def created(views: TaskViews, *task_ids: str) -> None:
         await views.create(submitted_view(task_id, task))
 
 
-async def test_no_number_of_tasks_hides_another_one(client: Client) -> None:
-    """Tasks that were reset and live are found for days, and stuck ones stay: those behind are reached."""
-    views, alive = MemoryTaskViews(), [f"alive-{n}" for n in range(300)]
-    await created(views, *alive, "ended")
-    stuck = [Stuck(task_id, "run") for task_id in alive]
-    gateway = services(client, views, runs=FoundRuns(client, [*alive, "ended"], stuck))
-
-    await gateway.sweep.sweep()
-
-    states = {await views.state(task_id) for task_id in alive}
-    warned = [any(isinstance(e, Warned) for e in await events_of(views, task_id)) for task_id in alive]
-    assert await views.state("ended") is TaskState.FAILED
-    assert states == {TaskState.SUBMITTED}
-    assert all(warned)
-
-
 async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Client) -> None:
     """The others are settled now, and the one in the next sweep, however long ago it ended by then."""
     views = MemoryTaskViews()
@@ -190,32 +160,6 @@ async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Clie
     assert others == [TaskState.SUBMITTED, TaskState.FAILED, TaskState.FAILED]
     assert await views.state("first") is TaskState.FAILED
     assert runs.since[0] == runs.since[1] < runs.since[2] < datetime.now(UTC) - timedelta(minutes=14)
-
-
-@pytest.mark.parametrize("failure", [RPCError("away", RPCStatusCode.UNAVAILABLE, b""), OSError("away")])
-async def test_an_outage_is_logged_once(client: Client, failure: Exception) -> None:
-    """In one line each, however many sweeps it lasts, and again when it comes again."""
-    views = MemoryTaskViews()
-    await created(views, "first", "second")
-    runs = FoundRuns(client, ["first", "second"])
-    gateway = services(client, views, runs=runs)
-
-    with capture_logs() as logs:
-        runs.failure = failure
-        for _ in range(3):
-            await gateway.sweep.sweep()
-        runs.failure = None
-        await gateway.sweep.sweep()
-        runs.failure = failure
-        await gateway.sweep.sweep()
-
-    lines = [line for line in logs if line["event"].startswith("cannot ")]
-    assert [line["event"] for line in lines] == [
-        "cannot finalize ended tasks now",
-        "cannot report stuck tasks now",
-    ] * 2
-    assert not any(line.get("exc_info") for line in lines)
-    assert await views.state("second") is TaskState.FAILED
 
 
 @asynccontextmanager

@@ -18,7 +18,6 @@ from tests.gateway.tasks.silent_tasks import (
     OWNER,
     VIEWER,
     defective_worker,
-    reset,
     services,
     start,
     until_closed,
@@ -139,23 +138,6 @@ async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: T
     )
     assert [each.complete for each in restored.artifacts] == [True, True, False]
     assert shown["data"].failed == (by == "the sweep")
-
-
-async def test_a_task_that_was_reset_has_its_artifacts(client: Client, views: TaskViews) -> None:
-    """The view of its new run has what stands in the store, also if it never heard of it."""
-    queue = unique("reset")
-    gateway = services(client, views, queue=queue)
-    async with defective_worker(client, queue):
-        task_id = await start(client, views, queue)
-        await Tasks(client, queue).view(task_id)  # a worker has begun with it
-        await client.get_workflow_handle(task_id).terminate()
-        await gateway.reconciler.reconcile(task_id)
-        await put(gateway.stores.artifacts, await view_of(views, task_id), "text", text("written"))
-        await reset(client, task_id)
-        await gateway.reconciler.reconcile_ended(task_id)
-        restored = await view_of(views, task_id)
-    assert [each.artifact_id for each in restored.artifacts] == ["text"]
-    await client.get_workflow_handle(task_id).terminate()
 
 
 async def test_a_view_does_not_come_back_without_its_artifacts(client: Client, views: TaskViews) -> None:

@@ -1,6 +1,5 @@
 """The key that signs agent cards."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -55,24 +54,6 @@ def test_a_signed_card_is_verified_with_the_public_key(tmp_path: Path, algorithm
 
 
 @pytest.mark.parametrize("algorithm", KEYS)
-def test_a_signature_says_which_key_made_it_and_where_that_is(tmp_path: Path, algorithm: str) -> None:
-    """The protected header names algorithm and key, and the address of the key set (A2A 1.0 §8.4.2)."""
-    key = loaded(tmp_path, algorithm)
-
-    (signature,) = key.sign(pb.AgentCard(name="Writer"), URL).signatures
-
-    assert json.loads(base64url_decode(signature.protected)) == {
-        "alg": algorithm,
-        "kid": key.key_id,
-        "jku": "https://agents.example/.well-known/jwks.json",
-        "typ": "JOSE",
-    }
-    (public,) = key.jwks["keys"] if isinstance(key.jwks["keys"], list) else []
-    assert isinstance(public, dict)
-    assert (public["kid"], public["use"], public["alg"]) == (key.key_id, "sig", algorithm)
-
-
-@pytest.mark.parametrize("algorithm", KEYS)
 def test_nothing_private_is_in_the_key_set(tmp_path: Path, algorithm: str) -> None:
     """None of the members that RFC 7518 and RFC 8037 have for private keys."""
     public = loaded(tmp_path, algorithm).public
@@ -112,16 +93,6 @@ def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes) -> None
     assert "card-key.pem" in message
     assert "expected: a private key in PEM format" in message
     assert "\n" not in message
-
-
-def test_a_key_may_have_a_name_of_its_own(tmp_path: Path) -> None:
-    """EVERLOOP_CARD_KEY_ID, for who keeps keys by other names."""
-    settings = key_file(tmp_path, KEYS["ES256"].private_bytes(*PRIVATE, NoEncryption()))
-
-    key = load_card_key(settings.model_copy(update={"card_key_id": "2027-01"}))
-
-    assert key
-    assert key.key_id == "2027-01"
 
 
 def test_a_key_file_that_is_not_there_is_named(tmp_path: Path) -> None:

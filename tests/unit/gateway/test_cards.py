@@ -8,9 +8,8 @@ from everloop.agents.agent import Agent, Skill
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.gateway.cards.cards import VERSION, Cards, CardSettings
+from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.settings import GatewaySettings
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 
 URL = "https://agents.example/"
 AGENT = Agent(id="writer", name="Writer", description="Writes.")
@@ -25,20 +24,6 @@ def interfaces_of(card: pb.AgentCard) -> list[tuple[str, str, str, str]]:
     return [
         (one.protocol_binding, one.protocol_version, one.url, one.tenant) for one in card.supported_interfaces
     ]
-
-
-def test_a_card_has_all_that_a2a_requires() -> None:
-    """Every field that A2A 1.0 §4.4.1 requires is there, and what the gateway does for every agent."""
-    card = cards_of().pure(AGENT)
-
-    validate_proto_required_fields(card)
-    assert card.version == VERSION
-    assert card.capabilities.streaming
-    assert not card.capabilities.extended_agent_card  # nobody can authenticate here
-    assert not card.capabilities.push_notifications
-    assert [extension.uri for extension in card.capabilities.extensions] == [EVENTS_EXTENSION]
-    assert [skill.id for skill in card.skills] == ["writer"]
-    assert not card.security_requirements
 
 
 def test_the_interfaces_of_the_default_agent() -> None:
@@ -67,20 +52,6 @@ def test_the_interfaces_of_an_agent_beside_it() -> None:
         ("JSONRPC", "0.3", "https://agents.example/agents/reader/", ""),
         ("HTTP+JSON", "0.3", "https://agents.example/agents/reader", ""),
     ]
-
-
-def test_a_card_says_how_to_get_in() -> None:
-    """Any one of the schemes is enough: each is a requirement of its own (A2A 1.0 §4.5)."""
-    schemes = {
-        "key": pb.SecurityScheme(api_key_security_scheme=pb.APIKeySecurityScheme(name="X-API-Key")),
-        "token": pb.SecurityScheme(http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="Bearer")),
-    }
-    cards = Cards(AgentRegistry([AGENT]), CardSettings(URL, schemes=schemes))
-
-    card = cards.pure(AGENT)
-
-    assert dict(card.security_schemes) == schemes
-    assert [list(requirement.schemes) for requirement in card.security_requirements] == [["key"], ["token"]]
 
 
 def test_a_card_tells_what_the_definition_does() -> None:

@@ -103,15 +103,3 @@ def test_a_client_of_the_extension_goes_on_with_the_state_it_knew() -> None:
 
     assert isinstance(update, pb.TaskStatusUpdateEvent)
     assert update.status.state == pb.TASK_STATE_WORKING
-
-
-def test_a_client_that_goes_on_hears_that_what_began_empty_has_failed() -> None:
-    """As it would have heard it in time, although by now the view has failed."""
-    begun = artifact(TextPart(text=""), artifact_id="log", failed=True)
-    withdrawn = artifact(TextPart(text=""), failed=True)
-    translator = UpdateTranslator(view(begun, withdrawn), URL, extended=False, after=EventId(POSITION))
-
-    failed, _ = translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))
-
-    assert isinstance(failed, pb.TaskArtifactUpdateEvent)
-    assert (failed.artifact.artifact_id, failed.append, failed.last_chunk) == ("log", True, True)

@@ -9,7 +9,6 @@ from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.workflows.contract.events import (
     AgentInvoked,
     ArtifactChunk,
-    Narrated,
     StatusChanged,
     SubAgentEvent,
     TaskEvent,
@@ -91,44 +90,6 @@ def test_a_result_that_is_cut_comes_with_the_address_of_all_of_it(*, cut: bool) 
     told = MessageToDict(update.metadata)[EVENTS_EXTENSION]
     assert (told["result"], told["size"], told["cut"]) == ("x", 20_000, cut)
     assert told.get("url") == (f"{URL}results/{view().task_id}/c%2F1" if cut else None)
-
-
-NARRATION = Narrated(text="Reading the minutes")
-
-
-@pytest.mark.parametrize("extended", [False, True])
-def test_a_narration_is_a_status_for_everybody_that_only_passes(*, extended: bool) -> None:
-    """The task works, and says so; the status of the task is repeated afterwards as it was."""
-    translator = UpdateTranslator(view(), URL, extended=extended)
-
-    (update,) = translator.translate(NARRATION, "1800000000123-4")
-    later = translator.translate(OTHERS[0])
-
-    at = "2027-01-15T08:00:00.123Z"
-    assert MessageToDict(update) == {
-        "taskId": "task",
-        "contextId": "context",
-        "status": {
-            "state": "TASK_STATE_WORKING",
-            "timestamp": at,
-            "message": {
-                "messageId": "task-narration-1800000000123-4",
-                "taskId": "task",
-                "contextId": "context",
-                "role": "ROLE_AGENT",
-                "parts": [{"text": "Reading the minutes"}],
-            },
-        },
-        **(
-            {"metadata": {EVENTS_EXTENSION: {"kind": "narration", "text": "Reading the minutes", "at": at}}}
-            if extended
-            else {}
-        ),
-    }
-    shown = [
-        each.status.message.parts[0].text for each in later if isinstance(each, pb.TaskStatusUpdateEvent)
-    ]
-    assert shown == (["thinking"] if extended else [])
 
 
 ENDS_BADLY = {TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
@@ -238,13 +199,3 @@ def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
         {"url": f"{URL}artifacts/context/plot/parts/0", "mediaType": "image/png"},
     ]
     assert [append for _, append, _ in sent(updates)] == [False, True, False]
-
-
-def test_an_answer_that_was_withdrawn_does_not_fail() -> None:
-    """The client has nothing of it any more."""
-    translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
-    translator.translate(chunk(0, ""))
-
-    (status,) = translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))
-
-    assert isinstance(status, pb.TaskStatusUpdateEvent)

@@ -1,23 +1,16 @@
 """Requests of clients in our own terms."""
 
-import json
-from datetime import UTC, datetime
-
 import pytest
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import JsonValue
 
 from everloop.agents.agent import Agent
-from everloop.gateway.context import Viewer
-from everloop.gateway.requests.fields import MAX_ID_BYTES, check_id, read_list_request
+from everloop.gateway.requests.fields import MAX_ID_BYTES, check_id
 from everloop.gateway.requests.messages import content_of, read_message
-from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
-from everloop.workflows.contract.tasks import TaskState
 
 AGENT = Agent(id="a", name="A", description="A.")
 
@@ -25,27 +18,6 @@ AGENT = Agent(id="a", name="A", description="A.")
 def send(**changes: object) -> pb.SendMessageRequest:
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}], **changes}
     return ParseDict({"message": message}, pb.SendMessageRequest())
-
-
-def test_a_message_keeps_its_parts_and_metadata() -> None:
-    """Text, data and metadata in order; whole numbers stay whole, others stay as they are."""
-    data: dict[str, JsonValue] = {
-        "whole": 3,
-        "half": 0.5,
-        "huge": 2.0**60,
-        "list": [1, {"deep": 2}],
-        "no": None,
-    }
-    sent = send(parts=[{"text": "a"}, {"data": data}], metadata={"n": 1}, taskId="t", contextId="c")
-    request = read_message(sent, "o", AGENT, max_bytes=1000)
-
-    assert request.message == UserMessage(
-        message_id="m", parts=(TextPart(text="a"), DataPart(data=data)), metadata={"n": 1}
-    )
-    assert isinstance(request.message.parts[1], DataPart)
-    # Equality takes 3.0 for 3; JSON does not.
-    assert json.dumps(request.message.parts[1].data, sort_keys=True) == json.dumps(data, sort_keys=True)
-    assert (request.task_id, request.context_id, request.history_length) == ("t", "c", None)
 
 
 @pytest.mark.parametrize(("size", "fits"), [(200, True), (199, False)])
@@ -95,28 +67,6 @@ def test_the_same_content_has_the_same_bytes() -> None:
         content(DataPart(data="ab")),
     ]
     assert len(set(different)) == len(different)
-
-
-def test_a_list_request_becomes_a_query() -> None:
-    """All filters are the owner's own; the default page has fifty tasks."""
-    after = datetime(2026, 11, 21, tzinfo=UTC)
-    request = pb.ListTasksRequest(
-        context_id="c", status=pb.TASK_STATE_WORKING, status_timestamp_after=after, page_token="next"
-    )
-
-    assert read_list_request(request, Viewer("me", "agent")) == TaskQuery(
-        owner="me",
-        agent_id="agent",
-        context_id="c",
-        state=TaskState.WORKING,
-        updated_since=int(after.timestamp()) * 1_000_000,
-        page_size=50,
-        page_token="next",
-        with_artifacts=False,
-    )
-    assert read_list_request(pb.ListTasksRequest(), Viewer("me", "agent")) == TaskQuery(
-        owner="me", agent_id="agent", with_artifacts=False
-    )
 
 
 def test_content_without_names_has_the_bytes_that_it_always_had() -> None:
