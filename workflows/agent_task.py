@@ -1,7 +1,8 @@
 """One A2A task as one durable execution: the Temporal shell around the loop."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from temporalio import workflow
 from temporalio.common import RawValue
@@ -124,10 +125,8 @@ class AgentTask:
                 type=failures.TASK_TERMINAL,
                 non_retryable=True,
             )
-        try:
+        with _translate_invalid_answers():
             approvals.find_answer(self._state, message)
-        except InvalidAnswerError as error:
-            raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
     @workflow.update
     def take_approvers_answer(self, given: ApproverAnswer) -> str:
@@ -140,10 +139,8 @@ class AgentTask:
 
     @take_approvers_answer.validator
     def validate_take_approvers_answer(self, given: ApproverAnswer) -> None:
-        try:
+        with _translate_invalid_answers():
             approvals.approvers_answer(self._state, self._task, given)
-        except InvalidAnswerError as error:
-            raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
     @workflow.update
     async def wait_for_route(self) -> Route:
@@ -246,7 +243,7 @@ class AgentTask:
 
     async def _answer(self) -> AssistantMessage | AgentMessage:
         """Run the loop, within the agent's wall clock if it has one; a message answers in place of a task."""
-        await self._loop.load_agent()
+        await self._loop.preparation.load_agent()
         self._narrate()
         try:
             async with self._scope.wall_clock:
@@ -281,6 +278,14 @@ class AgentTask:
             queue = names.task_queue_of(names.NARRATOR_QUEUE, workflow.info().task_queue)
             narrating = workflow.start_activity_method(NarratorPort.narrate, call, **narration(queue))
             narrating.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+@contextmanager
+def _translate_invalid_answers() -> Generator[None]:
+    try:
+        yield
+    except InvalidAnswerError as error:
+        raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
 
 def _reason(failure: ApplicationError) -> AgentMessage | None:

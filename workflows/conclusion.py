@@ -68,7 +68,7 @@ class Conclusion:
             last = call.model_copy(update={"remember": keep})
             return workflow.execute_activity_method(PublishPort.publish, last, **publish("last status"))
 
-        memory.note(await self._loop.send_again(publishing))
+        memory.note(await self._loop.model.with_transcript(publishing))
 
     async def follow_up(self, outcome: TaskState, answer: str, reason: str = "") -> None:
         """Do what clients need not wait for; it is dropped where it does not work."""

@@ -1,6 +1,6 @@
 """The loop of a task: ask the model, run the tools it asks for, fold the results in, again."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from temporalio import workflow
 
@@ -9,7 +9,7 @@ from everloop.workflows.limits import check_limits, check_size, no_artifact
 from everloop.workflows.people import Asking
 from everloop.workflows.scope import TaskScope
 from everloop.workflows.turns.memory import ContextMemory
-from everloop.workflows.turns.model_turn import ModelTurn, Reply
+from everloop.workflows.turns.model_turn import ModelTurn
 from everloop.workflows.turns.routing import Preparation, RoutingTurn
 from everloop.workflows.turns.sub_agents import AgentCalls
 from everloop.workflows.turns.tool_turn import ToolTurn
@@ -21,20 +21,16 @@ class Loop:
     def __init__(self, scope: TaskScope) -> None:
         self._scope = scope
         self._state = scope.state
-        self._model = ModelTurn(scope)
-        self.memory = ContextMemory(scope, self._model)
-        self._preparation = Preparation(scope, self.memory)
+        self.model = ModelTurn(scope)
+        self.memory = ContextMemory(scope, self.model)
+        self.preparation = Preparation(scope, self.memory)
         self._tools = ToolTurn(scope, Asking(scope), AgentCalls(scope))
-        self._routing = RoutingTurn(scope, self._model, self.memory)
+        self._routing = RoutingTurn(scope, self.model, self.memory)
         self._waited_for_people = False
         self._durations = workflow.metric_meter().create_histogram_timedelta(
             "everloop_iteration_duration",
             "one model call and the tools it asked for, without those that parked",
         )
-
-    async def load_agent(self) -> None:
-        """Pin the agent, where whoever began the task did not know more of it than its id."""
-        await self._preparation.load_agent()
 
     async def route(self) -> AgentMessage | AssistantMessage | None:
         """Get ready; return what answers the message at once, if an agent may do so; None: there is a task.
@@ -42,12 +38,8 @@ class Loop:
         Raises:
             ActivityError: the model refused, or the task was cancelled. Then there is a task, which fails.
         """
-        await self._preparation.begin()
+        await self.preparation.begin()
         return await self._routing.run() if self._scope.has_hidden_task else None
-
-    async def send_again(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:
-        """Call, and send the transcript again as often as its cache turns out to be lost."""
-        return await self._model.with_transcript(call)
 
     async def run(self) -> AssistantMessage:
         """Return the answer.
@@ -75,9 +67,9 @@ class Loop:
         """Ask the model and run its calls, or go on with calls that wait; return the answer, if any."""
         state = self._state
         if not state.pending:
-            reply = await self._model.ask()
+            reply = await self.model.ask()
             if reply.refused:
-                self._model.refuse(reply)
+                self.model.refuse(reply)
                 return None
             if not (reply.tool_calls or state.answer or state.inbox):
                 state.hold_answer(reply, is_data=self._scope.agent.has_output and not reply.rejects)
@@ -85,7 +77,7 @@ class Loop:
         if state.pending:
             await self._tools.run(while_parked=self._park)
         if state.successor:
-            await self._preparation.take_over()
+            await self.preparation.take_over()
         return self._end_with_artifact() if state.answer else None
 
     def _has_artifact(self) -> bool:

@@ -259,16 +259,7 @@ class TaskRunState(BaseModel):
         questions = self.open_questions
         metadata: dict[str, JsonValue] = {USAGE: self.usage.to_metadata()}
         self.status = TaskStatus(state=state, at=at, message=message, questions=questions, metadata=metadata)
-        changed = StatusChanged(
-            version=self.version,
-            state=state,
-            at=at,
-            message=message,
-            received=received,
-            questions=questions,
-            metadata=metadata,
-            resumed=resumed,
-        )
+        changed = StatusChanged(version=self.version, received=received, resumed=resumed, **dict(self.status))
         self.outbox.append(changed)
         return changed
 

@@ -252,12 +252,21 @@ def answer_with(question: Question, value: JsonValue, *, by: AnsweredBy, note: s
     """
     if isinstance(value, dict) and value.get("approved") is False:
         return _answer(question, False, by=by, note=_note(value, note), approved=False)
-    if question.kind is QuestionKind.CONFIRMATION:
-        approved, comment = _confirmed(question, value)
-        return _answer(question, approved, by=by, note=note or comment, approved=approved)
-    if question.kind is QuestionKind.AUTH and isinstance(value, str) and read_yes_or_no(value) is False:
-        return _answer(question, False, by=by, note=note, approved=False)
-    return _answer(question, _READERS[question.kind](question, value), by=by, note=note)
+    match question.kind:
+        case QuestionKind.CONFIRMATION:
+            approved, comment = _confirmed(question, value)
+            return _answer(question, approved, by=by, note=note or comment, approved=approved)
+        case QuestionKind.AUTH if isinstance(value, str) and read_yes_or_no(value) is False:
+            return _answer(question, False, by=by, note=note, approved=False)
+        case QuestionKind.AUTH:  # a secret has no place in a history; the gateway takes it out before this
+            raise InvalidAnswerError(_refusal(question))
+        case QuestionKind.SELECTION:
+            return _answer(question, _selected(question, value), by=by, note=note)
+        case QuestionKind.CLARIFICATION | QuestionKind.DATA:
+            if value is None or (isinstance(value, str) and not value.strip()):
+                raise InvalidAnswerError(_refusal(question))
+            read = _read_data(value) if question.kind is QuestionKind.DATA else value
+            return _answer(question, read, by=by, note=note)
 
 
 def no_answer(question: Question) -> Answer:
@@ -362,36 +371,13 @@ def _selected(question: Question, value: JsonValue) -> JsonValue:
     raise InvalidAnswerError(_refusal(question))
 
 
-def _clarified(question: Question, value: JsonValue) -> JsonValue:
-    if value in ("", None) or (isinstance(value, str) and not value.strip()):
-        raise InvalidAnswerError(_refusal(question))
-    return value
-
-
-def _data(question: Question, value: JsonValue) -> JsonValue:
+def _read_data(value: JsonValue) -> JsonValue:
     """Return the data; a text may be JSON, or, where it is none, the value itself."""
-    if value is None or (isinstance(value, str) and not value.strip()):
-        raise InvalidAnswerError(_refusal(question))
-    if not isinstance(value, str):
-        return value
     try:
-        parsed: JsonValue = json.loads(value)
+        parsed: JsonValue = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return value
     return parsed
-
-
-def _auth(question: Question, value: JsonValue) -> JsonValue:
-    """A secret has no place in a history; the gateway takes it out before it comes here."""
-    raise InvalidAnswerError(_refusal(question))
-
-
-_READERS = {
-    QuestionKind.SELECTION: _selected,
-    QuestionKind.CLARIFICATION: _clarified,
-    QuestionKind.DATA: _data,
-    QuestionKind.AUTH: _auth,
-}
 
 
 def _refusal(question: Question) -> str:
