@@ -159,8 +159,7 @@ def sub_agent(agent_id: str, description: str | None = None) -> Plugin:
     Raises:
         AgentDefinitionError: no agent could have that id.
     """
-    if not is_agent_id(agent_id):
-        raise AgentDefinitionError(f"sub_agent({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
+    _check_agent_id("sub_agent", agent_id)
     purpose = description or (
         f"Ask the agent {agent_id!r} to do a part of the work. It knows nothing but the request."
     )
@@ -175,12 +174,16 @@ def handoff(agent_id: str, description: str | None = None) -> Plugin:
     Raises:
         AgentDefinitionError: no agent could have that id.
     """
-    if not is_agent_id(agent_id):
-        raise AgentDefinitionError(f"handoff({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
+    _check_agent_id("handoff", agent_id)
     purpose = description or f"Hand the whole task over to the agent {agent_id!r}, which goes on from here."
     return Plugin(
         name="handoff", tools=(Tool(_take_reason, f"hand_over_to_{agent_id}", purpose, handoff=agent_id),)
     )
+
+
+def _check_agent_id(plugin: str, agent_id: str) -> None:
+    if not is_agent_id(agent_id):
+        raise AgentDefinitionError(f"{plugin}({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
 
 
 async def _take_request(request: str) -> str:

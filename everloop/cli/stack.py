@@ -32,6 +32,7 @@ CONFORMANCE_WEBHOOKS = "127.0.0.0/8,::1,localhost,example.com"
 """Where compatibility kits let notifications go."""
 
 INTERRUPTED_START = "interrupted before it was up; all that had started is stopped"
+SCRIPTED = " (a script, no language model: set OPENAI_API_KEY and EVERLOOP_MODEL for a real one)"
 INTERRUPTED_DEMO = "interrupted; all that had started is stopped"
 
 Directory = Annotated[
@@ -128,45 +129,30 @@ def _run_stack(
 
 
 def _announce(stack: "LocalStack", *, as_json: bool) -> None:
-    with suppress(OSError):  # a console that went away must not stop the processes
-        if as_json:
-            print_json(_data(stack))
-        else:
-            print_line("\nEverloop is up. Ctrl-C stops it; tasks go on at the next start.\n")
-            print_fields(_fields(stack))
-            print_line("")
-        sys.stdout.flush()
-
-
-def _fields(stack: "LocalStack") -> dict[str, str]:
     from everloop.deploy.demo_model.script import MODEL
 
-    scripted = " (a script, no language model: set OPENAI_API_KEY and EVERLOOP_MODEL for a real one)"
-    return {
-        "  A2A gateway": stack.gateway_url,
-        "  gRPC": stack.grpc_address,
-        "  Agent card": stack.card_url,
-        "  All agents": stack.catalogue_url,
-        "  Model": stack.model + (scripted if stack.model == MODEL else ""),
-        "  Temporal UI": stack.temporal_ui,
-        "  Temporal": stack.temporal_address,
-        "  Redis": stack.redis_url,
-        "  Logs": str(stack.logs),
-    }
-
-
-def _data(stack: "LocalStack") -> dict[str, str | None]:
-    return {
-        "gateway": stack.gateway_url,
-        "grpc": stack.grpc_address or None,
-        "agent_card": stack.card_url,
-        "agents": stack.catalogue_url,
-        "model": stack.model,
-        "temporal_ui": stack.temporal_ui,
-        "temporal": stack.temporal_address,
-        "redis": stack.redis_url,
-        "logs": str(stack.logs),
-    }
+    addresses = (
+        ("gateway", "A2A gateway", stack.gateway_url),
+        ("grpc", "gRPC", stack.grpc_address),
+        ("agent_card", "Agent card", stack.card_url),
+        ("agents", "All agents", stack.catalogue_url),
+        ("model", "Model", stack.model),
+        ("temporal_ui", "Temporal UI", stack.temporal_ui),
+        ("temporal", "Temporal", stack.temporal_address),
+        ("redis", "Redis", stack.redis_url),
+        ("logs", "Logs", str(stack.logs)),
+    )
+    with suppress(OSError):  # a console that went away must not stop the processes
+        if as_json:
+            print_json({key: value or None for key, _, value in addresses})
+        else:
+            print_line("\nEverloop is up. Ctrl-C stops it; tasks go on at the next start.\n")
+            shown = {f"  {label}": value for _, label, value in addresses}
+            if stack.model == MODEL:
+                shown["  Model"] += SCRIPTED
+            print_fields(shown)
+            print_line("")
+        sys.stdout.flush()
 
 
 def _say(line: str) -> None:

@@ -2,9 +2,9 @@
 
 import ast
 import operator
-import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -195,36 +195,32 @@ class Folder:
     def _contains(self, place: Path) -> bool:
         return place.is_relative_to(self.root) and not _is_hidden(place.relative_to(self.root))
 
+    def _visible(self, directory: Path) -> Iterator[tuple[Path, Path]]:
+        """Yield what may be seen of a directory, in order, each with its real place."""
+        for child in sorted(directory.iterdir()):
+            with suppress(ValueError):
+                if child.name not in SKIPPED_DIRECTORIES:
+                    yield child, self.find(child.relative_to(self.root).as_posix())
+
     def _entries(self, directory: Path) -> Iterator[str]:
-        children = sorted(directory.iterdir())
-        visible = [(child, place) for child in children if (place := self._visible(child))]
+        visible = list(self._visible(directory))
         yield from (f"{_escaped(child.name)}/" for child, place in visible if place.is_dir())
         for child, place in visible:
             if place.is_file():
                 yield f"{_escaped(child.name)} ({place.stat().st_size} bytes)"
 
-    def _visible(self, child: Path) -> Path | None:
-        if child.name in SKIPPED_DIRECTORIES:
-            return None
-        try:
-            return self.find(child.relative_to(self.root).as_posix())
-        except ValueError:
-            return None
-
     def _files_below(self, start: Path) -> Iterator[Path]:
         if start.is_file():
             yield start
             return
-        for directory, subdirectories, names in os.walk(start):
-            subdirectories[:] = sorted(
-                name
-                for name in subdirectories
-                if not name.startswith(".") and name not in SKIPPED_DIRECTORIES
-            )
-            for name in sorted(names):
-                place = self._visible(Path(directory, name))
-                if place and place.is_file():
-                    yield Path(directory, name)
+        try:
+            visible = list(self._visible(start))
+        except OSError:  # it vanished, or nobody may read it
+            return
+        yield from (child for child, place in visible if place.is_file())
+        for child, place in visible:
+            if place.is_dir() and not child.is_symlink():  # a link may lead back up
+                yield from self._files_below(child)
 
     def _matches(self, place: Path, text: str) -> Iterator[str]:
         name = _escaped(place.relative_to(self.root).as_posix())

@@ -10,7 +10,7 @@ McpError
 └── McpToolError          the tool itself says that it failed
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from mcp import MCPError
@@ -108,48 +108,42 @@ def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> 
 
 
 def _explained_answer(error: MCPError, server: str, hide: Callable[[str], str]) -> McpError:
-    if found := fault_in(error.data):
-        return _explained_fault(*found, server)
+    fault, status = fault_in(error.data) or (None, 0)
+    if fault in _FAULTS:
+        kind, text = _FAULTS[fault]
+        return kind(f"the MCP server {server!r} {text.format(status)}")
     # Servers use the codes that the SDK has for these two as well, and for anything.
-    if error.code == CONNECTION_CLOSED and error.message.startswith(_SDK_LOST):
-        return _lost(server)
+    sdk_lost = error.code == CONNECTION_CLOSED and error.message.startswith(_SDK_LOST)
+    if fault is Fault.LOST or sdk_lost:
+        return McpLostError(
+            f"the connection to the MCP server {server!r} was lost; what it was asked for may or may not "
+            "have taken effect, so check before you repeat it"
+        )
     if error.code == REQUEST_TIMEOUT and error.message.endswith("timed out"):
         return McpTimeoutError(f"the MCP server {server!r} did not answer in time, and was told to stop")
     return McpProtocolError(f"the MCP server {server!r} says: {hide(error.message)[:_LONGEST]}")
 
 
-def _explained_fault(fault: Fault, status: int, server: str) -> McpError:
-    match fault:
-        case Fault.UNREACHABLE:
-            return McpUnavailableError(
-                f"the MCP server {server!r} cannot be reached; see that it runs and that its url is right"
-            )
-        case Fault.REFUSED:
-            return McpRefusedError(
-                f"the MCP server {server!r} refuses this caller (HTTP {status}); check the headers of its "
-                "definition: they are missing, have expired, or do not allow this"
-            )
-        case Fault.COMPRESSED:
-            return McpProtocolError(
-                f"the MCP server {server!r} answers compressed, though it was asked not to (Accept-Encoding: "
-                "identity), so that nobody could tell how large that becomes; switch its compression off"
-            )
-        case Fault.GONE:
-            return McpSessionGoneError(f"the MCP server {server!r} has forgotten the session (HTTP {status})")
-        case Fault.LOST:
-            return _lost(server)
-        case Fault.FAILED:
-            return McpProtocolError(
-                f"the MCP server {server!r} answered HTTP {status}; see that its url is right and what its "
-                "log says"
-            )
-
-
-def _lost(server: str) -> McpLostError:
-    return McpLostError(
-        f"the connection to the MCP server {server!r} was lost; what it was asked for may or may not have "
-        "taken effect, so check before you repeat it"
-    )
+_FAULTS: Mapping[Fault | None, tuple[type[McpError], str]] = {
+    Fault.UNREACHABLE: (McpUnavailableError, "cannot be reached; see that it runs and that its url is right"),
+    Fault.REFUSED: (
+        McpRefusedError,
+        (
+            "refuses this caller (HTTP {}); check the headers of its definition: they are missing, have "
+            "expired, or do not allow this"
+        ),
+    ),
+    Fault.COMPRESSED: (
+        McpProtocolError,
+        (
+            "answers compressed, though it was asked not to (Accept-Encoding: identity), so that nobody "
+            "could tell how large that becomes; switch its compression off"
+        ),
+    ),
+    Fault.GONE: (McpSessionGoneError, "has forgotten the session (HTTP {})"),
+    Fault.FAILED: (McpProtocolError, "answered HTTP {}; see that its url is right and what its log says"),
+}
+"""What each fault but `LOST` means, with the status."""
 
 
 def _not_mcp(cause: BaseException, server: str, hide: Callable[[str], str]) -> McpProtocolError:

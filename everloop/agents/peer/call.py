@@ -22,7 +22,6 @@ from everloop.agents.peer.task import (
     ASKING,
     Kept,
     PeerTask,
-    answer_metadata,
     answer_parts,
     answers_for,
     fingerprint,
@@ -35,6 +34,7 @@ from everloop.agents.questions import AuthRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.headers import HeadersError, headers_for, hide, secret_words
+from everloop.workflows.contract.questions import QUESTION
 
 TIME_TO_REPORT = 5.0
 """Seconds of the tool's time that are kept for saying that a peer does not answer; at most a tenth of it."""
@@ -199,7 +199,8 @@ class _Call:
             context_id=task.context_id,
             parts=parts,
         )
-        message.metadata.update(answer_metadata(question_id))
+        if question_id:  # what names the question to an Everloop
+            message.metadata.update({QUESTION: question_id})
         taken = taken.with_(answered=asking)
         return await self._task.send(message, taken, repeatable=self._peer.idempotent)
 

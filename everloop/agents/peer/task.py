@@ -34,7 +34,7 @@ from everloop.agents.peer.errors import (
 )
 from everloop.agents.questions import AuthRequired, InputKind, InputRequired, QuestionRequired
 from everloop.agents.tool_context import ToolContext
-from everloop.workflows.contract.questions import QUESTION, Answer, QuestionKind
+from everloop.workflows.contract.questions import Answer, QuestionKind
 
 # What a peer asks, as a question to our own user, and the answer on its way back.
 
@@ -43,12 +43,7 @@ INPUT_REQUIRED = pb.TaskState.TASK_STATE_INPUT_REQUIRED
 
 _SCHEMA: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 _OPTIONS: TypeAdapter[list[str]] = TypeAdapter(list[str])
-_KINDS: Mapping[str, InputKind] = {
-    "clarification": "clarification",
-    "confirmation": "confirmation",
-    "selection": "selection",
-    "data": "data",
-}
+_KIND: TypeAdapter[InputKind] = TypeAdapter(InputKind)
 
 
 def question_of(
@@ -78,11 +73,6 @@ async def answer_parts(status: pb.TaskStatus, answer: Answer, call: ToolContext)
     return [value_part(f"{said}, {answer.note}" if answer.note else said)], ""
 
 
-def answer_metadata(question_id: str) -> dict[str, str]:
-    """Return the metadata that name the question to an Everloop."""
-    return {QUESTION: question_id} if question_id else {}
-
-
 def fingerprint(status: pb.TaskStatus) -> str:
     """Return what tells one asking from any other, also of the same question.
 
@@ -102,8 +92,8 @@ def meaning(status: pb.TaskStatus) -> str:
 
 def _input(text: str, asked: Mapping[str, JsonValue]) -> InputRequired:
     """Return the question as the peer means it, or else one that takes any answer."""
-    kind = _KINDS.get(str(asked.get("kind")), "clarification")
     try:
+        kind = _KIND.validate_python(asked.get("kind"))
         schema = _SCHEMA.validate_python(asked.get("json_schema") or {}) if kind == "data" else None
         options = _OPTIONS.validate_python(asked.get("options") or []) if kind == "selection" else ()
         return InputRequired(text, kind, options=options, schema=schema)
@@ -374,9 +364,8 @@ def _ids(response: pb.StreamResponse) -> tuple[str, str]:
     """Return the ids of task and context of an event."""
     if response.HasField("task"):
         return response.task.id, response.task.context_id
-    if response.HasField("artifact_update"):
-        return response.artifact_update.task_id, response.artifact_update.context_id
-    return response.status_update.task_id, response.status_update.context_id
+    update = response.artifact_update if response.HasField("artifact_update") else response.status_update
+    return update.task_id, update.context_id
 
 
 def _fold(task: pb.Task, update: pb.TaskArtifactUpdateEvent) -> None:
