@@ -40,7 +40,7 @@ from everloop.runtime.telemetry.metrics import MetricsAddressError, MetricsSetti
 from everloop.runtime.telemetry.setup import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.schedule import ensure_housekeeping
-from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.conversations import Conversations

@@ -11,15 +11,11 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.telemetry.instruments import record_statuses
-from everloop.stores.artifacts.interface import (
-    ArtifactClosedError,
-    ArtifactMissingError,
-    Artifacts,
-    Complete,
-    Fail,
-)
+from everloop.stores.artifacts.changes import Complete, Fail
+from everloop.stores.artifacts.errors import ArtifactClosedError, ArtifactMissingError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import Contents, read_contents
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.views.interface import TaskViews

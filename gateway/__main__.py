@@ -32,7 +32,7 @@ from everloop.runtime.settings import explain, report_unknown
 from everloop.runtime.telemetry.metrics import MetricsAddressError
 from everloop.runtime.telemetry.setup import configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
-from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings

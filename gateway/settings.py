@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from everloop.runtime.settings import Settings
-from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews

@@ -15,8 +15,7 @@ from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader, joined_p
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, read_arguments
 from everloop.runtime.blobs import BlobError
-from everloop.stores.artifacts.errors import MAX_PARTS
-from everloop.stores.artifacts.interface import ArtifactError, ArtifactIdError, ArtifactMissingError
+from everloop.stores.artifacts.errors import MAX_PARTS, ArtifactError, ArtifactIdError, ArtifactMissingError
 from everloop.stores.artifacts.publisher import ArtifactPublisher, Draft, make_chunks
 from everloop.stores.artifacts.rendering import (
     RENDERED_BYTES,

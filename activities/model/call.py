@@ -48,8 +48,8 @@ from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.publisher import ArtifactPublisher
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts

@@ -13,7 +13,8 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.retries import AWAY
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
-from everloop.stores.artifacts.interface import ArtifactError, Artifacts
+from everloop.stores.artifacts.errors import ArtifactError
+from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage
 from everloop.workflows.contract.names import context_key

@@ -10,8 +10,8 @@ from temporalio.service import RPCError
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.protocol.tasks import is_visible
 from everloop.runtime.temporal.describe import is_not_found
-from everloop.stores.artifacts.interface import Artifacts
 from everloop.stores.artifacts.rendering import with_artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import MAX_TASK_BYTES, START, Snapshot, TaskViews
 from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent

@@ -16,9 +16,10 @@ import structlog
 from everloop.activities.retries import AWAY, retry_artifacts
 from everloop.agents.tool_context import Content, FileWriter
 from everloop.runtime.blobs import BlobError
-from everloop.stores.artifacts.interface import Append, ArtifactError, Change, Create, Fail, NewPart
+from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
+from everloop.stores.artifacts.errors import ArtifactError
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.artifacts.record import SEGMENT_BYTES
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart

@@ -35,21 +35,22 @@ from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
 from everloop.runtime.blobs import BlobError
-from everloop.stores.artifacts.changes import attempt_prefix, decode_rows, encode_rows
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
-    ArtifactError,
-    ArtifactReplacedError,
-    Artifacts,
     Change,
     Complete,
     Create,
     NewPart,
     Replace,
+    attempt_prefix,
+    decode_rows,
+    encode_rows,
 )
+from everloop.stores.artifacts.errors import ArtifactError, ArtifactReplacedError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import is_text
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import StoredArtifact

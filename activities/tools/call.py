@@ -50,7 +50,7 @@ from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import exception_fields, full_text
-from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Claim
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords

@@ -22,7 +22,7 @@ from everloop.gateway.tasks.runs import Problems, Runs
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.temporal.connection import connect_temporal
-from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets

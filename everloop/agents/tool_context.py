@@ -34,7 +34,7 @@ class ToolArtifacts(ABC):
 
     Writing under an id that is taken replaces that artifact, so that a call that runs again does no harm.
     While a store is away, writes wait for it. Everything raises `ArtifactError` (named in
-    `everloop.stores.artifacts.interface`) where it is refused, and `ValueError` for an unusable id.
+    `everloop.stores.artifacts.errors`) where it is refused, and `ValueError` for an unusable id.
     """
 
     @abstractmethod

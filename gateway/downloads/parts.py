@@ -27,7 +27,8 @@ from everloop.gateway.downloads.formats import (
 from everloop.gateway.http.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
 from everloop.gateway.http.errors import RequestError
 from everloop.runtime.blobs import LinkTerms
-from everloop.stores.artifacts.interface import ArtifactReplacedError, Artifacts
+from everloop.stores.artifacts.errors import ArtifactReplacedError
+from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
 
 # A response that is sent piece by piece, and that never ends well unless all of it was sent.

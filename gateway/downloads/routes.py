@@ -31,7 +31,7 @@ from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.protocol.tasks import ARTIFACTS, PARTS, RESULTS, artifact_url, part_url
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.errors import (
     ArtifactIdError,
     ArtifactMissingError,
     ArtifactReplacedError,

@@ -11,14 +11,10 @@ from everloop.gateway.errors import STORE_FAILURES
 from everloop.gateway.requests.files import InputFile
 from everloop.runtime.blobs import BlobError
 from everloop.runtime.protocol.tasks import newest
-from everloop.stores.artifacts.interface import (
-    ArtifactError,
-    ArtifactExistsError,
-    ArtifactMissingError,
-    Artifacts,
-    Create,
-)
+from everloop.stores.artifacts.changes import Create
+from everloop.stores.artifacts.errors import ArtifactError, ArtifactExistsError, ArtifactMissingError
 from everloop.stores.artifacts.rendering import RENDERED_BYTES, RENDERED_PART_BYTES
+from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import FilePart, Message, Part
 from everloop.workflows.contract.names import context_key

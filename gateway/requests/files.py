@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 
-from everloop.stores.artifacts.interface import NewPart
+from everloop.stores.artifacts.changes import NewPart
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart
 from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
 

@@ -24,8 +24,10 @@ from everloop.gateway.tasks.tasks import Tasks, canceled_status
 from everloop.runtime.blobs import BlobError, BlobsUnavailableError
 from everloop.runtime.redis import cancel
 from everloop.runtime.telemetry.logs import task_fields
-from everloop.stores.artifacts.interface import ArtifactError, Artifacts, Fail
+from everloop.stores.artifacts.changes import Fail
+from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import with_artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import Snapshot, TaskViews, position_order
 from everloop.stores.views.parts import fails_drafts
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact

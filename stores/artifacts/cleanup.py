@@ -1,159 +1,28 @@
 """Clears away artifacts whose time to live has ended, and blobs that processes which died left behind."""
 
 import time
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar, cast
+from typing import cast
 
 import structlog
 from pydantic import ValidationError
 from redis.asyncio import Redis
-from redis.asyncio.client import Pipeline
-from redis.exceptions import RedisError, WatchError
+from redis.exceptions import WatchError
 from structlog.typing import FilteringBoundLogger
 from temporalio.client import Client
 
-from everloop.runtime.blobs import (
-    ARTIFACT_FOLDER,
-    BlobError,
-    BlobLinks,
-    Blobs,
-    BlobsUnavailableError,
-    in_hashing_thread,
-)
+from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.runtime.temporal.describe import namespace_id
-from everloop.stores.artifacts.interface import now
-from everloop.stores.artifacts.record import SEALED, ArtifactRecord, folder_of_record, unseal_record
+from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
+from everloop.stores.artifacts.record import ArtifactRecord, folder_of_record, now, unseal_record
 from everloop.stores.blobs.cleanup import require_sole_user
 from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, EXPIRING_ARTIFACTS_KEY, PENDING_BLOBS_KEY
 from everloop.stores.retention import Cleaned
 
-# Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end.
-
-PENDING_TIME = timedelta(hours=1)
-"""How long a blob that no record names is left alone: a change that puts it may be under way."""
-
-_MOST = 1000
-
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
-
-T = TypeVar("T")
-
-
-class ArtifactBlobs:
-    """Puts blobs before a record names them, and deletes those that none names any more.
-
-    They are encrypted if this client of Redis encrypts; the name of each says whether it is. A process may
-    die at any point: what it leaves behind is in the set of pending blobs, and housekeeping deletes it an
-    hour later.
-    """
-
-    def __init__(self, redis: Redis, blobs: Blobs) -> None:
-        self._redis = redis
-        self._cipher = cipher_of(redis)
-        self._blobs = blobs
-
-    @property
-    def links(self) -> BlobLinks | None:
-        """See `Blobs.links`. None if blobs are encrypted: whoever follows one could not read them."""
-        return None if self._cipher.is_on else self._blobs.links
-
-    def new_name(self) -> str:
-        """Return a name that no other blob has, as the last word of a key."""
-        return uuid.uuid4().hex + (SEALED if self._cipher.is_on else "")
-
-    async def get(self, key: str) -> bytes:
-        """See `Blobs.get`.
-
-        What cannot be decrypted counts as a store that is away, not as a blob that is damaged: another
-        process may have the right key. The store itself notices damage.
-        """
-        kept = await self._blobs.get(key)
-        if not key.endswith(SEALED):
-            return kept
-        try:
-            return await in_hashing_thread(lambda: self._cipher.unseal(kept, _purpose(key)))
-        except EncryptionError as error:
-            raise BlobsUnavailableError(self._blobs.location, error) from error
-
-    async def put(self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]]) -> list[str]:
-        """Put blobs and return their keys; `named` makes them stay.
-
-        What cannot be joined is left out: then clients get it by way of the gateway.
-
-        Raises:
-            BlobsUnavailableError: some may or may not be kept; put others.
-        """
-        keys = [*puts, *joins]
-        if keys:
-            await self._redis.zadd(PENDING_BLOBS_KEY, dict.fromkeys(keys, time.time()))
-        for key, content in puts.items():
-            await self._blobs.put(key, await self._kept(key, content))
-        joined = [key for key, sources in joins.items() if await self._is_joined(key, sources)]
-        return [*puts, *joined]
-
-    def queue_names(self, pipeline: Pipeline, named: Sequence[str], released: Sequence[str]) -> None:
-        """Let a transaction say which blobs its record names from now on, and which no longer."""
-        if named:
-            pipeline.zrem(PENDING_BLOBS_KEY, *named)
-        if released:
-            pipeline.zadd(PENDING_BLOBS_KEY, dict.fromkeys(released, time.time()))
-
-    async def forget(self, keys: Sequence[str]) -> None:
-        """Delete blobs that are pending and named by none; what fails now is for housekeeping."""
-        for key in keys:
-            await _tried(self._forget(key), key)
-
-    async def forget_abandoned(self) -> int:
-        """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
-        keys = await self._redis.zrangebyscore(PENDING_BLOBS_KEY, "-inf", _oldest(), start=0, num=_MOST)
-        return sum([await _tried(self._forget(str(key)), str(key)) for key in keys])
-
-    async def count_abandoned(self) -> int:
-        """Return how many blobs have been pending for an hour."""
-        return await self._redis.zcount(PENDING_BLOBS_KEY, "-inf", _oldest())
-
-    async def _kept(self, key: str, content: bytes) -> bytes:
-        """Return what the store is to keep."""
-        if not key.endswith(SEALED):
-            return content
-        return await in_hashing_thread(lambda: self._cipher.seal(content, _purpose(key)))
-
-    async def _forget(self, key: str) -> None:
-        await self._blobs.delete(key)
-        await self._redis.zrem(PENDING_BLOBS_KEY, key)
-
-    async def _is_joined(self, key: str, sources: Sequence[str]) -> bool:
-        try:
-            if self._blobs.links is None:
-                return False
-            await self._blobs.links.join(key, sources)
-        except BlobError as error:
-            _log.warning("artifact not joined", key=key, error=str(error))
-            return False
-        return True
-
-
-def _purpose(key: str) -> str:
-    return f"blob {key}"
-
-
-def _oldest() -> float:
-    return time.time() - PENDING_TIME.total_seconds()
-
-
-async def _tried(work: Awaitable[None], key: str) -> bool:
-    """Whether it was done; if not, it is tried again by the next housekeeping."""
-    try:
-        await work
-    except (BlobsUnavailableError, RedisError, OSError) as error:
-        _log.warning("blob of an artifact not deleted", key=key, error=str(error))
-        return False
-    return True
-
 
 # Removes an artifact from Redis, with all of its content.
 
@@ -197,13 +66,6 @@ async def _remove(
         return record
 
 
-class Cleared(NamedTuple):
-    """How much a run has cleared away: artifacts that expired, and blobs that were abandoned."""
-
-    artifacts: int
-    blobs: int
-
-
 class ArtifactHousekeeping:
     """Any number of processes may run it at once, and each may die at any point of it."""
 
@@ -211,15 +73,6 @@ class ArtifactHousekeeping:
         self._redis = redis
         self._blobs = ArtifactBlobs(redis, blobs)
         self._clock = clock
-
-    async def run_once(self) -> Cleared:
-        """Clear away what is due now.
-
-        Raises:
-            RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
-        """
-        expired = await self.clean_artifacts()
-        return Cleared(expired.removed, (await self.clean_pending()).removed)
 
     async def clean_artifacts(self, cursor: str = "", *, dry_run: bool = False) -> Cleaned:
         """Clear away artifacts that are due now, and return how many were (or would be).
@@ -235,10 +88,10 @@ class ArtifactHousekeeping:
             return Cleaned(await self._redis.zcount(EXPIRING_ARTIFACTS_KEY, "-inf", at.timestamp()))
         start = int(cursor) if cursor.isdecimal() else 0
         due = await self._redis.zrangebyscore(
-            EXPIRING_ARTIFACTS_KEY, "-inf", at.timestamp(), start=start, num=_MOST
+            EXPIRING_ARTIFACTS_KEY, "-inf", at.timestamp(), start=start, num=MOST
         )
         expired = sum([await self._is_removed(key, at) for key in cast("list[str]", due)])
-        return Cleaned(expired, str(start + len(due) - expired) if len(due) == _MOST else "")
+        return Cleaned(expired, str(start + len(due) - expired) if len(due) == MOST else "")
 
     async def clean_pending(self, *, dry_run: bool = False) -> Cleaned:
         """Delete blobs that have been pending for an hour, 1,000 at most; return how many were (or would be).
@@ -249,7 +102,7 @@ class ArtifactHousekeeping:
         if dry_run:
             return Cleaned(await self._blobs.count_abandoned())
         removed = await self._blobs.forget_abandoned()
-        return Cleaned(removed, "due" if removed == _MOST else "")
+        return Cleaned(removed, "due" if removed == MOST else "")
 
     async def _is_removed(self, record_key: str, at: datetime) -> bool:
         def is_due(record: ArtifactRecord) -> bool:

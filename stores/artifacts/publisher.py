@@ -11,20 +11,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.changes import (
     AddParts,
     Announcement,
     Append,
-    ArtifactMissingError,
-    ArtifactOvertakenError,
-    ArtifactReplacedError,
-    Artifacts,
     Change,
     Complete,
     Create,
     Fail,
-    PartIndexError,
     Replace,
+)
+from everloop.stores.artifacts.errors import (
+    ArtifactMissingError,
+    ArtifactOvertakenError,
+    ArtifactReplacedError,
+    PartIndexError,
 )
 from everloop.stores.artifacts.rendering import (
     RENDERED_BYTES,
@@ -36,6 +37,7 @@ from everloop.stores.artifacts.rendering import (
     render_parts,
     rendered_indexes,
 )
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
 from everloop.stores.views.interface import TaskViews, ViewArtifact
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact

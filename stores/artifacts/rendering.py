@@ -16,7 +16,8 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
-from everloop.stores.artifacts.interface import ArtifactMissingError, Artifacts, PartIndexError
+from everloop.stores.artifacts.errors import ArtifactMissingError, PartIndexError
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
 from everloop.workflows.contract.messages import EMPTY, DataPart, FilePart, Part, StoredPart, TextPart

@@ -1,7 +1,8 @@
-"""Makes one change of an artifact in Redis."""
+"""Makes changes of artifacts in Redis."""
 
+import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
@@ -13,17 +14,12 @@ from redis.exceptions import WatchError
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, in_hashing_thread
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.redis import cipher_of
+from everloop.stores.artifacts.blobs import PENDING_TIME, ArtifactBlobs
 from everloop.stores.artifacts.changes import AddParts, Announcement, Append, Change, Create, Replace
-from everloop.stores.artifacts.cleanup import PENDING_TIME, ArtifactBlobs
-from everloop.stores.artifacts.reader import ArtifactReader
+from everloop.stores.artifacts.layout import Layout, ReadTail, Sizes
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
     ArtifactRecord,
-    Layout,
-    Sizes,
-    Sources,
-    lay_out,
-    new_name,
     seal_record,
     seal_tail,
     unseal_record,
@@ -43,26 +39,14 @@ _BUSY = "others change this artifact all the time; try again"
 
 @dataclass(frozen=True)
 class Request:
-    """A call of `Artifacts.apply`."""
+    """A call of `Artifacts.apply`. `token` is how it knows its own change again."""
 
     context_id: str
-    artifact_id: str
+    address: ArtifactAddress
     change: Change
     operation_id: str
     announcement: Announcement | None
-
-
-@dataclass(frozen=True)
-class ArtifactServers:
-    """What artifacts are kept in. `ttl` counts from the last change."""
-
-    redis: Redis
-    blobs: ArtifactBlobs
-    views: RedisTaskViews
-    reader: ArtifactReader
-    ttl: timedelta
-    sizes: Sizes
-    clock: Callable[[], datetime]
+    token: str = field(default_factory=lambda: uuid.uuid4().hex[:_TOKEN_LENGTH])
 
 
 @dataclass(frozen=True)
@@ -86,128 +70,127 @@ class ArtifactWriter:
 
     No connection is held while blobs are put. redis-py raises the same error where another has changed the
     record as where the connection broke while it was watched, even if the transaction was done by then: the
-    token in the record tells.
+    token in the record tells. `ttl` counts from the last change.
     """
 
-    def __init__(self, servers: ArtifactServers, request: Request) -> None:
-        self._servers = servers
-        self._cipher = cipher_of(servers.redis)
-        self._request = request
-        self._address = ArtifactAddress(request.context_id, request.artifact_id)
-        self._token = new_name()[:_TOKEN_LENGTH]
+    def __init__(  # noqa: PLR0913 -- what artifacts are kept in, and how
+        self,
+        redis: Redis,
+        blobs: ArtifactBlobs,
+        views: RedisTaskViews,
+        read_tail: ReadTail,
+        *,
+        ttl: timedelta,
+        sizes: Sizes,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._blobs = blobs
+        self._views = views
+        self._read_tail = read_tail
+        self._ttl = ttl
+        self._sizes = sizes
+        self._clock = clock
 
-    async def write(self) -> StoredArtifact:
+    async def write(self, request: Request) -> StoredArtifact:
         """Make the change and return the artifact as it is then."""
-        plan = await self._plan()
+        plan = await self._plan(request)
         for tries in range(_MAX_TRIES):
             if isinstance(plan, StoredArtifact):
                 return plan
             try:
-                is_done = await self._commit(plan)
+                is_done = await self._commit(request, plan)
             except WatchError:
                 if tries == _MAX_TRIES - 1:
                     raise
                 continue
             if is_done:
-                await self._servers.blobs.forget(plan.layout.released)
+                await self._blobs.forget(plan.layout.released())
                 return plan.record.artifact
             # Its transaction cannot come through any more: the record that it watches has changed.
-            await self._servers.blobs.forget(plan.named)
-            plan = await self._plan()
+            await self._blobs.forget(plan.named)
+            plan = await self._plan(request)
         raise WatchError(_BUSY)
 
-    async def _plan(self) -> _Plan | StoredArtifact:
+    async def _plan(self, request: Request) -> _Plan | StoredArtifact:
         """Return a plan with its blobs put, or the artifact where there is nothing to change."""
         for _ in range(_MAX_TRIES):
-            found = await self._found()
+            found = await self._found(request)
             try:
-                return await self._plan_from(found)
+                return await self._plan_from(request, found)
             except (BlobMissingError, BlobCorruptError):
-                if await self._found() == found:
+                if await self._found(request) == found:
                     raise
                 # Another has moved what was to be read.
         raise WatchError(_BUSY)
 
-    async def _plan_from(self, found: str | None) -> _Plan | StoredArtifact:
-        servers, at = self._servers, self._servers.clock()
-        kept = unseal_record(found, self._address.record_key, self._cipher) if found else None
+    async def _plan_from(self, request: Request, found: str | None) -> _Plan | StoredArtifact:
+        at = self._clock()
+        kept = unseal_record(found, request.address.record_key, self._cipher) if found else None
         before = kept.artifact if kept and kept.expires_at > at else None
-        changed = await self._changed(before, at)
+        changed = await _changed(request, before, at)
         if isinstance(changed, StoredArtifact):
             return changed
-        announcement = self._request.announcement
+        announcement = request.announcement
         events = announcement.events_of(before, changed.artifact) if announcement else ()
-        layout = await self._lay_out(kept, changed)
-        named = await servers.blobs.put(layout.puts, layout.joins)
+        layout = Layout(kept, changed, self._sizes, self._read_tail, self._blobs)
+        await layout.lay_out()
+        named = await self._blobs.put(layout.puts, layout.joins)
         record = ArtifactRecord(
             artifact=changed.artifact,
             contents=layout.contents_with(named),
-            expires_at=at + servers.ttl,
-            tokens=(*(kept.tokens if kept else ()), self._token)[-_MAX_TOKENS:],
+            expires_at=at + self._ttl,
+            tokens=(*(kept.tokens if kept else ()), request.token)[-_MAX_TOKENS:],
         )
         return _Plan(found, record, layout, events, tuple(named), at)
 
-    async def _changed(self, before: StoredArtifact | None, at: datetime) -> Changed | StoredArtifact:
-        request = self._request
-        operation = OperationContext(request.context_id, request.artifact_id, at, request.operation_id)
-        change = partial(change_artifact, before, request.change, operation)
-        if _holds_rows(request.change):  # they are checked by schemas that a model wrote
-            changed = await in_schema_thread(change)
-        else:  # values are parsed
-            changed = await in_hashing_thread(change) if _size(request.change) > _LARGE else change()
-        if changed is None and before is not None:
-            return before
-        return cast("Changed", changed)
+    async def _found(self, request: Request) -> str | None:
+        return cast("str | None", await self._redis.get(request.address.record_key))
 
-    async def _lay_out(self, kept: ArtifactRecord | None, changed: Changed) -> Layout:
-        servers = self._servers
-        blobs = servers.blobs
-        sources = Sources(partial(servers.reader.tail, self._address), blobs.get, blobs.new_name)
-        joins = blobs.links is not None
-        return await lay_out(kept, changed, servers.sizes, sources, joins=joins)
-
-    async def _found(self) -> str | None:
-        return cast("str | None", await self._servers.redis.get(self._address.record_key))
-
-    async def _commit(self, plan: _Plan) -> bool:
+    async def _commit(self, request: Request, plan: _Plan) -> bool:
         """Whether the record is as planned now; if not, another has changed it, or the blobs got too old."""
-        key, record = self._address.record_key, plan.record
-        async with self._servers.redis.pipeline(transaction=True) as pipeline:
+        key, record = request.address.record_key, plan.record
+        async with self._redis.pipeline(transaction=True) as pipeline:
             await pipeline.watch(key)
             found = cast("str | None", await pipeline.get(key))
             if found != plan.found:
-                return self._has_landed(found)
-            if plan.is_stale(self._servers.clock()):
+                # An earlier transaction of ours may have been done although its answer was lost.
+                return bool(found) and request.token in unseal_record(found, key, self._cipher).tokens
+            if plan.is_stale(self._clock()):
                 return False
             pipeline.multi()
             pipeline.set(key, seal_record(record, self._cipher))
-            pipeline.zadd(self._address.index_key, {key: record.artifact.created_at.timestamp()})
+            pipeline.zadd(request.address.index_key, {key: record.artifact.created_at.timestamp()})
             pipeline.zadd(EXPIRING_ARTIFACTS_KEY, {key: record.expires_at.timestamp()})
-            self._queue_content(pipeline, plan)
-            await self._queue_events(pipeline, plan)
+            self._queue_content(pipeline, request.address, plan)
+            if told := request.announcement:
+                await self._views.queue_publish(pipeline, told.task_id, told.run_id, plan.events)
             await pipeline.execute()
             return True
 
-    def _has_landed(self, found: str | None) -> bool:
-        """Whether an earlier transaction of ours was done although its answer was lost."""
-        if not found:
-            return False
-        return self._token in unseal_record(found, self._address.record_key, self._cipher).tokens
-
-    def _queue_content(self, pipeline: Pipeline, plan: _Plan) -> None:
+    def _queue_content(self, pipeline: Pipeline, address: ArtifactAddress, plan: _Plan) -> None:
         for write in plan.layout.tails:
-            key = self._address.tail_key(write.index)
+            key = address.tail_key(write.index)
             if write.is_new and not write.content:
                 pipeline.delete(key)
             elif write.content:
                 write_to = pipeline.set if write.is_new else pipeline.append
                 write_to(key, seal_tail(write.content, key, self._cipher))
-        self._servers.blobs.queue_names(pipeline, plan.named, plan.layout.released)
+        self._blobs.queue_names(pipeline, plan.named, plan.layout.released())
 
-    async def _queue_events(self, pipeline: Pipeline, plan: _Plan) -> None:
-        told = self._request.announcement
-        if told:
-            await self._servers.views.queue_publish(pipeline, told.task_id, told.run_id, plan.events)
+
+async def _changed(request: Request, before: StoredArtifact | None, at: datetime) -> Changed | StoredArtifact:
+    """Return what the change makes of an artifact, or the artifact where it changes nothing."""
+    operation = OperationContext(request.context_id, request.address.artifact_id, at, request.operation_id)
+    change = partial(change_artifact, before, request.change, operation)
+    if _holds_rows(request.change):  # they are checked by schemas that a model wrote
+        changed = await in_schema_thread(change)
+    else:  # values are parsed
+        changed = await in_hashing_thread(change) if _size(request.change) > _LARGE else change()
+    if changed is None and before is not None:
+        return before
+    return cast("Changed", changed)
 
 
 def _holds_rows(change: Change) -> bool:

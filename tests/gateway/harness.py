@@ -32,7 +32,7 @@ from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
-from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts.interface import Append, Create, NewPart
-from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.changes import Append, Create, NewPart
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.leases import Lease
 from everloop.stores.push.configs import PushConfig, PushConfigs
@@ -37,7 +37,7 @@ class AllStores:
         self.secrets = Secrets(self.redis)
         self.records = ToolRecords(self.redis)
         self.configs = PushConfigs(self.redis)
-        self.artifacts = RedisArtifacts(self.redis, MemoryBlobs(), self.views)
+        self.artifacts = Artifacts(self.redis, MemoryBlobs(), self.views)
         self.id = self.task.task_id
 
     def config(self) -> PushConfig:

@@ -7,7 +7,7 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.secrets import Secrets

@@ -12,7 +12,7 @@ from everloop.agents.artifact_drafts import ArtifactDraft
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.leases import OvertakenError
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import ArtifactChunk

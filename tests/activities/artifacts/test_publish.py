@@ -15,9 +15,9 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.publish import ArtifactFinalizer, ViewPublisher
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.interface import Append, Artifacts, Change, Create, Fail, NewPart
+from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
@@ -272,7 +272,7 @@ async def scene(redis_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
             views, blobs = RedisTaskViews(redis), FailingBlobs(local)
             # A directory that had its probe knows what is missing from one that is not mounted.
             await blobs.put(PROBE_KEY, b"id")
-            ward = Ward(RedisArtifacts(redis, blobs, views), views)
+            ward = Ward(Artifacts(redis, blobs, views), views)
             task = await ward.begin()
             task_id = task.task_id
             await ward.write(task, task_id, made(task, LARGE[0]), Append(LARGE[1]))

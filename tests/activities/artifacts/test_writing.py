@@ -14,10 +14,10 @@ from pydantic import JsonValue
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import Content, Row, ToolContext
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.interface import Append, Create
-from everloop.stores.artifacts.record import SEGMENT_BYTES
-from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.changes import Append, Create
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
@@ -367,7 +367,7 @@ async def test_a_stream_of_any_size_takes_little_memory(redis_url: str, tmp_path
     async with connect_redis(redis_url) as redis:
         views = RedisTaskViews(redis)
         with closing(LocalBlobs(tmp_path)) as blobs:
-            stores = RedisArtifacts(redis, blobs, views)
+            stores = Artifacts(redis, blobs, views)
             rig = ToolRig(write_much, views=views, artifacts=stores)
             tracemalloc.start()
             result = await rig.run(rig.call("write_much", wait=240))
@@ -391,7 +391,7 @@ async def test_any_number_of_artifacts_takes_little_memory(redis_url: str, tmp_p
     async with connect_redis(redis_url) as redis:
         views = RedisTaskViews(redis)
         with closing(LocalBlobs(tmp_path)) as blobs:
-            stores = RedisArtifacts(redis, blobs, views)
+            stores = Artifacts(redis, blobs, views)
             rig = ToolRig(write_many, views=views, artifacts=stores)
             tracemalloc.start()
             result = await rig.run(rig.call("write_many", wait=240))

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from everloop.activities.model.files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import (
     FilePart,

@@ -8,7 +8,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.grpc_harness import running_grpc_gateway

@@ -8,7 +8,7 @@ import httpx
 
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import RunningGateway
 from tests.support.memory.artifacts import MemoryArtifacts

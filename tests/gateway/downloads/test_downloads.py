@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.stores.artifacts.interface import Append, Complete, Fail, NewPart
+from everloop.stores.artifacts.changes import Append, Complete, Fail, NewPart
 from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.downloads.site import CONTENT, ROWS, Site, check_error, file
 

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
-from everloop.stores.artifacts.interface import NewPart
+from everloop.stores.artifacts.changes import NewPart
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import PartKind
 from tests.gateway.downloads.site import MIB, FailingArtifacts, Site, check_error, file

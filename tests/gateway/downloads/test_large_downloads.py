@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.interface import Append, Artifacts, Create, NewPart
-from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.changes import Append, Create, NewPart
+from everloop.stores.artifacts.store import Artifacts, ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.names import context_key

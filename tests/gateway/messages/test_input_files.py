@@ -13,7 +13,8 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import FRESH, InputFiles
 from everloop.gateway.requests.files import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.interface import Announcement, ArtifactMissingError, Change, Create, NewPart
+from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
+from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact

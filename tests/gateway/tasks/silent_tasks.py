@@ -23,7 +23,7 @@ from everloop.gateway.tasks.runs import Problems, Runs
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.sweep import Sweep
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
-from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import START, TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import TaskEvent

@@ -6,7 +6,8 @@ from temporalio.client import Client
 from everloop.gateway.errors import PayloadsUnavailableError
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.interface import Artifacts, Complete, Create, NewPart
+from everloop.stores.artifacts.changes import Complete, Create, NewPart
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart

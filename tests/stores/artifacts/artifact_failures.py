@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts.cleanup import PENDING_TIME, ArtifactHousekeeping, Cleared
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.blobs import PENDING_TIME
+from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
     Change,
@@ -19,6 +19,7 @@ from everloop.stores.artifacts.interface import (
     NewPart,
     Replace,
 )
+from everloop.stores.artifacts.cleanup import ArtifactHousekeeping
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import PENDING_BLOBS_KEY
 from everloop.workflows.contract.artifacts import StoredArtifact
@@ -91,9 +92,10 @@ async def named_blobs(rig: ArtifactRig) -> set[str]:
     return set((await rig.record("a")).blob_keys())
 
 
-async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> Cleared:
+async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> tuple[int, int]:
     """Run the housekeeping as if this much time had passed since blobs were left behind."""
     assert rig.redis
     for key in cast("list[str]", await rig.redis.zrange(PENDING_BLOBS_KEY, 0, -1)):
         await rig.redis.zincrby(PENDING_BLOBS_KEY, -later.total_seconds(), key)
-    return await ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock).run_once()
+    cleanup = ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock)
+    return (await cleanup.clean_artifacts()).removed, (await cleanup.clean_pending()).removed

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import cipher_of
-from everloop.stores.artifacts.interface import Announcement, Artifacts
+from everloop.stores.artifacts.changes import Announcement
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
-from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
@@ -110,7 +110,7 @@ def redis_artifacts(
 ) -> ArtifactRig:
     """Return a store in Redis; `blobs` stands in front of the rig's."""
     clock, views = clock or Clock(), RedisTaskViews(redis)
-    artifacts = RedisArtifacts(
+    artifacts = Artifacts(
         redis, blobs or rig.blobs, views, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
     )
     return ArtifactRig(artifacts, views, clock, redis, rig)

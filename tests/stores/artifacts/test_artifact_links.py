@@ -9,17 +9,11 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobMissingError, LinkTerms
-from everloop.stores.artifacts.interface import (
-    Append,
-    ArtifactMissingError,
-    Artifacts,
-    Complete,
-    Create,
-    NewPart,
-    PartIndexError,
-)
-from everloop.stores.artifacts.record import SEGMENT_BYTES, ArtifactAddress, ArtifactRecord
-from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
+from everloop.stores.artifacts.errors import ArtifactMissingError, PartIndexError
+from everloop.stores.artifacts.layout import SEGMENT_BYTES
+from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.redis import RedisTaskViews
 from tests.stores.artifacts.artifact_rig import read
@@ -49,7 +43,7 @@ def s3_blobs(s3_endpoint: str, bucket: str) -> Generator[S3Blobs]:
 @pytest.fixture
 def linked(redis: Redis, s3_blobs: S3Blobs) -> Artifacts:
     """A store with segments of the real size, whose blobs have links."""
-    return RedisArtifacts(redis, s3_blobs, RedisTaskViews(redis))
+    return Artifacts(redis, s3_blobs, RedisTaskViews(redis))
 
 
 async def test_whole_part_is_one_object(

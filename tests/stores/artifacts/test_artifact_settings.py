@@ -5,9 +5,9 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
-from everloop.stores.artifacts.redis import ArtifactSettings, make_artifacts
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.views.redis import RedisTaskViews
 from tests.support.memory.blobs import MemoryBlobs
 

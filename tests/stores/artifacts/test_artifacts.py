@@ -8,22 +8,24 @@ import pytest
 from pydantic import JsonValue
 
 from everloop.runtime.blobs import LinkTerms
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.changes import (
     AddParts,
     Announcement,
     Append,
+    Change,
+    Complete,
+    Create,
+    NewPart,
+    Replace,
+)
+from everloop.stores.artifacts.errors import (
     ArtifactClosedError,
     ArtifactError,
     ArtifactExistsError,
     ArtifactIdError,
     ArtifactKindError,
     ArtifactMissingError,
-    Change,
-    Complete,
-    Create,
-    NewPart,
     PartIndexError,
-    Replace,
     RowInvalidError,
     RowSchemaError,
 )

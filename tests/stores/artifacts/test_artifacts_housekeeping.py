@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, Cleared
-from everloop.stores.artifacts.interface import Append, Create, NewPart
+from everloop.stores.artifacts.changes import Append, Create, NewPart
+from everloop.stores.artifacts.cleanup import ArtifactHousekeeping
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention import Cleaned
 from tests.stores.artifacts.artifact_failures import begin, housekeep, kept_blobs
@@ -22,8 +22,8 @@ async def test_housekeeping_removes_expired_artifacts(rig: ArtifactRig) -> None:
     await rig.artifacts.apply(rig.context_id, "changed", Append(b"x", index=0))
     rig.clock.at += timedelta(seconds=1)
 
-    assert await housekeep(rig) == Cleared(1, 0)
-    assert await housekeep(rig) == Cleared(0, 0)
+    assert await housekeep(rig) == (1, 0)
+    assert await housekeep(rig) == (0, 0)
     assert await rig.content("changed") == b"0" * 900 + b"x"
     assert kept_blobs(rig) == set((await rig.record("changed")).blob_keys())
     assert await rig.redis.zcard(EXPIRING_ARTIFACTS_KEY) == 1
@@ -37,7 +37,7 @@ async def test_an_artifact_that_was_changed_since_it_was_listed_stays(rig: Artif
     listed = {(await rig.record("a")).address.record_key: rig.clock.at.timestamp() - 1}
     await rig.redis.zadd(EXPIRING_ARTIFACTS_KEY, listed)
 
-    assert await housekeep(rig, later=timedelta()) == Cleared(0, 0)
+    assert await housekeep(rig, later=timedelta()) == (0, 0)
     assert await rig.content("a") == b"0" * 150 + b"tail"
 
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.interface import Append, Change
+from everloop.stores.artifacts.changes import Append, Change
 from tests.stores.artifacts.answer_eater import AnswerEater, answer_eater
 from tests.stores.artifacts.artifact_failures import (
     apply,

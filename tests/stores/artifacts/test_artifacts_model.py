@@ -7,20 +7,22 @@ from uuid import uuid4
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
-    ArtifactClosedError,
-    ArtifactError,
-    ArtifactExistsError,
-    ArtifactMissingError,
     Change,
     Complete,
     Create,
     Fail,
     NewPart,
-    PartIndexError,
     Replace,
+)
+from everloop.stores.artifacts.errors import (
+    ArtifactClosedError,
+    ArtifactError,
+    ArtifactExistsError,
+    ArtifactMissingError,
+    PartIndexError,
 )
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from tests.stores.artifacts.artifact_rig import ArtifactRig

@@ -6,16 +6,8 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
-from everloop.stores.artifacts.interface import (
-    Append,
-    ArtifactMissingError,
-    ArtifactReplacedError,
-    Change,
-    Complete,
-    Create,
-    NewPart,
-    Replace,
-)
+from everloop.stores.artifacts.changes import Append, Change, Complete, Create, NewPart, Replace
+from everloop.stores.artifacts.errors import ArtifactMissingError, ArtifactReplacedError
 from everloop.stores.artifacts.record import ArtifactAddress
 from everloop.workflows.contract.artifacts import StoredArtifact
 from tests.stores.artifacts.artifact_rig import SEGMENT, WITH_BLOBS, ArtifactRig

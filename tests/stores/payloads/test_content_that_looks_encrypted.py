@@ -13,8 +13,8 @@ from everloop.runtime.encryption.keys import Key, Keyring
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.codec import ENCODING, KEY_ID
 from everloop.runtime.temporal.payloads import data_converter
-from everloop.stores.artifacts.cleanup import ArtifactBlobs
-from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
+from everloop.stores.artifacts.blobs import ArtifactBlobs
+from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
 from tests.stores.all_stores import AllStores
 from tests.stores.artifacts.artifact_rig import ArtifactRig, redis_artifacts
 from tests.stores.blobs.blob_rig import BlobRig, open_rig

@@ -14,8 +14,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.cleanup import AbandonedBlobs
-from everloop.stores.artifacts.interface import Create, NewPart
 from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key

@@ -1,17 +1,9 @@
 """A store, a view, and whoever writes an artifact."""
 
-from everloop.stores.artifacts.interface import (
-    AddParts,
-    Append,
-    Artifacts,
-    Complete,
-    Create,
-    Fail,
-    NewPart,
-    Replace,
-)
+from everloop.stores.artifacts.changes import AddParts, Append, Complete, Create, Fail, NewPart, Replace
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import Part

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
     Change,

@@ -3,9 +3,9 @@
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.artifacts.interface import Append, Artifacts, Complete, Create, NewPart, Replace
+from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart, Replace
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
@@ -54,7 +54,7 @@ class Gallery:
 @pytest.fixture
 async def gallery(redis: Redis) -> Gallery:
     views = RedisTaskViews(redis, max_bytes=ROOM)
-    gallery = Gallery(views, RedisArtifacts(redis, MemoryBlobs(), views))
+    gallery = Gallery(views, Artifacts(redis, MemoryBlobs(), views))
     await gallery.begin()
     return gallery
 

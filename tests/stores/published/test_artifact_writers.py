@@ -7,18 +7,11 @@ from pathlib import Path
 import pytest
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.interface import (
-    AddParts,
-    Append,
-    ArtifactOvertakenError,
-    Change,
-    Complete,
-    Fail,
-    NewPart,
-)
+from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete, Fail, NewPart
+from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.artifacts.redis import RedisArtifacts
 from everloop.stores.artifacts.rendering import render_artifact
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import history_key, stream_key, view_key
 from everloop.stores.views.redis import RedisTaskViews
@@ -63,7 +56,7 @@ async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(
     with closing(LocalBlobs(tmp_path)) as blobs:
         async with connect_redis(redis_url) as redis:
             views = RedisTaskViews(redis)
-            harness = Harness(RedisArtifacts(redis, blobs, views), views)
+            harness = Harness(Artifacts(redis, blobs, views), views)
             await harness.apply(create(text("")))
             writers = [harness.next_call() for _ in range(5)]
 
@@ -114,7 +107,7 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
     with closing(LocalBlobs(tmp_path)) as blobs:
         async with connect_redis(redis_url) as redis:
             views = RedisTaskViews(redis)
-            harness = Harness(RedisArtifacts(redis, blobs, views), views)
+            harness = Harness(Artifacts(redis, blobs, views), views)
             await harness.apply(create(text("a")))
             view = submitted(harness.task.task_id)
             await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))

@@ -8,14 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.interface import (
-    Append,
-    ArtifactError,
-    Complete,
-    Replace,
-)
-from everloop.stores.artifacts.redis import RedisArtifacts
+from everloop.stores.artifacts.changes import Append, Complete, Replace
+from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
@@ -45,7 +41,7 @@ async def test_the_same_holds_in_redis(
     with closing(LocalBlobs(tmp_path_factory.mktemp("blobs"))) as blobs:
         async with connect_redis(redis_url) as redis:
             views = RedisTaskViews(redis)
-            await follow(Harness(RedisArtifacts(redis, blobs, views), views), steps)
+            await follow(Harness(Artifacts(redis, blobs, views), views), steps)
 
 
 async def follow(harness: Harness, steps: Sequence[Step]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from everloop.runtime.blobs import BlobCorruptError
-from everloop.stores.artifacts.interface import Append, Complete, Create, NewPart
+from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_BYTES, RENDERED_PART_BYTES, render_artifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from tests.support.memory.artifacts import MemoryArtifacts

@@ -4,15 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from everloop.stores.artifacts.interface import (
-    ARTIFACT_TTL,
-    Announcement,
-    ArtifactMissingError,
-    Artifacts,
-    Change,
-    now,
-)
+from everloop.runtime.blobs import LinkTerms
+from everloop.stores.artifacts.changes import Announcement, Change
+from everloop.stores.artifacts.errors import ArtifactMissingError
+from everloop.stores.artifacts.record import ARTIFACT_TTL, now
 from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact, check_id, part_of
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 
@@ -89,6 +86,10 @@ class MemoryArtifacts(Artifacts):
         last = part.size if end is None else min(end, part.size)
         for at in range(start, last, _PIECE):
             yield bytes(content[at : min(at + _PIECE, last)])
+
+    async def link(self, context_id: str, artifact_id: str, index: int, terms: LinkTerms) -> str | None:
+        part_of(self._find(context_id, artifact_id).artifact, index)
+        return None
 
     def _find(self, context_id: str, artifact_id: str) -> _Kept:
         self._forget_expired()

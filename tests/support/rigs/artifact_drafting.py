@@ -9,7 +9,7 @@ from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import attempt_number
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.views.interface import START
 from everloop.workflows.contract.events import ArtifactChunk

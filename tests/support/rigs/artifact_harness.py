@@ -5,7 +5,7 @@ import json
 from pydantic import JsonValue
 
 from everloop.agents.artifact_tools import artifacts
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.artifacts import StoredArtifact

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import TextPart
 from tests.support.rigs.model_rig import ModelRig, is_chunk

@@ -23,7 +23,7 @@ from everloop.agents.hooks import HookContext, ModelRequest, Veto
 from everloop.agents.plugins import Plugin, prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
-from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts

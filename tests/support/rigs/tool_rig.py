@@ -19,7 +19,7 @@ from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
-from everloop.stores.artifacts.interface import Artifacts
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Claim, Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords

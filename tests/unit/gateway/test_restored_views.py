@@ -1,6 +1,6 @@
 """Views that workflows answered, made whole from the store."""
 
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.views.interface import MAX_TASK_BYTES
 from everloop.workflows.contract.messages import FilePart, TextPart

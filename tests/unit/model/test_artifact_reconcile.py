@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.stores.artifacts.interface import Complete
+from everloop.stores.artifacts.changes import Complete
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import FilePart
 from tests.support.rigs.artifact_drafting import CONTEXT, POSITION, TASK, Publish, Reader, update

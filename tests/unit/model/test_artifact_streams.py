@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from everloop.activities.model.reply import ArgumentsDelta
-from everloop.stores.artifacts.interface import Complete
+from everloop.stores.artifacts.changes import Complete
 from everloop.workflows.contract.messages import DataPart, TextPart, ToolCall
 from tests.support.cutting import cut
 from tests.support.rigs.artifact_drafting import CONTEXT, POSITION, Reader, update

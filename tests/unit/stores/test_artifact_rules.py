@@ -4,17 +4,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from everloop.stores.artifacts.changes import attempt_prefix
-from everloop.stores.artifacts.errors import MAX_PARTS, ArtifactOvertakenError, PartCountError
-from everloop.stores.artifacts.interface import (
+from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
-    ArtifactNameError,
     Change,
     Complete,
     Create,
     NewPart,
     Replace,
+    attempt_prefix,
+)
+from everloop.stores.artifacts.errors import (
+    MAX_PARTS,
+    ArtifactNameError,
+    ArtifactOvertakenError,
+    PartCountError,
 )
 from everloop.stores.artifacts.record import ArtifactAddress
 from everloop.stores.artifacts.rules import (

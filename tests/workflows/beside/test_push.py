@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.stores.artifacts.interface import Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers

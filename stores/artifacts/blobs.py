@@ -1,0 +1,140 @@
+"""Blobs of artifacts. Each is named by a record, or by the set of those that wait for their end."""
+
+import time
+import uuid
+from collections.abc import Awaitable, Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import RedisError
+from structlog.typing import FilteringBoundLogger
+
+from everloop.runtime.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError, in_hashing_thread
+from everloop.runtime.encryption.cipher import EncryptionError
+from everloop.runtime.redis import cipher_of
+from everloop.stores.keys import PENDING_BLOBS_KEY
+
+SEALED = ".sealed"
+"""How the names of blobs end that are encrypted."""
+
+PENDING_TIME = timedelta(hours=1)
+"""How long a blob that no record names is left alone: a change that puts it may be under way."""
+
+MOST = 1000
+"""Blobs, or artifacts, that one step of the housekeeping removes."""
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+class ArtifactBlobs:
+    """Puts blobs before a record names them, and deletes those that none names any more.
+
+    They are encrypted if this client of Redis encrypts; the name of each says whether it is. A process may
+    die at any point: what it leaves behind is in the set of pending blobs, and housekeeping deletes it an
+    hour later.
+    """
+
+    def __init__(self, redis: Redis, blobs: Blobs) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._blobs = blobs
+
+    @property
+    def links(self) -> BlobLinks | None:
+        """See `Blobs.links`. None if blobs are encrypted: whoever follows one could not read them."""
+        return None if self._cipher.is_on else self._blobs.links
+
+    def new_name(self) -> str:
+        """Return a name that no other blob has, as the last word of a key."""
+        return uuid.uuid4().hex + (SEALED if self._cipher.is_on else "")
+
+    async def get(self, key: str) -> bytes:
+        """See `Blobs.get`.
+
+        What cannot be decrypted counts as a store that is away, not as a blob that is damaged: another
+        process may have the right key. The store itself notices damage.
+        """
+        kept = await self._blobs.get(key)
+        if not key.endswith(SEALED):
+            return kept
+        try:
+            return await in_hashing_thread(lambda: self._cipher.unseal(kept, _purpose(key)))
+        except EncryptionError as error:
+            raise BlobsUnavailableError(self._blobs.location, error) from error
+
+    async def put(self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]]) -> list[str]:
+        """Put blobs and return their keys; `named` makes them stay.
+
+        What cannot be joined is left out: then clients get it by way of the gateway.
+
+        Raises:
+            BlobsUnavailableError: some may or may not be kept; put others.
+        """
+        keys = [*puts, *joins]
+        if keys:
+            await self._redis.zadd(PENDING_BLOBS_KEY, dict.fromkeys(keys, time.time()))
+        for key, content in puts.items():
+            await self._blobs.put(key, await self._kept(key, content))
+        joined = [key for key, sources in joins.items() if await self._is_joined(key, sources)]
+        return [*puts, *joined]
+
+    def queue_names(self, pipeline: Pipeline, named: Sequence[str], released: Sequence[str]) -> None:
+        """Let a transaction say which blobs its record names from now on, and which no longer."""
+        if named:
+            pipeline.zrem(PENDING_BLOBS_KEY, *named)
+        if released:
+            pipeline.zadd(PENDING_BLOBS_KEY, dict.fromkeys(released, time.time()))
+
+    async def forget(self, keys: Sequence[str]) -> None:
+        """Delete blobs that are pending and named by none; what fails now is for housekeeping."""
+        for key in keys:
+            await _tried(self._forget(key), key)
+
+    async def forget_abandoned(self) -> int:
+        """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
+        keys = await self._redis.zrangebyscore(PENDING_BLOBS_KEY, "-inf", _oldest(), start=0, num=MOST)
+        return sum([await _tried(self._forget(str(key)), str(key)) for key in keys])
+
+    async def count_abandoned(self) -> int:
+        """Return how many blobs have been pending for an hour."""
+        return await self._redis.zcount(PENDING_BLOBS_KEY, "-inf", _oldest())
+
+    async def _kept(self, key: str, content: bytes) -> bytes:
+        """Return what the store is to keep."""
+        if not key.endswith(SEALED):
+            return content
+        return await in_hashing_thread(lambda: self._cipher.seal(content, _purpose(key)))
+
+    async def _forget(self, key: str) -> None:
+        await self._blobs.delete(key)
+        await self._redis.zrem(PENDING_BLOBS_KEY, key)
+
+    async def _is_joined(self, key: str, sources: Sequence[str]) -> bool:
+        try:
+            if self._blobs.links is None:
+                return False
+            await self._blobs.links.join(key, sources)
+        except BlobError as error:
+            _log.warning("artifact not joined", key=key, error=str(error))
+            return False
+        return True
+
+
+def _purpose(key: str) -> str:
+    return f"blob {key}"
+
+
+def _oldest() -> float:
+    return time.time() - PENDING_TIME.total_seconds()
+
+
+async def _tried(work: Awaitable[None], key: str) -> bool:
+    """Whether it was done; if not, it is tried again by the next housekeeping."""
+    try:
+        await work
+    except (BlobsUnavailableError, RedisError, OSError) as error:
+        _log.warning("blob of an artifact not deleted", key=key, error=str(error))
+        return False
+    return True

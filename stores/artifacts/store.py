@@ -1,0 +1,278 @@
+"""Artifacts, the outputs of tasks, kept by context: in Redis, with a blob store for large parts.
+
+What can be done to one is in `everloop.stores.artifacts.changes`, why it is refused in
+`everloop.stores.artifacts.errors`. Errors of the blob store (`everloop.runtime.blobs`) come through.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import cast
+
+from pydantic import Field
+from redis.asyncio import Redis
+from redis.client import NEVER_DECODE
+
+from everloop.runtime.blobs import BlobMissingError, Blobs, LinkTerms
+from everloop.runtime.redis import cipher_of
+from everloop.runtime.settings import Settings
+from everloop.stores.artifacts.blobs import ArtifactBlobs
+from everloop.stores.artifacts.changes import Announcement, Change
+from everloop.stores.artifacts.cleanup import remove_artifact
+from everloop.stores.artifacts.errors import ArtifactMissingError, ArtifactReplacedError
+from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES, Sizes
+from everloop.stores.artifacts.record import (
+    ARTIFACT_TTL,
+    ArtifactAddress,
+    ArtifactRecord,
+    PartContent,
+    now,
+    unseal_record,
+    unseal_tail,
+)
+from everloop.stores.artifacts.rules import part_of
+from everloop.stores.artifacts.writer import ArtifactWriter, Request
+from everloop.stores.keys import context_artifacts_key
+from everloop.stores.views.redis import RedisTaskViews
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+
+_RECORDS_PER_COMMAND = 100
+
+
+class Artifacts:
+    """Artifacts by context and id. Another context's artifact is simply not there.
+
+    `context_id` is the key of a context, `names.context_key`. There is a record for each artifact; small
+    parts stay in Redis, large ones move to `blobs`.
+
+    A change puts the blobs that it needs, and then writes record, content and events in one transaction,
+    which fails if somebody else has changed the record: of two writers at once the later one starts again
+    from what the earlier one left. Whatever a process that dies leaves behind, `ArtifactHousekeeping`
+    deletes. `ttl` counts from the last change (default 30 days), by `clock`; `inline_limit` is how many bytes
+    of a part stay in Redis (default 100,000), `segment` how many a blob holds at most (default 5 MiB).
+    """
+
+    def __init__(  # noqa: PLR0913 -- what it is made of, each by its name
+        self,
+        redis: Redis,
+        blobs: Blobs,
+        views: RedisTaskViews,
+        *,
+        ttl: timedelta = ARTIFACT_TTL,
+        inline_limit: int = INLINE_BYTES,
+        segment: int = SEGMENT_BYTES,
+        clock: Callable[[], datetime] = now,
+    ) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._blobs = ArtifactBlobs(redis, blobs)
+        self._clock = clock
+        sizes = Sizes(min(inline_limit, segment), segment)
+        self._writer = ArtifactWriter(
+            redis, self._blobs, views, self._tail, ttl=ttl, sizes=sizes, clock=clock
+        )
+
+    async def apply(
+        self,
+        context_id: str,
+        artifact_id: str,
+        change: Change,
+        *,
+        operation_id: str = "",
+        announcement: Announcement | None = None,
+    ) -> StoredArtifact:
+        """Change an artifact, in one atomic step, and return it as it is then.
+
+        An operation whose `operation_id` the artifact has seen changes nothing and announces nothing.
+
+        Raises:
+            ArtifactError: see there.
+            BlobError, RedisError: a store is away or has lost something. Whether the artifact has changed is
+                not known; the same `operation_id` makes it safe to try again.
+        """
+        address = ArtifactAddress(context_id, artifact_id)
+        return await self._writer.write(Request(context_id, address, change, operation_id, announcement))
+
+    async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
+        """Return an artifact without its content.
+
+        Raises:
+            ArtifactMissingError: there is none.
+        """
+        return (await self._record(ArtifactAddress(context_id, artifact_id))).artifact
+
+    async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
+        """Return the artifacts of a context, or of one task in it, oldest first."""
+        keys = cast("list[str]", await self._redis.zrange(context_artifacts_key(context_id), 0, -1))
+        found = [record.artifact for record in await self._records(keys)]
+        of_task = [artifact for artifact in found if task_id in {None, artifact.task_id}]
+        return sorted(of_task, key=lambda artifact: (artifact.created_at, artifact.artifact_id))
+
+    async def delete_artifact(self, context_id: str, artifact_id: str) -> None:
+        """Remove an artifact with all of its content; nothing happens if there is none."""
+        address = ArtifactAddress(context_id, artifact_id)
+        await remove_artifact(self._redis, self._blobs, address.record_key, lambda _: True)
+
+    async def read_part(
+        self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """Yield the content of a part from byte `start` to `end` (exclusive; None: what is there now).
+
+        Pieces have at most a few MiB. Each was checked before it is yielded: what blobs hold against its
+        sha256, what is kept inline against its CRC-32. While the content only grows, blobs may be put
+        together anew and tails may move into them: whoever finds something gone looks again, and goes on.
+
+        Raises:
+            ArtifactMissingError: there is no such artifact.
+            PartIndexError: it has no such part.
+            ArtifactReplacedError: it was replaced after a piece of it was yielded.
+            BlobMissingError, BlobCorruptError: the content is lost.
+        """
+        address = ArtifactAddress(context_id, artifact_id)
+        record, position = await self._record(address), start
+        last = _last(record, index, end)
+        while position < last:
+            content = record.contents[index]
+            piece = await self._piece(address, index, content, position)
+            if piece is None:
+                record = await self._look_again(address, index, content, position)
+                if record.contents[index].generation != content.generation:
+                    if position > start:
+                        raise ArtifactReplacedError(artifact_id, index)
+                    last = _last(record, index, end)
+                continue
+            yield piece[: last - position]
+            position += len(piece)
+
+    async def link(self, context_id: str, artifact_id: str, index: int, terms: LinkTerms) -> str | None:
+        """Return an address at which clients fetch a part from the blob store itself; None: there is none.
+
+        Only a part that is whole, and too large to be kept inline, has one.
+
+        Raises:
+            ArtifactMissingError: there is no such artifact.
+            PartIndexError: it has no such part.
+        """
+        address = ArtifactAddress(context_id, artifact_id)
+        record = await self._record(address)
+        part_of(record.artifact, index)
+        is_complete = record.artifact.status is ArtifactStatus.COMPLETE
+        name = _whole_blob(record.contents[index]) if is_complete else None
+        if name is None or self._blobs.links is None:
+            return None
+        return await self._blobs.links.url(address.blob_key(name), terms)
+
+    async def _record(self, address: ArtifactAddress) -> ArtifactRecord:
+        found = await self._records([address.record_key])
+        if not found:
+            raise ArtifactMissingError(address.artifact_id)
+        return found[0]
+
+    async def _records(self, record_keys: Sequence[str]) -> list[ArtifactRecord]:
+        """Return those of these records that there are."""
+        found: list[ArtifactRecord] = []
+        for first in range(0, len(record_keys), _RECORDS_PER_COMMAND):
+            keys = record_keys[first : first + _RECORDS_PER_COMMAND]
+            texts = cast("list[str | None]", await self._redis.mget(keys))
+            records = (self._parse(key, text) for key, text in zip(keys, texts, strict=True))
+            found += [record for record in records if record]
+        return found
+
+    async def _tail(self, address: ArtifactAddress, index: int) -> bytes | None:
+        _, tail = await self._record_and_tail(address, index)
+        return tail
+
+    async def _piece(
+        self, address: ArtifactAddress, index: int, content: PartContent, position: int
+    ) -> bytes | None:
+        """Return content from a position on, or None if it is not where it was."""
+        place = content.segment_at(position)
+        if place is None:
+            return await self._piece_of_tail(address, index, content, position)
+        segment, first = place
+        try:
+            return (await self._blobs.get(address.blob_key(segment.name)))[position - first :]
+        except BlobMissingError:
+            return None
+
+    async def _piece_of_tail(
+        self, address: ArtifactAddress, index: int, content: PartContent, position: int
+    ) -> bytes | None:
+        record, tail = await self._record_and_tail(address, index)
+        if record is None or index >= len(record.contents):
+            return None
+        now = record.contents[index]
+        if (now.generation, now.segments) != (content.generation, content.segments):
+            return None
+        return now.check_tail(tail, address.tail_key(index))[position - now.flushed :]
+
+    async def _look_again(
+        self, address: ArtifactAddress, index: int, content: PartContent, position: int
+    ) -> ArtifactRecord:
+        """Return the record of now.
+
+        Raises:
+            BlobMissingError: by it, too, the content is in a blob that is not there.
+        """
+        record = await self._record(address)
+        part_of(record.artifact, index)
+        now, place = record.contents[index], content.segment_at(position)
+        if place and now.generation == content.generation and now.segment_at(position) == place:
+            raise BlobMissingError(address.blob_key(place[0].name))
+        return record
+
+    async def _record_and_tail(
+        self, address: ArtifactAddress, index: int
+    ) -> tuple[ArtifactRecord | None, bytes | None]:
+        """Return both as they were at one moment."""
+        # The client is set up to decode texts, and a tail is none.
+        execute = cast("Callable[..., Awaitable[list[bytes | None]]]", self._redis.execute_command)
+        keys = address.record_key, address.tail_key(index)
+        text, tail = await execute("MGET", *keys, **{NEVER_DECODE: True})
+        record = self._parse(address.record_key, text.decode() if text else None)
+        return record, None if tail is None else unseal_tail(tail, address.tail_key(index), self._cipher)
+
+    def _parse(self, key: str, text: str | None) -> ArtifactRecord | None:
+        record = unseal_record(text, key, self._cipher) if text else None
+        return record if record and record.expires_at > self._clock() else None
+
+
+def _last(record: ArtifactRecord, index: int, end: int | None) -> int:
+    size = part_of(record.artifact, index).size
+    return size if end is None else min(end, size)
+
+
+def _whole_blob(content: PartContent) -> str | None:
+    """Return the name of the blob that holds all of a part."""
+    if content.joined:
+        return content.joined
+    is_one = len(content.segments) == 1 and not content.tail
+    return content.segments[0].name if is_one else None
+
+
+# How a process keeps artifacts.
+
+MAX_TTL_DAYS = 36_500
+
+
+class ArtifactSettings(Settings):
+    """How artifacts are kept: the same for all workers and gateways.
+
+    EVERLOOP_ARTIFACT_INLINE_BYTES: up to how many bytes a part stays in Redis, default 100,000, at most
+    5,242,880; larger ones move to the blob store. EVERLOOP_ARTIFACT_TTL_DAYS: how long an artifact is kept
+    after its last change, default 30, at most 36,500. An empty variable counts as not set.
+    """
+
+    artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
+    artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
+
+    @property
+    def ttl(self) -> timedelta:
+        return timedelta(days=self.artifact_ttl_days)
+
+
+def make_artifacts(
+    settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: RedisTaskViews
+) -> Artifacts:
+    """Return the store of these settings; what it is made of stays open."""
+    limit = settings.artifact_inline_bytes
+    return Artifacts(redis, blobs, views, ttl=settings.ttl, inline_limit=limit)
