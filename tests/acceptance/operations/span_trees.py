@@ -8,13 +8,17 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 LOST = "(its parent was lost)"
 
 
+QUERIES = {"QueryWorkflow:view", "HandleQuery:view"}
+
+
 def tree_of(spans: Iterable[Span], trace_id: str, root: str) -> str:
     """Return a line for each span, below its parent and indented; equal ones stay as many as they are.
 
     Brothers stand in the order of their names, and of what is below them. `root` is the id of the client's
-    span. A span whose parent never came stands at the end, below a line that says so.
+    span. A span whose parent never came stands at the end, below a line that says so. Queries are left out: a
+    gateway asks a workflow whose worker is slow to publish.
     """
-    mine = [span for span in spans if span.trace_id.hex() == trace_id]
+    mine = [span for span in spans if span.trace_id.hex() == trace_id and span.name not in QUERIES]
     children: dict[str, list[Span]] = defaultdict(list)
     for span in mine:
         children[span.parent_span_id.hex()].append(span)
