@@ -10,6 +10,9 @@ from tests.chaos.census import answer_on_signal
 from tests.chaos.orders import Order
 from tests.support.agents.chaos import Folder, charge, deposit, run_charge
 
+AGENTS = "tests.chaos.agents:agents"
+"""How a worker and a gateway find them."""
+
 SEED = "CHAOS_ORDERS"
 """Environment variable: the seed of the run, from which the orders are derived."""
 

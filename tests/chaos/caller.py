@@ -6,16 +6,12 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from random import Random
 from typing import cast
 
 import httpx
 
 from tests.chaos.story import Json, Story
-
-SILENCE = 20.0
-"""Seconds without a byte after which the client goes to another gateway."""
 
 PAUSE = 0.3
 """Seconds from a failure to the next try."""
@@ -36,12 +32,16 @@ class Setbacks:
 
 @dataclass
 class Caller:
-    """Calls the gateways of `urls`; each call begins at one that `chance` picks."""
+    """Calls the gateways of `urls`; each call begins at one that `chance` picks.
+
+    `silence`: seconds without a byte after which the client goes to another gateway.
+    """
 
     http: httpx.AsyncClient
     urls: Sequence[str]
     chance: Random
-    setbacks: Setbacks
+    setbacks: Setbacks = field(default_factory=Setbacks)
+    silence: float = 20.0
 
     async def call(self, story: Story, method: str, params: Json) -> Json:
         """Return the result, however long it takes.
@@ -87,7 +87,9 @@ class Caller:
         url = self.chance.choice(self.urls)
         headers = {**HEADERS, "Last-Event-ID": story.last_id} if story.last_id else HEADERS
         body = _request(method, params)
-        async with self.http.stream("POST", url, json=body, headers=headers, timeout=SILENCE) as response:
+        async with self.http.stream(
+            "POST", url, json=body, headers=headers, timeout=self.silence
+        ) as response:
             if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
                 await response.aread()
                 _result(_json_of(response))
@@ -123,8 +125,8 @@ def _content(response: httpx.Response) -> bytes:
         _NotNowError: a server that the gateway needs is away.
         RefusedError: any other error.
     """
-    if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        raise _NotNowError("503")
+    if response.status_code in {502, 503, 504}:  # the gateway, or a proxy before it
+        raise _NotNowError(str(response.status_code))
     if not response.is_success:
         raise RefusedError(f"{response.url}: {response.status_code} {response.text[:200]}")
     return response.content

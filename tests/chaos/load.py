@@ -4,11 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 
-from everloop.deploy.local.servers import LOOPBACK
 from tests.chaos.caller import Caller, RefusedError
 from tests.chaos.orders import Order
 from tests.chaos.story import Json, Story
-from tests.support.servers.webhook import Webhook
 
 
 @dataclass
@@ -28,11 +26,14 @@ class Outcome:
 
 @dataclass
 class Load:
-    """Begins orders at a steady rate while the time lasts, and knows how far each of them is."""
+    """Begins orders at a steady rate while the time lasts, and knows how far each of them is.
+
+    `hook`: the address below which half of the tasks notify; "": none does.
+    """
 
     seed: int
     caller: Caller
-    hook: Webhook
+    hook: str
     clock: Callable[[], float]
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
@@ -128,9 +129,8 @@ class Load:
     def _message(self, order: Order) -> Json:
         params: Json = _message(order.name, order.name)
         configuration: Json = {"returnImmediately": False}
-        if order.is_pushed:
-            url = f"http://{LOOPBACK}:{self.hook.port}/{order.number}"
-            configuration["taskPushNotificationConfig"] = {"url": url}
+        if self.hook and order.is_pushed:
+            configuration["taskPushNotificationConfig"] = {"url": f"{self.hook}/{order.number}"}
         return {**params, "configuration": configuration}
 
 

@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from everloop.deploy.local.servers import LOOPBACK
 from tests.chaos import leaks
-from tests.chaos.agents import SEED
-from tests.chaos.caller import Caller, Setbacks
+from tests.chaos.agents import AGENTS, SEED
+from tests.chaos.caller import Caller
 from tests.chaos.census import FOLDER
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet, running_fleet
@@ -30,7 +31,6 @@ from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.webhook import Notification, Webhook, running_webhook
 
-AGENTS = "tests.chaos.agents:agents"
 Say = Callable[[str], None]
 
 COMPLAINTS = (
@@ -42,7 +42,6 @@ COMPLAINTS = (
 )
 """What no log of ours may hold, whatever is harmed."""
 
-WORKFLOW_LOGGER = "temporalio.worker._workflow_instance"
 
 CALL_TIMEOUT = 30.0
 """Seconds after which a client takes a call for lost."""
@@ -104,8 +103,8 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
 
     chance = Random(f"{settings.seed} clients")  # noqa: S311 -- repeatable on purpose
     async with httpx.AsyncClient(timeout=CALL_TIMEOUT, limits=httpx.Limits(max_connections=None)) as http:
-        caller = Caller(http, site.fleet.urls, chance, Setbacks())
-        load = Load(settings.seed, caller, site.hook, clock)
+        caller = Caller(http, site.fleet.urls, chance)
+        load = Load(settings.seed, caller, f"http://{LOOPBACK}:{site.hook.port}", clock)
 
         def tell(line: str) -> None:
             ended = len(load.outcomes) - load.open

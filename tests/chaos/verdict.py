@@ -44,8 +44,11 @@ class Books:
         return cls(deposits, charges)
 
 
-def judge(outcome: Outcome, books: Books, told: Sequence[Notification]) -> list[str]:
-    """Return everything that is wrong with one task; empty if it ended right."""
+def judge(outcome: Outcome, books: Books, told: Sequence[Notification] | None) -> list[str]:
+    """Return everything that is wrong with one task; empty if it ended right.
+
+    `told`: what its webhook took; None: there are no webhooks.
+    """
     if outcome.ended is None:
         return [f"it did not end; its client saw {outcome.story.state or 'nothing'}"]
     problems = list(outcome.story.problems)
@@ -58,7 +61,7 @@ def judge(outcome: Outcome, books: Books, told: Sequence[Notification]) -> list[
         problems += _judge_files(outcome)
     if outcome.order.kind != "posts":
         problems += _judge_stream(outcome)
-    if outcome.order.is_pushed:
+    if told is not None and outcome.order.is_pushed:
         problems += _judge_pushes(outcome, told)
     return problems
 

@@ -205,8 +205,11 @@ async def test_what_is_killed_comes_back_and_an_upgrade_loses_nothing(
 ) -> None:
     """Each part is killed while a task works, then both images are replaced: each note is there once.
 
-    Then gRPC is switched on: until that its port is closed.
+    Then gRPC is switched on: until that its port is closed. Nobody is root, or writes into an image.
     """
+    for container in (*composed.containers("worker"), *composed.containers("gateway")):
+        assert engine.podman("exec", container, "id", "-u") == "10001"
+        assert not engine.succeeds("exec", container, "touch", "/app/new")
     for harmed in ("worker", "gateway", "valkey", "temporal", "proxy"):
         task = await client.send(SURVEY)
         await client.wait_for(task, "working", "completed")
@@ -245,3 +248,6 @@ async def test_what_is_killed_comes_back_and_an_upgrade_loses_nothing(
         )
         shown = await get_task(GetTaskRequest(id=task), metadata=metadata, wait_for_ready=True, timeout=120)
     assert shown.status.state == TaskState.TASK_STATE_COMPLETED
+    for container in (*composed.containers("worker"), *composed.containers("gateway")):
+        await asyncio.to_thread(engine.podman, "stop", "--time", "60", container)
+        assert engine.podman("inspect", "--format", "{{.State.ExitCode}}", container) == "0"

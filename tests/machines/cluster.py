@@ -13,7 +13,8 @@ from pathlib import Path
 import redis
 
 from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
-from tests.machines.clerk import CLERK, Script
+from tests.chaos.agents import AGENTS, SEED
+from tests.chaos.model import Model
 from tests.machines.network import Host, Network, require_namespaces
 from tests.machines.nginx import nginx_command, require_nginx
 from tests.support.servers.buckets import client_of, s3_credentials
@@ -23,7 +24,7 @@ from tests.support.servers.swift_server import require_extended_attributes, swif
 
 GATEWAYS = 2
 WORKERS = 3
-BUCKET = "town"
+BUCKET = "cluster"
 _SERVERS = ("temporal", "valkey", "s3", "model", "proxy", "client")
 _PORT = 8000
 """Each machine has one server, so all listen on the same port."""
@@ -82,16 +83,16 @@ async def running_cluster(directory: Path, seed: int) -> AsyncGenerator[Cluster]
     require_namespaces()
     require_extended_attributes(directory)
     nginx = require_nginx()
-    with _town(directory, seed) as cluster, ExitStack() as opened:
+    with _machines(directory, seed) as cluster, ExitStack() as opened:
         listener = opened.enter_context(cluster.model.call(lambda: _listener(cluster.model)))
-        async with ScriptedOpenAI(Script(str(directory / "ledger")).reply, listener):
+        async with ScriptedOpenAI(Model(seed, directory / "ledger").answer, listener):
             await _start_servers(cluster)
-            await _start_everloop(cluster, nginx)
+            await _start_everloop(cluster, nginx, seed)
             yield cluster
 
 
 @contextmanager
-def _town(directory: Path, seed: int) -> Generator[Cluster]:
+def _machines(directory: Path, seed: int) -> Generator[Cluster]:
     with Network(seed) as network:
         temporal, valkey, s3, model, proxy, client = (network.add_host(name) for name in _SERVERS)
         gateways = [network.add_host(f"gateway-{number}") for number in range(1, GATEWAYS + 1)]
@@ -129,14 +130,15 @@ def _start_s3(cluster: Cluster) -> None:
         cluster.start(cluster.s3, command, name=cluster.s3.name if kind == "proxy" else f"s3-{kind}")
 
 
-async def _start_everloop(cluster: Cluster, nginx: str) -> None:
+async def _start_everloop(cluster: Cluster, nginx: str, seed: int) -> None:
     environment = {
         "TEMPORAL_ADDRESS": _address(cluster.temporal),
         "EVERLOOP_REDIS_URL": f"redis://{_address(cluster.valkey)}/0",
         "EVERLOOP_BLOBS": "s3",
         "EVERLOOP_S3_BUCKET": BUCKET,
         "EVERLOOP_S3_ENDPOINT": _url(cluster.s3),
-        "EVERLOOP_AGENTS": CLERK,
+        "EVERLOOP_AGENTS": AGENTS,
+        SEED: str(seed),
         "EVERLOOP_AUTH_ALLOW_ANONYMOUS": "true",
         "EVERLOOP_PORT": str(_PORT),
         "EVERLOOP_PUBLIC_URL": cluster.url,

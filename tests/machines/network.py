@@ -66,15 +66,13 @@ class Host:
 class Fault:
     """What befalls packets from one address to another; "" means any.
 
-    `loss`: how likely a packet is lost, 0 to 1. `delay`: seconds by which it comes later. `old_flows`: only
-    what belongs to connections that were there before is harmed, as by a router that forgot them.
+    `loss`: how likely a packet is lost, 0 to 1. `delay`: seconds by which it comes later.
     """
 
     source: str = ""
     target: str = ""
     loss: float = 0.0
     delay: float = 0.0
-    old_flows: bool = False
 
 
 def one_way(source: Host, target: Host) -> list[Fault]:
@@ -85,12 +83,6 @@ def one_way(source: Host, target: Host) -> list[Fault]:
 def partition(one: Host, other: Host) -> list[Fault]:
     """All is lost between two machines, in silence."""
     return [*one_way(one, other), *one_way(other, one)]
-
-
-def forgotten_connections(one: Host, other: Host) -> list[Fault]:
-    """The connections between two machines are dead, and neither is told; new ones work."""
-    ends = ((one, other), (other, one))
-    return [Fault(a.address, b.address, loss=1, old_flows=True) for a, b in ends]
 
 
 @dataclass

@@ -1,12 +1,8 @@
 """Secrets of a task: kept by name, forgotten together, shown to nobody."""
 
-from datetime import timedelta
-
 import pytest
 from pydantic import JsonValue
-from redis.asyncio import Redis
 
-from everloop.stores.keys import secrets_key
 from everloop.stores.secrets import Secrets
 from tests.stores.examples import new_id
 
@@ -70,16 +66,3 @@ async def test_a_store_does_not_show_what_it_keeps(secrets: Secrets) -> None:
     await secrets.put(new_id(), "token", "hush-hush")
 
     assert "hush-hush" not in f"{secrets!r} {secrets}"
-
-
-async def test_secrets_expire(redis: Redis) -> None:
-    """A task whose end nobody published leaves nothing behind; each secret begins the time anew."""
-    task_id = new_id()
-    kept = Secrets(redis, ttl=timedelta(hours=1))
-    await kept.put(task_id, "1", "x")
-    await redis.expire(secrets_key(task_id), 5)
-
-    await kept.put(task_id, "2", "y")
-    await kept.accept(task_id, "2", "token")
-
-    assert 3_500 < await redis.ttl(secrets_key(task_id)) <= 3_600

@@ -1,27 +1,34 @@
 """Everloop on many machines whose network is slow, loses packets and falls apart: every task ends right."""
 
 import asyncio
-import json
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import httpx
 import pytest
 
-from tests.machines.clerk import ANSWER, PLANS, REPORT_BYTES, UNKNOWN, report_of
+from tests.chaos.caller import Caller
+from tests.chaos.load import Load, Outcome
+from tests.chaos.verdict import Books, judge, strangers
 from tests.machines.cluster import Cluster, running_cluster
 from tests.machines.network import Fault, one_way, partition
-from tests.machines.subscriber import SEND, SUBSCRIBE, Event, Json, Subscriber, call, new_message, read_events
 from tests.support.agents.chaos import Ledger
 
 SEED = int(os.environ.get("MACHINES_SEED") or 5)
 """The same for every change that is checked; set MACHINES_SEED to part other machines."""
 
-PATIENCE = 60.0
+RATE, MOST = 0.8, 20
+"""Tasks a second, and tasks at once."""
+
+SILENCE = 6.0
+"""Seconds without a byte after which a client connects again, although a stream may be silent for 15."""
+
+END = 180.0
 """Seconds after the last fault until a task counts as lost."""
 
 _log = logging.getLogger(__name__)
@@ -79,62 +86,17 @@ PHASES = (
 )
 """Each pair of machines that talk to each other is parted once."""
 
-BATCH = ("report", "question", "errand", "report", "question", "errand")
-"""The tasks that begin in each phase."""
 
-
-@dataclass
-class Outcome:
-    """A task at its end: as GetTask shows it, and as its subscribers heard of it."""
-
-    kind: str
-    task_id: str
-    subscribers: list[Subscriber] = field(default_factory=list[Subscriber])
-    task: Json = field(default_factory=dict[str, object])
-    again: list[Event] = field(default_factory=list[Event])
-    report: bytes = b""
-
-
-async def _batch(url: str, phase: Phase) -> list[Outcome]:
-    """Begin tasks, evenly over the time of the phase, and follow all of them to their ends."""
-    pause = phase.seconds / len(BATCH)
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=url, headers={"A2A-Version": "1.0"}, limits=limits) as http:
-        tasks = [_follow(http, kind, number, pause) for number, kind in enumerate(BATCH)]
-        return await asyncio.gather(*tasks)
-
-
-async def _follow(http: httpx.AsyncClient, kind: str, number: int, pause: float) -> Outcome:
-    await asyncio.sleep(number * pause)
-    message = new_message(f"{kind} {number}")
-    if kind == "errand":
-        result = await call(http, SEND, {"message": message})
-        return Outcome(kind, result["task"]["id"])
-    author = Subscriber(http, message)
-    following = asyncio.create_task(author.follow())
-    await author.known.wait()
-    other = Subscriber(http, task_id=author.task_id)
-    looking_on = asyncio.create_task(other.follow())
-    if kind == "question":
-        await author.asked.wait()
-        await call(http, SEND, {"message": new_message(ANSWER, author.task_id)})
-    await asyncio.gather(following, looking_on)
-    connections = [author.connections, other.connections]
-    _log.info("%s %d is over, heard over %s connections", kind, number, connections)
-    return Outcome(kind, author.task_id, [author, other])
-
-
-async def _look_again(url: str, outcomes: Sequence[Outcome]) -> None:
-    """Get what GetTask, the stream and a download say now that the network is well."""
-    async with httpx.AsyncClient(base_url=url, headers={"A2A-Version": "1.0"}) as http:
-        for outcome in outcomes:
-            outcome.task = await call(http, "GetTask", {"id": outcome.task_id})
-            if outcome.subscribers and not outcome.subscribers[0].heard_all_at_once:
-                params, first_id = {"id": outcome.task_id}, outcome.subscribers[0].events[0].id
-                outcome.again = [event async for event in read_events(http, SUBSCRIBE, params, first_id)]
-            if outcome.kind == "report":
-                address = f"/artifacts/{outcome.task['contextId']}/report/parts/0"
-                outcome.report = (await http.get(address)).raise_for_status().content
+async def _work(url: str, seed: int) -> list[Outcome]:
+    """Begin tasks while the network suffers, and follow all of them to their ends."""
+    begin = time.monotonic()
+    async with httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_connections=None)) as http:
+        caller = Caller(http, [url], Random(seed), silence=SILENCE)  # noqa: S311 -- repeatable on purpose
+        load = Load(seed, caller, "", lambda: time.monotonic() - begin)
+        await load.begin(sum(phase.seconds for phase in PHASES), RATE, 0, MOST)
+        await load.end(END)
+    _log.info("clients tried again: %s", dict(caller.setbacks.reasons))
+    return load.outcomes
 
 
 @pytest.mark.slow
@@ -145,73 +107,19 @@ async def test_several_machines(tmp_path: Path, seed: int) -> None:
     ledger, chance = Ledger(tmp_path / "ledger"), Random(seed)  # noqa: S311 -- repeatable on purpose
     ledger.open()
     async with running_cluster(tmp_path, seed) as cluster:
-        batches: list[asyncio.Task[list[Outcome]]] = []
+        work = asyncio.create_task(
+            asyncio.to_thread(cluster.client.call, lambda: asyncio.run(_work(cluster.url, seed)))
+        )
         for phase in PHASES:
-            batches.append(asyncio.create_task(_in_client(cluster, phase)))
             faults = [fault for ailment in phase.ailments for fault in ailment(cluster, chance)]
             with cluster.network.suffers(faults) as harm:
                 await asyncio.sleep(phase.seconds)
             assert harm.packets, f"no packet was harmed in phase {phase.name}"
             _log.info("%s: %d packets harmed by %s", phase.name, harm.packets, faults)
-        _, lost = await asyncio.wait(batches, timeout=PATIENCE)
-        assert not lost, f"the tasks of {len(lost)} phases did not end"
-        outcomes = [outcome for batch in batches for outcome in batch.result()]
-        await asyncio.to_thread(cluster.client.call, lambda: asyncio.run(_look_again(cluster.url, outcomes)))
+        outcomes = await work
 
-    for outcome in outcomes:
-        _check_task(outcome, ledger)
-        for subscriber in outcome.subscribers:
-            _check_subscriber(subscriber, outcome.again)
-    _check_ledger(outcomes, ledger)
-
-
-async def _in_client(cluster: Cluster, phase: Phase) -> list[Outcome]:
-    return await asyncio.to_thread(cluster.client.call, lambda: asyncio.run(_batch(cluster.url, phase)))
-
-
-def _check_task(outcome: Outcome, ledger: Ledger) -> None:
-    """The answer names exactly what happened."""
-    task = outcome.task
-    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-    (response,) = [one for one in task["artifacts"] if one["artifactId"] == "response"]
-    answer: dict[str, str] = json.loads("".join(part["text"] for part in response["parts"]))
-    deposits, charges = dict(ledger.deposits()), dict(ledger.charges())
-    calls = [call for calls in PLANS[outcome.kind] for call in calls]
-    assert list(answer) == [call_id for call_id, _ in calls]
-    for call_id, name in calls:
-        owner = f"{outcome.task_id}/{call_id}"
-        expected = {
-            "deposit": {deposits.get(owner)},
-            "charge": {charges.get(owner), UNKNOWN},
-            "file_report": {f"{REPORT_BYTES} bytes"},
-            "request_input": {ANSWER},
-        }
-        assert answer[call_id] in expected[name]
-    if outcome.kind == "report":
-        assert outcome.report == report_of(outcome.task_id)
-
-
-def _check_subscriber(subscriber: Subscriber, again: Sequence[Event]) -> None:
-    """Whoever looks afterwards finds exactly what the subscriber has heard after its first event."""
-    heard = subscriber.events[1:]
-    assert heard == again[len(again) - len(heard) :]
-    ids = [event.id for event in subscriber.events]
-    assert len(set(ids)) == len(ids)
-
-
-def _check_ledger(outcomes: Sequence[Outcome], ledger: Ledger) -> None:
-    """Every deposit happened once, every charge at most once, and nothing else."""
-    planned = {
-        name: {
-            f"{outcome.task_id}/{call_id}"
-            for outcome in outcomes
-            for calls in PLANS[outcome.kind]
-            for call_id, asked in calls
-            if asked == name
-        }
-        for name in ("deposit", "charge")
-    }
-    charged = [owner for owner, _ in ledger.charges()]
-    assert sorted(owner for owner, _ in ledger.deposits()) == sorted(planned["deposit"])
-    assert len(charged) == len(set(charged))
-    assert set(charged) <= planned["charge"]
+    books = Books.read(ledger)
+    wrong = {outcome.order.name: judge(outcome, books, None) for outcome in outcomes}
+    assert {name: problems for name, problems in wrong.items() if problems} == {}
+    assert strangers(outcomes, books) == []
+    assert len(outcomes) > MOST

@@ -26,16 +26,6 @@ def http(listener: MetricsListener) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_metrics_are_read_when_they_are_asked_for(listener: MetricsListener, http: httpx.Client) -> None:
-    """In the format that they are in; whatever follows a question mark is the scraper's own affair."""
-    listener.read = lambda: b"up 1\n"
-
-    answer = http.get("/metrics?collect=all")
-
-    assert answer.text == "up 1\n"
-    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-
-
 def test_probes_tell_life_from_readiness(listener: MetricsListener, http: httpx.Client) -> None:
     """A process lives before it works, and works until it is told to stop."""
     seen: list[tuple[int, int]] = []

@@ -7,7 +7,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from temporalio.api.common.v1 import Payload
 from temporalio.client import (
     Client,
     WorkflowContinuedAsNewError,
@@ -16,16 +15,14 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowHistory,
 )
-from temporalio.converter import StorageDriverStoreContext
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from everloop.runtime.blobs import Blobs, BlobsUnavailableError
-from everloop.runtime.temporal.payloads import BlobPayloads, MissingPayloads, data_converter, payload_folder
+from everloop.runtime.temporal.payloads import MissingPayloads, data_converter, payload_folder
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
-from tests.stores.blobs.hashes import hashes_here
 from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
 from tests.support.memory.blobs import MemoryBlobs
 
@@ -140,14 +137,6 @@ async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHar
     first = harness.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
     for run in (first, handle):
         assert size(await run.fetch_history()) < SMALL_HISTORY
-
-
-async def test_loop_reads_no_payload(tmp_path: Path) -> None:
-    """The thread of the event loop never computes the checksum that a large payload is called by."""
-    payload = Payload(data=b"x" * LARGE)
-    with hashes_here() as found:
-        await BlobPayloads(LocalBlobs(tmp_path)).store(StorageDriverStoreContext(), [payload])
-        assert not found
 
 
 async def test_activity_whose_input_is_lost_fails_at_once(make_harness: MakeHarness) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -164,30 +163,6 @@ async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
 
     assert await records.renew(ours, HELD)
     assert await records.claim(lease(ours.task_id), HELD) is Claim.HELD
-
-
-async def test_records_expire(redis: Redis) -> None:
-    """Each call puts the end of a record off to its time to live; of what was given back little is kept."""
-    records, ours = ToolRecords(redis, ttl=timedelta(hours=1)), lease(new_id())
-    other = lease(new_id())
-    key = tool_record_key(ours.task_id, "c1")
-
-    await records.claim(ours, HELD)
-    lives = [await redis.ttl(key)]
-    await redis.expire(key, 5)
-    await records.renew(ours, HELD)
-    lives.append(await redis.ttl(key))
-    await redis.expire(key, 5)
-    await records.finish(ours, OUTCOME)
-    lives.append(await redis.ttl(key))
-    await records.claim(other, HELD)
-    await records.release(other)
-    alone = lease(new_id())
-    await records.keep(alone, "c1", 7)
-
-    assert 3_500 < await redis.ttl(tool_record_key(alone.task_id, "c1")) <= 3_600
-    assert all(3_500 < life <= 3_600 for life in lives)
-    assert 0 < await redis.ttl(tool_record_key(other.task_id, "c1")) <= 600
 
 
 @pytest.mark.parametrize("value", [{"job": "é\x00", "at": [1, 2.5, None]}, "text", 0, False, []], ids=repr)

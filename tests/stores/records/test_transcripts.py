@@ -1,7 +1,6 @@
 """The transcript cache: what a model call finds, and what it finds missing."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import pytest
 from redis.asyncio import Redis
@@ -195,26 +194,6 @@ async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: st
     assert await transcripts.open(task_id, "run", 2) == OpenedTranscript(None, None)
     assert await transcripts.put_reply(task_id, "run", 2, REPLY) == REPLY
     assert (await transcripts.open(task_id, "run", 2)).reply == REPLY
-
-
-async def test_every_call_refreshes_the_time_to_live(redis: Redis) -> None:
-    """A transcript is kept as long as its task works, and then expires."""
-    transcripts = Transcripts(redis, ttl=timedelta(hours=1))
-    task_id = new_id()
-    key = transcript_key(task_id, "run")
-
-    await transcripts.put(task_id, "run", 0, MESSAGES[:1])
-    lives = [await redis.ttl(key)]
-    for call in (
-        transcripts.open(task_id, "run", 1),
-        transcripts.open(task_id, "run", 1, previous_run="other"),
-        transcripts.put_reply(task_id, "run", 1, REPLY),
-    ):
-        await redis.expire(key, 5)
-        await call
-        lives.append(await redis.ttl(key))
-
-    assert all(3_500 < life <= 3_600 for life in lives)
 
 
 async def test_the_newest_that_fit_are_shown(transcripts: Transcripts) -> None:

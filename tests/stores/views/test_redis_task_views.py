@@ -104,6 +104,22 @@ async def test_nothing_of_an_open_task_expires(redis: Redis, views: RedisTaskVie
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
 
 
+async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
+    """A task whose end nobody published leaves nothing behind; who uses it begins the time anew."""
+    task_id = new_id()
+
+    async def keys() -> list[str]:
+        await keep_all(redis, task_id)
+        return cast("list[str]", await redis.keys(f"everloop:task:{{{task_id}*"))
+
+    for key in await keys():
+        await redis.expire(key, 5)
+
+    lives = [await redis.ttl(key) for key in await keys()]
+    assert len(lives) == 2 * 6 + 1  # and which they are
+    assert min(lives) > 1_000
+
+
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     """Its time to live begins with its last status; what is written later expires as well."""
     views = RedisTaskViews(redis, ttl=timedelta(hours=1))
