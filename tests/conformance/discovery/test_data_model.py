@@ -62,30 +62,14 @@ async def test_a_task_is_what_the_schema_says(stack: Stack, binding: str, behavi
     assert "kind" not in names
     assert not [name for name in names if not CAMEL_CASE.fullmatch(name)]
     assert TIME.fullmatch(task["status"]["timestamp"]), task["status"]["timestamp"]
-    assert all((task["id"], task["contextId"], task["status"]["state"]))
+    assert all((task["id"], task["contextId"]))
+    assert task["status"]["state"].startswith("TASK_STATE_")
+    assert {said["role"] for said in task["history"]} <= {"ROLE_USER", "ROLE_AGENT"}
     for said in task["history"]:
         assert all((said["messageId"], said["role"], said["parts"]))
     for artifact in task.get("artifacts", []):
         assert all((artifact["artifactId"], artifact["parts"]))
         assert all(len(part.keys() & {"text", "raw", "url", "data"}) == 1 for part in artifact["parts"])
-
-
-@over_json
-@pytest.mark.parametrize(
-    ("behaviour", "state"),
-    [
-        (COMPLETES, "TASK_STATE_COMPLETED"),
-        (ASKS, "TASK_STATE_INPUT_REQUIRED"),
-        (REJECTS, "TASK_STATE_REJECTED"),
-    ],
-)
-async def test_states_and_roles_have_the_names_of_the_definition(
-    stack: Stack, binding: str, behaviour: str, state: str
-) -> None:
-    """Enums are written as ProtoJSON does: by name (§5.5)."""
-    task = await _send(stack, binding, behaviour)
-    assert task["status"]["state"] == state
-    assert {said["role"] for said in task["history"]} <= {"ROLE_USER", "ROLE_AGENT"}
 
 
 @over_json

@@ -19,12 +19,6 @@ async def test_a_blocking_send_returns_the_ended_task(agent: Agent) -> None:
     assert [part.text for artifact in task.artifacts for part in artifact.parts] == ["Generated text content"]
 
 
-async def test_a_blocking_send_returns_when_the_task_is_interrupted(agent: Agent) -> None:
-    """Input-required ends the wait, too (§3.2.2)."""
-    task = await agent.send(message(ASKS))
-    assert task.status.state == pb.TASK_STATE_INPUT_REQUIRED
-
-
 async def test_an_immediate_send_returns_before_the_task_ends(agent: Agent) -> None:
     """With returnImmediately the task comes back in progress, and goes on (§3.2.2)."""
     task = await agent.send(message(LASTS, configuration=IMMEDIATELY))

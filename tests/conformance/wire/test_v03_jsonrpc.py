@@ -111,23 +111,6 @@ async def test_a_send_that_does_not_block_returns_at_once(stack: Stack) -> None:
     assert (canceled["kind"], canceled["status"]["state"]) == ("task", "canceled")
 
 
-async def test_a_follow_up_continues_its_task(stack: Stack) -> None:
-    """A message with the ids of a task goes on with it (0.3 §7.1)."""
-    asking = await send(stack.http, ASKS)
-    done = await send(stack.http, COMPLETES, taskId=asking["id"], contextId=asking["contextId"])
-    assert (done["id"], done["status"]["state"]) == (asking["id"], "completed")
-
-
-async def test_a_task_can_be_read(stack: Stack) -> None:
-    """tasks/get shows the task, with as much history as wanted (0.3 §7.3)."""
-    task = await send(stack.http, COMPLETES)
-    found = (await call(stack.http, "tasks/get", {"id": task["id"]}))["result"]
-    assert found == task
-    short = (await call(stack.http, "tasks/get", {"id": task["id"], "historyLength": 1}))["result"]
-    assert len(short["history"]) == 1
-    v03.Task.model_validate(short)
-
-
 async def test_a_stream_has_kinds_and_one_final_update(stack: Stack) -> None:
     """Task first, then updates; the last status update, and no other, is final (0.3 §7.2)."""
     events = await stream(stack.http, "message/stream", {"message": said(STREAMS)})
@@ -138,16 +121,6 @@ async def test_a_stream_has_kinds_and_one_final_update(stack: Stack) -> None:
     finals = [one["final"] for one in results if one["kind"] == "status-update"]
     assert finals == [False] * (len(finals) - 1) + [True]
     assert results[-1]["status"]["state"] == "completed"
-
-
-async def test_a_client_can_subscribe_again(stack: Stack) -> None:
-    """tasks/resubscribe goes on with a task that works (0.3 §7.9)."""
-    params = {"message": said(LASTS), "configuration": {"blocking": False}}
-    task = (await call(stack.http, "message/send", params))["result"]
-    events = await stream(stack.http, "tasks/resubscribe", {"id": task["id"]})
-    results = [one["result"] for one in events]
-    assert {one.get("taskId", one.get("id")) for one in results} == {task["id"]}
-    assert results[-1]["final"] is True
 
 
 async def test_configs_are_set_read_listed_and_deleted(stack: Stack) -> None:

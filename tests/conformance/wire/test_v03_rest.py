@@ -22,27 +22,6 @@ async def _send(stack: Stack, behaviour: str, **fields: object) -> dict[str, Any
     return response.json()["task"]
 
 
-async def test_a_message_leads_to_a_task(stack: Stack) -> None:
-    """POST /v1/message:send answers with what the definition of 0.3 says (0.3 §3.5.6)."""
-    task = await _send(stack, COMPLETES)
-    ParseDict(task, v03.Task(), ignore_unknown_fields=False)
-    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
-    asking = await _send(stack, ASKS)
-    done = await _send(stack, COMPLETES, taskId=asking["id"])
-    assert (done["id"], done["status"]["state"]) == (asking["id"], "TASK_STATE_COMPLETED")
-
-
-async def test_a_task_can_be_read_and_canceled(stack: Stack) -> None:
-    """GET /v1/tasks/{id}, POST /v1/tasks/{id}:cancel (0.3 §3.5.6)."""
-    asking = await _send(stack, ASKS)
-    found = (await stack.http.get(f"/v1/tasks/{asking['id']}")).json()
-    assert (found["id"], found["status"]["state"]) == (asking["id"], "TASK_STATE_INPUT_REQUIRED")
-    short = (await stack.http.get(f"/v1/tasks/{asking['id']}", params={"historyLength": 1})).json()
-    assert len(short["history"]) == 1
-    canceled = (await stack.http.post(f"/v1/tasks/{asking['id']}:cancel")).json()
-    assert canceled["status"]["state"] == "TASK_STATE_CANCELLED"
-
-
 @pytest.mark.parametrize("behaviour", [STREAMS, ASKS])
 async def test_a_stream_has_one_final_update(stack: Stack, behaviour: str) -> None:
     """POST /v1/message:stream: the task first, one final status last (0.3 §3.3.3)."""
@@ -54,15 +33,6 @@ async def test_a_stream_has_one_final_update(stack: Stack, behaviour: str) -> No
     assert "task" in events[0]
     finals = [bool(one["statusUpdate"].get("final")) for one in events if "statusUpdate" in one]
     assert finals == [False] * (len(finals) - 1) + [True]
-
-
-async def test_a_client_can_subscribe(stack: Stack) -> None:
-    """/v1/tasks/{id}:subscribe begins with the task (0.3 §3.5.6)."""
-    asking = await _send(stack, ASKS)
-    for verb in ("GET", "POST"):
-        async with stack.http.stream(verb, f"/v1/tasks/{asking['id']}:subscribe") as response:
-            events = events_of(response)
-            assert (await anext(events)).data["task"]["id"] == asking["id"]
 
 
 async def test_configs_are_made_read_listed_and_deleted(stack: Stack) -> None:

@@ -144,30 +144,6 @@ async def test_a_key_is_good_for_the_algorithm_that_it_names(site: Site) -> None
     assert await site.takes(free.token())
 
 
-async def test_an_only_key_needs_no_name(site: Site) -> None:
-    """Where there are several, a token has to say which one is meant."""
-    nameless = SigningKey(kid=None)
-    site.issuer.keys = [nameless.public()]
-    assert await site.takes(nameless.token())
-    site.issuer.keys = [nameless.public(), OLD.public()]
-    site.now = FRESH + 1
-    assert not await site.takes(nameless.token())
-
-
-async def test_a_caller_who_leaves_does_not_stop_the_others(site: Site) -> None:
-    """The keys are fetched for all; who asked first does not matter."""
-    site.issuer.release = threading.Event()
-    first = asyncio.create_task(site.takes(OLD.token()))
-    assert await asyncio.to_thread(site.issuer.reached.wait, 30)
-    second = asyncio.create_task(site.takes(OLD.token()))
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
-    site.issuer.release.set()
-    assert await second
-    assert site.issuer.asked == 1
-
-
 async def test_a_known_key_does_not_wait_for_an_issuer_that_hangs(site: Site) -> None:
     """Its tokens are taken while the keys are still being asked for, in the background."""
     assert await site.takes(OLD.token())

@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
-from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
+from everloop.gateway.errors import UnavailableNowError
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
 from everloop.stores.quotas import Quotas, Rate
@@ -172,18 +172,6 @@ async def test_without_the_store_a_call_is_refused_for_now() -> None:
         with pytest.raises(UnavailableNowError, match="task store") as raised:
             await call
         assert raised.value.retry_after
-
-
-async def test_all_of_a_minute_may_come_at_once_unless_told(redis: Redis) -> None:
-    """The burst is the whole rate by default. What is more is refused, and counted."""
-    recorded = Recorded()
-    limits, owner = RequestLimits(LimitSettings(requests_per_minute=3), Quotas(redis)), unique("owner")
-    for _ in range(3):
-        await limits.admit_request(owner)
-    with pytest.raises(TooManyRequestsError, match="3 a minute") as raised:
-        await limits.admit_request(owner)
-    assert 0 < (raised.value.retry_after or 0) <= 20
-    assert recorded.counts(REFUSED) == {("rate",): 1}
 
 
 @pytest.mark.parametrize(

@@ -142,11 +142,6 @@ async def test_the_catalogue_names_every_agent(http: httpx.AsyncClient) -> None:
         assert (card["name"], card["url"]) == (entry["name"], entry["url"])
 
 
-async def test_there_is_no_card_of_an_agent_that_is_not_there(http: httpx.AsyncClient) -> None:
-    """Not even that of the default one."""
-    assert (await http.get(f"agents/nobody/{CARD}")).status_code == 404
-
-
 ALL = [CARD, OLD_CARD, PURE_CARD, f"agents/reader/{CARD}", "agents", ".well-known/jwks.json"]
 
 

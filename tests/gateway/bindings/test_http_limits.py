@@ -99,19 +99,6 @@ async def test_hundreds_of_headers_are_read(gateway: RunningGateway, path: str) 
     assert (await gateway.http.get(path, headers=many)).status_code == 431
 
 
-async def test_clients_that_stall_keep_nobody_waiting(gateway: RunningGateway) -> None:
-    """Neither those that send their bodies drop by drop, nor those that read no answers."""
-    address = urlsplit(gateway.url)
-    reading = b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: [::]\r\n\r\n" * 2_000
-    connections = [await asyncio.open_connection(address.hostname, address.port) for _ in range(100)]
-    for number, (_, writer) in enumerate(connections):
-        writer.write(reading if number % 2 else HEAD + b"Content-Length: 100000\r\n\r\n{")
-    answer = await gateway.http.get("/tasks")
-    for _, writer in connections:
-        writer.transport.abort()
-    assert answer.status_code == 200
-
-
 @pytest.mark.parametrize(
     "sent",
     [
@@ -127,18 +114,6 @@ async def test_what_is_no_http_is_refused(impatient: str, sent: bytes) -> None:
     """400, and the connection ends."""
     status, _ = await exchange(impatient, sent)
     assert status == b"HTTP/1.1 400 Bad Request"
-
-
-async def test_garbage_behind_a_request_does_not_touch_its_answer(impatient: str) -> None:
-    """The first request of a pipeline is answered, what follows is refused."""
-    address = urlsplit(impatient)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    writer.write(HEAD + b"Content-Length: 2\r\n\r\n{}\x00garbage\r\n\r\n")
-    answers = await reader.read()
-    writer.close()
-    assert answers.startswith(b"HTTP/1.1 200 OK")
-    assert b"{}HTTP/1.1 400 Bad Request" in answers
-    assert b"this is no HTTP/1.1 request" in answers
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(impatient: str) -> None:

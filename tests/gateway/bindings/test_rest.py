@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.gateway.harness import AGENT, RunningGateway, unique
+from tests.gateway.harness import RunningGateway
 
 LEGACY = {"A2A-Version": "0.3"}
 
@@ -96,21 +96,6 @@ async def test_an_empty_value_takes_no_other_back(gateway: RunningGateway) -> No
         assert refused == (400, "historyLength is -1; it must be 0 or more")
 
 
-async def test_tenants_name_agents(gateway: RunningGateway) -> None:
-    """In the address, in the query and in the body; another agent's than that of the address is refused."""
-    body = {"message": {"messageId": unique("m"), "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
-    for address in (
-        f"/{AGENT.id}/tasks",
-        f"/agents/{AGENT.id}/{AGENT.id}/tasks",
-        f"/tasks?tenant={AGENT.id}",
-    ):
-        assert (await gateway.http.get(address)).status_code == 200
-    named = await gateway.http.post("/message:send", json={**body, "tenant": AGENT.id})
-    assert named.status_code == 200
-    assert error(await gateway.http.get("/nobody/tasks"))[0] == 400
-    assert error(await gateway.http.post("/message:send", json={**body, "tenant": "nobody"}))[0] == 400
-
-
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
@@ -152,3 +137,12 @@ async def test_a_stream_has_no_head(gateway: RunningGateway, address: str) -> No
     headers = {"A2A-Version": "0.3" if "/v1/" in address else "1.0"}
     response = await gateway.http.head(address, headers=headers)
     assert (response.status_code, response.headers["Allow"]) == (405, "GET, POST")
+
+
+async def test_files_of_the_old_version_are_encoded_twice(gateway: RunningGateway) -> None:
+    """A file that was encoded once is refused: decoded twice it would be another."""
+    part = {"file": {"fileWithBytes": "aGVsbG8gd29ybGQh", "mimeType": "text/plain"}}
+    body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [part]}}
+    code, message = error(await gateway.http.post("/v1/message:send", json=body, headers=LEGACY))
+    assert code == 400
+    assert "message.content[0].file.fileWithBytes is not encoded twice" in message

@@ -9,111 +9,61 @@ import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2 as pb
-from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
-from structlog.contextvars import get_contextvars
 from temporalio.client import Client
 
-from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl, Anybody, RequestLimits
 from everloop.gateway.context import MAX_HEADERS, Caller
 from everloop.gateway.errors import (
-    ForbiddenError,
     TooManyRequestsError,
     UnauthenticatedError,
-    UnavailableNowError,
 )
-from everloop.runtime.telemetry.logs import owner_hash
 from everloop.stores.views.interface import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
-from tests.gateway.harness import AGENT, PromptModel, unique
+from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send
 
-OTHER = Agent(id="other", name="Other", description="Stands beside the default one.", model="scripted")
 OLD_SERVICE = "/a2a.v1.A2AService"
-
-REFUSALS = {
-    "stranger": UnauthenticatedError("who are you? send a key", challenge='Bearer realm="everloop"'),
-    "visitor": ForbiddenError("this key may not do that"),
-    "glutton": TooManyRequestsError("too many requests; come back later", retry_after=7),
-    "early": UnavailableNowError("not now; try again", retry_after=3),
-}
-"""What a caller of this name is refused with."""
 
 
 class Doorman(Anybody):
-    """Knows callers by the metadata `x-name`; remembers from where they call."""
-
-    def __init__(self) -> None:
-        self.peers: list[str] = []
+    """Knows callers by the metadata `x-name`."""
 
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
-        self.peers.append(peer)
         name = headers.get("x-name", "")
         if name == "chaos":
             raise RuntimeError("password=hunter2")
-        if name in {"stranger", "visitor", "early"}:
-            raise REFUSALS[name]
+        if name == "stranger":
+            raise UnauthenticatedError("who are you? send a key", challenge='Bearer realm="everloop"')
         return Caller(owner=name or "anonymous", scheme="apiKey")
 
 
 class Counter(RequestLimits):
-    """Refuses the glutton; remembers what log lines of a call would tell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: dict[str, Mapping[str, object]] = {}
+    """Refuses the glutton."""
 
     async def admit_request(self, owner: str) -> None:
-        self.told[owner] = get_contextvars()
         if owner == "glutton":
-            raise REFUSALS[owner]
-
-
-@pytest.fixture(scope="module")
-def doorman() -> Doorman:
-    return Doorman()
-
-
-@pytest.fixture(scope="module")
-def counter() -> Counter:
-    return Counter()
-
-
-@pytest.fixture(scope="module")
-def access(doorman: Doorman, counter: Counter) -> AccessControl:
-    return AccessControl(doorman, counter)
+            raise TooManyRequestsError("too many requests; come back later", retry_after=7)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(
-    client: Client, views: TaskViews, queue: str, model: PromptModel, access: AccessControl
+    client: Client, views: TaskViews, queue: str, model: PromptModel
 ) -> AsyncGenerator[GrpcGateway]:
-    async with running_grpc_gateway(
-        client, views, queue=queue, agents=[AGENT, OTHER], access=access
-    ) as gateway:
+    access = AccessControl(Doorman(), Counter())
+    async with running_grpc_gateway(client, views, queue=queue, access=access) as gateway:
         yield gateway
 
 
-def details_of(error: grpc.aio.AioRpcError) -> tuple[ErrorInfo, RetryInfo | None]:
-    """Return the details of a status, which repeat its code and text."""
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """Return the reason of a status, whose details repeat its code and text."""
     content = dict(error.trailing_metadata())["grpc-status-details-bin"]
     assert isinstance(content, bytes)
-    status = Status.FromString(content)
+    status, info = Status.FromString(content), ErrorInfo()
     assert (status.code, status.message) == (error.code().value[0], error.details())
-    info, retry = ErrorInfo(), RetryInfo()
     assert status.details[0].Unpack(info)
-    return info, retry if len(status.details) > 1 and status.details[1].Unpack(retry) else None
-
-
-@pytest.mark.parametrize("service", [SERVICE, OLD_SERVICE])
-async def test_log_lines_of_a_call_tell_whose_it_is(
-    guarded: GrpcGateway, counter: Counter, service: str
-) -> None:
-    """By the owner's hash, from the first one on."""
-    owner = unique("owner")
-    await refused(guarded, f"{service}/GetTask", b"", x_name=owner)
-    assert counter.told[owner] == {"owner_hash": owner_hash(owner)}
+    return info.reason
 
 
 async def test_a_failure_of_ours_shows_nothing_of_our_insides(
@@ -155,7 +105,7 @@ async def test_each_service_speaks_its_own_version(
     }[service]
     metadata = {} if version is None else {"a2a_version": version}
     error = await refused(guarded, f"{service}/{method}", content, **metadata)
-    assert details_of(error)[0].reason == ("TASK_NOT_FOUND" if is_served else "VERSION_NOT_SUPPORTED")
+    assert reason_of(error) == ("TASK_NOT_FOUND" if is_served else "VERSION_NOT_SUPPORTED")
 
 
 async def test_a_call_that_is_too_large_is_refused(guarded: GrpcGateway) -> None:
@@ -171,7 +121,7 @@ async def test_nothing_of_a_strangers_request_is_read(guarded: GrpcGateway, meth
     stranger = await refused(guarded, f"{SERVICE}/{method}", content, x_name="stranger")
     glutton = await refused(guarded, f"{SERVICE}/{method}", content, x_name="glutton")
     assert stranger.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert details_of(glutton)[0].reason == "TOO_MANY_REQUESTS"
+    assert reason_of(glutton) == "TOO_MANY_REQUESTS"
 
 
 @pytest.mark.parametrize("count", [MAX_HEADERS + 1, 100_000])
@@ -244,14 +194,6 @@ async def test_nothing_is_unpacked(guarded: GrpcGateway, compression: grpc.Compr
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call(b"\x0a\x01x" * 10_000, compression=compression)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-async def test_a_request_of_too_many_parts_is_refused(guarded: GrpcGateway) -> None:
-    """They are counted before they are read."""
-    parts = pb.SendMessageRequest(message=pb.Message(parts=[pb.Part()] * 400_000)).SerializeToString()
-    error = await refused(guarded, f"{SERVICE}/SendMessage", parts)
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "parts has more than 1000 entries" in (error.details() or "")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xff\xff", b"\x0a\x02\xff\xfe"], ids=["no message", "no UTF-8"])

@@ -1,8 +1,8 @@
-"""How gRPC streams end when it is not their task that ends them, and where their calls are traced."""
+"""How gRPC streams end when it is not their task that ends them."""
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 import grpc
 import pytest
@@ -11,10 +11,6 @@ from a2a.client import Client as A2AClient
 from a2a.types import a2a_pb2 as pb
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK
@@ -44,19 +40,6 @@ async def gateway(
 async def caller(gateway: GrpcGateway) -> AsyncGenerator[A2AClient]:
     async with connected(gateway.url, binding="GRPC", streaming=False) as caller:
         yield caller
-
-
-@pytest.fixture
-def spans() -> Generator[InMemorySpanExporter]:
-    """What this process records; the provider can be set once only, so another test's is used as well."""
-    if not isinstance(trace.get_tracer_provider(), TracerProvider):
-        trace.set_tracer_provider(TracerProvider())
-    provider = trace.get_tracer_provider()
-    assert isinstance(provider, TracerProvider)
-    exporter = InMemorySpanExporter()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    yield exporter
-    exporter.shutdown()
 
 
 async def until(fact: Callable[[], bool]) -> None:
@@ -151,23 +134,6 @@ async def test_a_client_that_takes_nothing_is_left(
 
 def is_text(update: pb.StreamResponse) -> bool:
     return update.artifact_update.append and bool(update.artifact_update.artifact.parts[0].text)
-
-
-async def test_a_call_is_a_server_span_of_the_callers_trace(
-    gateway: GrpcGateway, spans: InMemorySpanExporter
-) -> None:
-    """The span is named after the method, its parent is that of `traceparent`, and it has the status."""
-    trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-    await end_of(aiter(gateway.subscribe(unique("x"), traceparent=f"00-{trace_id}-{span_id}-01")))
-    await until(lambda: any(one.name == "a2a SubscribeToTask" for one in spans.get_finished_spans()))
-    (span,) = (one for one in spans.get_finished_spans() if one.name == "a2a SubscribeToTask")
-    assert span.kind is trace.SpanKind.SERVER
-    assert span.context
-    assert trace.format_trace_id(span.context.trace_id) == trace_id
-    assert span.attributes
-    assert span.attributes["rpc.system"] == "grpc"
-    assert span.attributes["rpc.grpc.status_code"] == grpc.StatusCode.NOT_FOUND.value[0]
-    assert not span.events
 
 
 async def test_a_port_that_is_taken_is_named(capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, Part, SendMessageRequest, Task
+from a2a.types.a2a_pb2 import GetTaskRequest, Part, SendMessageRequest, Task
 from a2a.utils.errors import InvalidParamsError
 from temporalio.client import Client
 
@@ -13,8 +12,7 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import FRESH, InputFiles
 from everloop.gateway.requests.files import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
-from everloop.stores.artifacts.errors import ArtifactMissingError
+from everloop.stores.artifacts.changes import Announcement, Change, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
@@ -125,18 +123,6 @@ async def test_a_message_that_is_repeated_stores_nothing_twice(stand_in: Running
     assert stored.version == 1
 
 
-async def test_the_same_file_in_another_message_is_stored_once(stand_in: RunningGateway) -> None:
-    """A follow-up keeps its files in the context of its task."""
-    async with connected(stand_in.url, streaming=False) as a2a:
-        task = await send(a2a, with_parts(png()))
-        await send(a2a, with_parts(png(), Part(raw=b"more"), task_id=task.id))
-    stored = await inputs_of(stand_in, task)
-    assert [(each.parts[0].size, each.version, each.task_id) for each in stored] == [
-        (len(PNG), 1, task.id),
-        (4, 1, task.id),
-    ]
-
-
 @pytest.mark.parametrize(
     ("size", "field"), [(0, "raw"), (RENDERED_PART_BYTES, "raw"), (RENDERED_PART_BYTES + 1, "url")]
 )
@@ -169,24 +155,6 @@ async def test_copies_of_a_file_count_like_files(
     assert kinds == ["raw"] * shown + ["url"] * (count - shown)
 
 
-async def test_a_list_of_tasks_shows_files_as_urls(stand_in: RunningGateway) -> None:
-    """A page of tasks reads no files."""
-    async with connected(stand_in.url, streaming=False) as a2a:
-        task = await send(a2a, with_parts(png()))
-        page = await a2a.list_tasks(ListTasksRequest(context_id=task.context_id))
-    assert page.tasks[0].history[0].parts[1].url.startswith(stand_in.url)
-
-
-async def test_a_file_that_is_gone_is_shown_as_its_url(stand_in: RunningGateway) -> None:
-    """The task is still shown; only the download tells that the file is lost."""
-    async with connected(stand_in.url, streaming=False) as a2a:
-        task = await send(a2a, with_parts(png()))
-        (stored,) = await inputs_of(stand_in, task)
-        await stand_in.artifacts.delete_artifact(stored.context_id, stored.artifact_id)
-        again = await a2a.get_task(GetTaskRequest(id=task.id))
-    assert (await stand_in.http.get(again.history[0].parts[1].url)).status_code == 404
-
-
 @pytest.mark.parametrize("kind", list(QuestionKind))
 async def test_a_file_is_no_answer(
     stand_in: RunningGateway, client: Client, views: TaskViews, kind: QuestionKind
@@ -201,12 +169,6 @@ async def test_a_file_is_no_answer(
     assert await inputs_of(stand_in, task) == []
 
 
-async def test_a_file_over_the_limit_of_a_message_is_taken(blocking: A2AClient) -> None:
-    """EVERLOOP_MAX_MESSAGE_BYTES bounds what goes to the workflow; files are bounded by the request."""
-    task = await send(blocking, with_parts(Part(raw=b"x" * 11_000_000)))
-    assert task.history[0].parts[1].WhichOneof("content") == "url"
-
-
 @pytest.mark.parametrize(("age", "version"), [(FRESH - timedelta(hours=1), 1), (FRESH, 2)])
 async def test_a_file_that_was_stored_long_ago_is_stored_again(age: timedelta, version: int) -> None:
     """The task that gets it now has all of its time to live; what is fresh is not written again."""
@@ -216,23 +178,3 @@ async def test_a_file_that_was_stored_long_ago_is_stored_again(age: timedelta, v
     for task in ("first", "second"):
         await InputFiles(artifacts).store([file], "context", task)
     assert (await artifacts.get_artifact("context", "input-1")).version == version
-
-
-class OvertakenArtifacts(MemoryArtifacts):
-    """Somebody else stores what was not there right after it was looked up."""
-
-    async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
-        try:
-            return await super().get_artifact(context_id, artifact_id)
-        except ArtifactMissingError:
-            parts = (NewPart("file", b"hi"),)
-            await self.apply(context_id, artifact_id, Create("other", parts, complete=True, is_input=True))
-            raise
-
-
-async def test_a_message_that_is_sent_twice_at_once_stores_its_files_once() -> None:
-    """Of two gateways that store the same file the later one leaves it as it is."""
-    artifacts = OvertakenArtifacts()
-    await InputFiles(artifacts).store([InputFile("input-1", NewPart("file", b"hi"))], "context", "task")
-    stored = await artifacts.get_artifact("context", "input-1")
-    assert (stored.task_id, stored.version) == ("other", 1)

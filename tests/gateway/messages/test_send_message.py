@@ -1,18 +1,31 @@
-"""SendMessage: a message starts a task once, and the client gets the task it asked for."""
+"""SendMessage: a message starts a task once, however large; what it refers to reaches the model."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import SendMessageRequest, TaskState
+from a2a.types import a2a_pb2 as pb
+from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, TaskState
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl, RequestLimits
+from everloop.runtime.temporal.payloads import data_converter
+from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
-from tests.gateway.harness import Named, PromptModel, running_gateway, unique
-from tests.support.a2a_client import connected, request, send
+from everloop.workflows.contract.tasks import TaskState as State
+from tests.gateway.harness import (
+    Named,
+    PromptModel,
+    RunningGateway,
+    StoodIn,
+    running_gateway,
+    scripted_worker,
+    unique,
+)
+from tests.support.a2a_client import Answer, connected, request, response_of, send
 
 
 async def test_a_client_that_waits_too_long_gets_the_task_as_it_stands(
@@ -87,3 +100,75 @@ async def test_a_started_task_has_its_place_in_queues(client: Client, views: Tas
         await run.terminate()
     wanted = place_in_queues(owner, 2)
     assert (place.priority_key, place.fairness_key) == (2, wanted.fairness_key)
+
+
+def refer(text: str, *task_ids: str, task_id: str = "") -> pb.SendMessageRequest:
+    """Return a message that refers to tasks."""
+    message = request(text, task_id=task_id, return_immediately=bool(task_id))
+    message.message.reference_task_ids.extend(task_ids)
+    return message
+
+
+async def test_a_model_gets_the_results_of_referenced_tasks(blocking: A2AClient, model: PromptModel) -> None:
+    """Their artifacts and states go along with the message, which shows the ids that the client gave."""
+    first = await send(blocking, request(unique("a survey")))
+    second = await send(blocking, refer(unique("shorten it"), first.id, first.id))
+    (reference,) = model.calls[-1].new[0].references
+    assert (reference.task_id, reference.state) == (first.id, "completed")
+    assert first.artifacts[0].parts[0].text in reference.text
+    assert list(second.history[0].reference_task_ids) == [first.id]
+
+
+async def test_a_follow_up_may_refer_too(stand_in: RunningGateway, client: Client, views: TaskViews) -> None:
+    """A message to a running task brings the results of others; of a task without any, its state."""
+    async with connected(stand_in.url, streaming=False) as a2a:
+        other = await send(a2a, request(unique("other"), return_immediately=True))
+        started = await send(a2a, request(unique("this"), return_immediately=True))
+        task = StoodIn(client, views, started)
+        await task.publish(State.INPUT_REQUIRED)
+        await send(a2a, refer("see there", other.id, task_id=task.id))
+    (reference,) = (await task.messages())[-1].references
+    assert (reference.task_id, reference.state) == (other.id, "submitted")
+
+
+async def test_a_task_that_is_not_there_cannot_be_referred_to(gateway: RunningGateway) -> None:
+    """No task starts: the client is told which one is unknown, or how many are too many."""
+    missing = unique("missing")
+    context = unique("context")
+
+    def params(ids: list[str]) -> dict[str, object]:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}], "contextId": context}
+        return {"message": {**message, "referenceTaskIds": ids}}
+
+    unknown = await gateway.call("SendMessage", params([missing]))
+    too_many = await gateway.call("SendMessage", params([f"t{n}" for n in range(11)]))
+    listed = await gateway.call("ListTasks", {"contextId": context})
+    assert unknown.json()["error"]["code"] == -32001
+    assert missing in unknown.json()["error"]["message"]
+    assert "11 ids; a message may refer to 10" in too_many.json()["error"]["message"]
+    assert listed.json()["result"]["totalSize"] == 0
+
+
+SIZE = 5_000_000
+
+
+async def test_a_message_of_megabytes_passes_through(
+    temporal_address: str, views: TaskViews, tmp_path: Path
+) -> None:
+    """Started, streamed, read and repeated: a message of 5 MB is like any other, and so is its answer."""
+    client = await Client.connect(temporal_address, data_converter=data_converter(LocalBlobs(tmp_path)))
+    queue, prompt = unique("large"), unique("large") + "é" * (SIZE // 2)
+    message = request(prompt)
+    async with (
+        scripted_worker(client, views, queue) as model,
+        running_gateway(client, views, queue=queue) as gateway,
+        connected(gateway.url) as streaming,
+        connected(gateway.url, streaming=False) as blocking,
+    ):
+        streamed = await Answer().read(streaming.send_message(message))
+        got = await blocking.get_task(GetTaskRequest(id=streamed.task_id))
+        repeated = await send(blocking, message)
+    assert len(model.calls) == 1
+    assert streamed.text == response_of(got) == response_of(repeated) == prompt
+    assert got.history[0].parts[0].text == prompt
+    assert repeated.id == streamed.task_id

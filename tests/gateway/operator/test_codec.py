@@ -19,11 +19,10 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
 from everloop.stores.views.interface import TaskViews
-from tests.gateway.harness import Named, RunningGateway, running_gateway
+from tests.gateway.harness import Named, RunningGateway, key_scheme, running_gateway
 from tests.support.encryption import keyring
 from tests.support.memory.blobs import MemoryBlobs
 from tests.support.secret_search import contains
@@ -59,25 +58,20 @@ def as_json(payloads: list[Payload]) -> dict[str, Any]:
 async def harness(
     temporal_address: str, views: TaskViews, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[Harness]:
-    path = tmp_path_factory.mktemp("keys") / "keys"
-    keys: dict[str, Mapping[str, str]] = {"nobody": {}}
-    for name, scopes in (("operator", ["operator"]), ("user", ["tasks:read", "tasks:write"])):
-        key, line = new_key("alice", scopes, None)
-        add_key(path, line)
-        keys[name] = {"X-API-Key": key}
+    callers = {"operator": ("alice", ["operator"]), "user": ("alice", ["tasks:read", "tasks:write"])}
+    scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", callers)
     converter = data_converter(MemoryBlobs(), cipher=keyring("k1"))
     client = await Client.connect(temporal_address, data_converter=converter)
-    access = AccessControl(AnyScheme([ApiKeyScheme(path)]))
     async with running_gateway(
         client,
         views,
         queue="none",
-        access=access,
+        access=AccessControl(scheme),
         codec_origins=UI,
         max_message_bytes=1_000_000,
         max_body_bytes=1_200_000,
     ) as gateway:
-        yield Harness(gateway, client, keys)
+        yield Harness(gateway, client, {"nobody": {}, **keys})
 
 
 async def test_decodes_what_is_encrypted_what_is_in_blobs_and_what_is_plain(harness: Harness) -> None:

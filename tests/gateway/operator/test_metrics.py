@@ -19,7 +19,7 @@ from everloop.stores.views.interface import START
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput
 from tests.gateway.harness import unique
 from tests.support.recorded_metrics import Recorded
 from tests.support.servers.processes import ROOT
@@ -84,21 +84,6 @@ async def test_each_server_is_looked_at(client: Client) -> None:
     await asking.round()
     assert before == {("temporal",): 1, ("redis",): 0}
     assert recorded.gauge(REACHABLE) == {("temporal",): 1, ("redis",): 1}
-
-
-async def test_counters_begin_at_zero(client: Client) -> None:
-    """So that a rate shows the first task that a gateway starts, and the first that it ends itself."""
-    agent_id, begun, recorded = unique("agent"), asyncio.Event(), Recorded()
-
-    async def probe() -> None:
-        begun.set()
-
-    asking = asyncio.create_task(Gauges(client, [agent_id], {"temporal": probe}).run())
-    await begun.wait()
-    await cancel(asking)
-    assert recorded.gauge("everloop.tasks.started")[agent_id,] == 0
-    statuses = recorded.gauge("everloop.tasks.status")
-    assert {state: statuses[agent_id, state.value] for state in TaskState} == dict.fromkeys(TaskState, 0)
 
 
 def test_an_address_that_is_taken_ends_a_worker_too(tmp_path: Path) -> None:

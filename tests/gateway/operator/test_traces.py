@@ -2,12 +2,16 @@
 
 from collections.abc import Generator
 
+import grpc
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from temporalio.client import Client
 
+from everloop.stores.views.interface import TaskViews
+from tests.gateway.grpc_harness import running_grpc_gateway
 from tests.gateway.harness import RunningGateway, unique
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -44,6 +48,21 @@ async def test_a_call_is_a_server_span_of_the_callers_trace(
     assert trace.format_span_id(span.parent.span_id) == SPAN_ID
     inner = [s for s in spans.get_finished_spans() if s.name != span.name and s.context]
     assert {trace.format_trace_id(s.context.trace_id) for s in inner if s.context} <= {TRACE_ID}
+
+
+async def test_a_call_over_grpc_is_one_too(
+    client: Client, views: TaskViews, spans: InMemorySpanExporter
+) -> None:
+    """It has the status of gRPC."""
+    async with running_grpc_gateway(client, views, queue="none") as gateway:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await anext(aiter(gateway.subscribe("x", traceparent=f"00-{TRACE_ID}-{SPAN_ID}-01")))
+    (span,) = named(spans, "a2a SubscribeToTask")
+    assert span.kind is trace.SpanKind.SERVER
+    assert span.context
+    assert trace.format_trace_id(span.context.trace_id) == TRACE_ID
+    assert span.attributes
+    assert span.attributes["rpc.grpc.status_code"] == grpc.StatusCode.NOT_FOUND.value[0]
 
 
 async def test_names_that_a_client_makes_up_name_no_spans(

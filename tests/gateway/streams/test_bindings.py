@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from a2a.types.a2a_pb2 import Task
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
@@ -14,8 +13,7 @@ from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError
 from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.tasks.fanout import EventFanout, OnIdle, Subscription
 from everloop.stores.views.interface import TaskViews
-from everloop.workflows.contract.tasks import TaskState
-from tests.gateway.harness import Named, PromptModel, RunningGateway, StoodIn, running_gateway, unique
+from tests.gateway.harness import Named, PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.streams.followed_tasks import working_task
 from tests.gateway.streams.sse import all_of, message, stream
 from tests.support.wires.events import Event
@@ -108,20 +106,6 @@ async def test_a_server_that_stops_asks_its_clients_to_come_back(
         rest = await all_of(wire_of(other, binding), SEND, params, heard[-1].id)
     assert "".join(each.text for each in [*heard, *rest]) == "half whole"
     assert all("retry" not in each.fields for each in rest)
-
-
-@pytest.mark.parametrize("binding", ["JSON-RPC 0.3", "REST 0.3"])
-async def test_the_question_that_ends_a_stream_is_final_in_the_old_version(
-    stand_in: RunningGateway, client: Client, views: TaskViews, binding: str
-) -> None:
-    """Clients of 0.3 look for that mark, and it is on the last status only."""
-    async with stream(wire_of(stand_in, binding), SEND, message(unique("asks"))) as sent:
-        task = StoodIn(client, views, Task(id=task_of(await anext(sent))))
-        await task.publish(TaskState.WORKING)
-        await task.publish(TaskState.INPUT_REQUIRED)
-        rest = [each.result async for each in sent]
-    await task.end()
-    assert [bool(each.get("statusUpdate", each).get("final")) for each in rest] == [False, True]
 
 
 MOST = 2

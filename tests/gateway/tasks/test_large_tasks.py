@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import pytest_asyncio
-from a2a.types.a2a_pb2 import GetTaskRequest, StreamResponse, SubscribeToTaskRequest, TaskState
+from a2a.types.a2a_pb2 import SubscribeToTaskRequest, TaskState
 from a2a.utils.errors import UnsupportedOperationError
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client
@@ -22,7 +22,6 @@ from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.grpc_harness import running_grpc_gateway
 from tests.gateway.harness import (
     AGENT,
     Named,
@@ -33,7 +32,7 @@ from tests.gateway.harness import (
     unique,
 )
 from tests.gateway.streams.followed_tasks import FollowedTask
-from tests.support.a2a_client import Answer, connected, request, send
+from tests.support.a2a_client import connected, request, send
 
 LIMIT = 3_000_000
 LARGE = "x" * 1_250_000
@@ -147,23 +146,6 @@ async def test_a_task_up_to_the_limit_is_shown_whole(served: RunningGateway, lar
     assert large.loaded == [task.task_id] * 3 * (2 * large_tasks.AT_ONCE + 1)
 
 
-async def test_calls_of_grpc_give_back_their_room_too(client: Client, large: LargeViews) -> None:
-    """Of GetTask and of streams."""
-    done = await stored_task(large, LARGE, LARGE)
-    working = await stored_task(large, LARGE, LARGE, state=State.WORKING)
-    async with (
-        running_grpc_gateway(client, large, queue="none") as gateway,
-        connected(gateway.url, binding="GRPC") as a2a,
-    ):
-        for _ in range(2 * large_tasks.AT_ONCE + 1):
-            got = await a2a.get_task(GetTaskRequest(id=done.task_id))
-            assert len(got.history) == 2
-            stream = a2a.subscribe(SubscribeToTaskRequest(id=working.task_id))
-            async with aclosing(cast("AsyncGenerator[StreamResponse]", stream)) as events:
-                first = await anext(events)
-            assert len(first.task.history) == 2
-
-
 async def test_so_many_bytes_are_shown_at_a_time_in_order(served: RunningGateway, large: LargeViews) -> None:
     """Who comes while there is no room waits, in the order of arrival, and holds up nothing small."""
     tasks = [(await stored_task(large, LARGE, LARGE)).task_id for _ in range(6)]
@@ -205,46 +187,6 @@ async def test_who_waits_too_long_is_told_to_come_again(
     release_all(large)
     for answer in (*first, *again):
         assert "result" in await answer
-
-
-async def test_strangers_take_no_room(served: RunningGateway, large: LargeViews) -> None:
-    """Another owner's task is unknown, at once, and is not even read, whether there is room or not."""
-    task = await stored_task(large, LARGE, LARGE, owner="ann")
-    assert (await get(served, task.task_id, owner="bob"))["error"]["code"] == -32001
-    assert large.loaded == large.sized == []
-    large.pace = asyncio.Semaphore(0)
-    held = [asyncio.create_task(get(served, task.task_id, owner="ann")) for _ in range(large_tasks.AT_ONCE)]
-    await until(lambda: len(large.loaded) == large_tasks.AT_ONCE)
-    assert (await get(served, task.task_id, owner="bob"))["error"]["code"] == -32001
-    release_all(large)
-    for answer in held:
-        assert "result" in await answer
-
-
-async def test_a_stream_of_a_large_task_begins_with_all_of_it(
-    served: RunningGateway, large: LargeViews
-) -> None:
-    """What is published while it is read is in the task, and does not come again; what follows does."""
-    view = await stored_task(large, LARGE, LARGE, state=State.WORKING, artifact="")
-    task = FollowedTask(view.task_id, large)
-    await task.write("one ")
-
-    async def publish_meanwhile(_: str) -> None:
-        large.before_whole = None
-        await task.write("two ")
-
-    large.before_whole = publish_meanwhile
-    answer = Answer()
-    async with connected(served.url) as a2a:
-        events = a2a.subscribe(SubscribeToTaskRequest(id=task.id))
-        answer.add(await anext(events))
-        assert len(answer.responses[0].task.history) == 2
-        await task.write("three")
-        await task.complete()
-        async for event in events:
-            answer.add(event)
-    assert answer.text == "one two three"
-    assert answer.states[-1] == TaskState.TASK_STATE_COMPLETED
 
 
 async def test_a_stream_of_a_task_over_the_limit_begins_without_its_content(

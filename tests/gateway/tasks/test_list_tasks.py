@@ -175,21 +175,6 @@ async def test_counts_are_whole_numbers(harness: Harness) -> None:
     }
 
 
-async def test_callers_see_their_own_tasks_with_the_agent_they_call(harness: Harness) -> None:
-    """Another owner's tasks, and those with another agent, are neither listed nor counted, in any list."""
-    context_id = unique("context")
-    mine = await harness.create(context_id=context_id)
-    theirs = await harness.create(context_id=context_id, agent_id=OTHER.id)
-    stranger = replace(harness, owner=unique("stranger"))
-    foreign = await stranger.create(context_id=context_id)
-    for filters in ({}, {"contextId": context_id}, {"status": "TASK_STATE_COMPLETED"}):
-        assert await harness.found(**filters) == [mine.task_id]
-        assert await harness.found(f"/agents/{AGENT.id}/", **filters) == [mine.task_id]
-        assert await harness.found(f"/agents/{OTHER.id}/", **filters) == [theirs.task_id]
-        assert await harness.found(tenant=OTHER.id, **filters) == [theirs.task_id]
-        assert await stranger.found(**filters) == [foreign.task_id]
-
-
 async def test_a_token_shows_nobody_anything_of_others(harness: Harness) -> None:
     """With another caller, agent or filter it is a place in that list, and no more."""
     begin, stranger = datetime.now(UTC), replace(harness, owner=unique("stranger"))

@@ -11,11 +11,7 @@ from temporalio.client import Client
 
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
-from everloop.gateway.tasks.snapshots import Snapshots
-from everloop.gateway.tasks.streams import TaskStreams, UntilEnd
-from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.redis import cancel
-from everloop.stores.views.interface import StreamedEvent, TaskViews
+from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import REASON, Warned
 from everloop.workflows.contract.messages import text_of
@@ -155,31 +151,6 @@ async def test_temporal_is_asked_once_for_all_who_want_to_know(client: Client, v
     assert runs.asked == 1
     await checked(gateway, other)
     assert runs.asked == 2
-
-
-async def test_a_follower_does_not_wait_for_temporal(client: Client, views: TaskViews) -> None:
-    """Who follows a silent task hears what it says while Temporal is asked about it."""
-    runs = CountingRuns(client)
-    gateway = services(client, views, runs=runs, pause=60)
-    task_id = await start(client, views, unique("nobody"))
-    snapshot = await views.load(task_id)
-    assert snapshot
-    fanout = EventFanout(views, idle_check=0.01)
-    snapshots = Snapshots(gateway.stores, Tasks(client, "none"), gateway.reconciler)
-    streams = TaskStreams(snapshots, gateway.reconciler, fanout)
-    reading = asyncio.create_task(fanout.run())
-    steps = streams.follow(snapshot, UntilEnd())
-    assert await anext(steps) == snapshot
-    following = asyncio.create_task(anext(steps))
-    while not runs.asked:  # noqa: ASYNC110 -- a fact of another task, no event
-        await asyncio.sleep(0)
-    await views.publish(task_id, "run", [Warned(text="hello")])
-    heard = await following
-    await cancel(reading)
-    runs.gate.set()
-    assert isinstance(heard, StreamedEvent)
-    assert heard.event == Warned(text="hello")
-    await gateway.reconciler.close()
 
 
 async def test_a_look_at_a_stuck_task_warns_its_subscribers_once(

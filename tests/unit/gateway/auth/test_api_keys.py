@@ -181,17 +181,6 @@ def test_keys_made_at_once_are_all_kept(path: Path) -> None:
     assert len(read_keys(path)) == 40
 
 
-def test_the_command_keeps_who_may_read_the_file(path: Path) -> None:
-    """A gateway of another user goes on reading it."""
-    added(path)
-    path.chmod(0o640)
-
-    added(path)
-
-    assert path.stat().st_mode & 0o777 == 0o640
-    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-
-
 def test_a_command_that_cannot_write_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is told, and the keys that there were stand there still."""
     key = added(path)

@@ -1,12 +1,13 @@
-"""What is HTTP+JSON's own: A2A 1.0 §11."""
+"""What is each binding's own, and A2A-Version: A2A 1.0 §3.6, §9, §11."""
 
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conformance.messages import ASKS, COMPLETES, STREAMS, VERSION, WRITES_TEXT, content, fresh
+from tests.conformance.messages import ASKS, COMPLETES, STREAMS, VERSION, WRITES_TEXT, content, fresh, message
 from tests.conformance.stack import Stack
+from tests.support.wires.agent import Agent
 from tests.support.wires.events import events_of
 
 
@@ -23,18 +24,6 @@ async def _get(stack: Stack, path: str, **params: str) -> httpx.Response:
 
 def _media_type(response: httpx.Response) -> str:
     return response.headers["content-type"].split(";")[0]
-
-
-async def test_a_missing_task_is_404_with_a_status_object(stack: Stack) -> None:
-    """The body is a google.rpc.Status under `error`: code, status, message, details (§11.6)."""
-    response = await _get(stack, f"/tasks/{fresh('task')}")
-    assert response.status_code == 404
-    assert response.json().keys() == {"error"}
-    error = response.json()["error"]
-    assert (error["code"], error["status"]) == (404, "NOT_FOUND")
-    assert error["message"]
-    (info,) = [one for one in error["details"] if one["@type"].endswith("google.rpc.ErrorInfo")]
-    assert (info["reason"], info["domain"]) == ("TASK_NOT_FOUND", "a2a-protocol.org")
 
 
 async def test_query_parameters_have_the_names_of_json(stack: Stack) -> None:
@@ -89,3 +78,43 @@ async def test_a_cancel_needs_no_body(stack: Stack) -> None:
         response = await stack.http.post(f"/tasks/{task['id']}:cancel", json=body, headers=VERSION)
         assert response.status_code == 200
         assert response.json()["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+def _call(method: str, params: object, request_id: object = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+
+
+async def test_a_stream_is_server_sent_events_of_answers(stack: Stack) -> None:
+    """Each event's data is one JSON-RPC answer to the request, whose result is a StreamResponse (§9.4.2)."""
+    body = _call("SendStreamingMessage", {"message": content(STREAMS)}, "stream-1")
+    async with stack.http.stream("POST", "/", json=body, headers=VERSION) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].split(";")[0] == "text/event-stream"
+        answers = [event.data async for event in events_of(response) if event.data]
+    assert len(answers) > 2
+    for answer in answers:
+        assert answer.keys() == {"jsonrpc", "id", "result"}
+        assert (answer["jsonrpc"], answer["id"]) == ("2.0", "stream-1")
+        assert len(answer["result"]) == 1
+        assert answer["result"].keys() <= {"task", "message", "statusUpdate", "artifactUpdate"}
+
+
+@pytest.mark.parametrize("headers", [{}, {"A2A-Version": ""}, {"A2A-Version": "0.3"}])
+async def test_no_version_means_0_3(stack: Stack, headers: dict[str, str]) -> None:
+    """Without a version the methods of 0.3 answer, in its shapes, and those of 1.0 do not (§3.6.2)."""
+    said = {"messageId": content(COMPLETES)["messageId"], "role": "user"}
+    said |= {"kind": "message", "parts": [{"kind": "text", "text": "Please."}]}
+    old = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": said}}
+    answer = (await stack.http.post("/", json=old, headers=headers)).json()
+    assert answer["result"]["kind"] == "task"
+    new: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+    answer = (await stack.http.post("/", json=new, headers=headers)).json()
+    assert answer["error"]["data"][0]["reason"] == "VERSION_NOT_SUPPORTED"
+
+
+async def test_both_versions_see_the_same_tasks(agent: Agent, stack: Stack) -> None:
+    """A task can be read by a client of the other version (own rule)."""
+    task = await agent.send(message(COMPLETES))
+    old = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": task.id}}
+    answer = (await stack.http.post("/", json=old)).json()
+    assert (answer["result"]["id"], answer["result"]["status"]["state"]) == (task.id, "completed")
