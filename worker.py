@@ -28,7 +28,7 @@ from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.activities.spans import ContentSettings
 from everloop.activities.telemetry import ActivityLogging, begin_counters
-from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.errors import AgentError
@@ -191,7 +191,11 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
         model=OpenAIModel(provider, agents, views, transcripts, artifacts, records),
         tools=AgentTools(
             agents,
-            ToolStores(views, transcripts, records, secrets, artifacts),
+            views,
+            transcripts,
+            records,
+            secrets,
+            artifacts,
             threads=settings.max_concurrent_activities,
             captures_content=content,
         ),

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -67,15 +67,6 @@ class PluginFailedError(Exception):
         return ApplicationError(str(self), type=failures.PLUGIN_FAILED, non_retryable=True)
 
 
-@dataclass(frozen=True)
-class BeforeTool:
-    """What plugins make of a call: the call as it is to run, and why it may not, or why people are asked."""
-
-    call: ToolCall
-    veto: Veto | None = None
-    approval: NeedsApproval | None = None
-
-
 class Hooks:
     """The hooks of one agent's plugins at one point of a task. Plugins that do not have a hook are not asked.
 
@@ -97,15 +88,11 @@ class Hooks:
         Raises:
             PluginFailedError: a hook raised, or returned something else, or a message of another id.
         """
-        for plugin in self._having("before_request"):
-            asked = partial(plugin.before_request, self._context, message)
-            answer = await self._answer(plugin, "before_request", asked, (UserMessage, Veto))
-            if isinstance(answer, Veto):
-                return answer
-            if answer and answer.message_id != message.message_id:
-                raise PluginFailedError(plugin.name, "before_request", "it changed the id of the message")
-            message = answer or message
-        return message
+
+        def flaw(before: UserMessage, after: UserMessage) -> str:
+            return "" if after.message_id == before.message_id else "it changed the id of the message"
+
+        return await self._pass_on("before_request", message, flaw)
 
     async def before_model_call(self, request: ModelRequest) -> ModelRequest | Veto:
         """Return the request as it is to be made, or why it may not.
@@ -113,16 +100,12 @@ class Hooks:
         Raises:
             PluginFailedError: a hook raised, returned something else, or added a tool.
         """
-        for plugin in self._having("before_model_call"):
-            asked = partial(plugin.before_model_call, self._context, request)
-            answer = await self._answer(plugin, "before_model_call", asked, (ModelRequest, Veto))
-            if isinstance(answer, Veto):
-                return answer
-            if answer and (added := set(answer.tools) - set(request.tools)):
-                problem = f"it added the tools {', '.join(sorted(added))}; a hook may only take some away"
-                raise PluginFailedError(plugin.name, "before_model_call", problem)
-            request = answer or request
-        return request
+
+        def flaw(before: ModelRequest, after: ModelRequest) -> str:
+            added = ", ".join(sorted({*after.tools} - {*before.tools}))
+            return f"it added the tools {added}; a hook may only take some away" if added else ""
+
+        return await self._pass_on("before_model_call", request, flaw)
 
     async def after_model_call(self, reply: AssistantMessage) -> AssistantMessage | Veto:
         """Return the reply as it counts, or why the model has to give another one.
@@ -130,26 +113,21 @@ class Hooks:
         Raises:
             PluginFailedError: a hook raised, or returned something else.
         """
-        for plugin in self._having("after_model_call"):
-            asked = partial(plugin.after_model_call, self._context, reply)
-            answer = await self._answer(plugin, "after_model_call", asked, (AssistantMessage, Veto))
-            if isinstance(answer, Veto):
-                return answer
-            reply = answer or reply
-        return reply
+        return await self._pass_on("after_model_call", reply, lambda _before, _after: "")
 
-    async def before_tool(self, call: ToolCall) -> BeforeTool:
-        """Return what becomes of a call. An approval that one plugin wants does not keep others from a veto.
+    async def before_tool(self, call: ToolCall) -> tuple[ToolCall, NeedsApproval | None] | Veto:
+        """Return the call as it is to run, and why people are asked, or why it may not run.
+
+        An approval that one plugin wants does not keep others from a veto.
 
         Raises:
             PluginFailedError: a hook raised, returned something else, or made it a call of another tool.
         """
         wanted: list[NeedsApproval] = []
         for plugin in self._having("before_tool"):
-            asked = partial(plugin.before_tool, self._context, call)
-            answer = await self._answer(plugin, "before_tool", asked, (ToolCall, Veto, NeedsApproval))
+            answer = await self._ask(plugin, "before_tool", (call,), (ToolCall, Veto, NeedsApproval))
             if isinstance(answer, Veto):
-                return BeforeTool(call, veto=answer)
+                return answer
             if isinstance(answer, NeedsApproval):
                 wanted.append(answer)
             elif answer:
@@ -157,7 +135,7 @@ class Hooks:
                     problem = "it changed the id or the tool of the call; a hook may only change arguments"
                     raise PluginFailedError(plugin.name, "before_tool", problem)
                 call = answer
-        return BeforeTool(call, approval=together(wanted))
+        return call, together(wanted)
 
     async def after_tool(self, call: ToolCall, result: ToolMessage) -> ToolMessage | Veto:
         """Return the result as the model is to read it, or the reason that it reads in its place.
@@ -165,52 +143,62 @@ class Hooks:
         Raises:
             PluginFailedError: a hook raised, returned something else, or made it the result of another call.
         """
-        for plugin in self._having("after_tool"):
-            asked = partial(plugin.after_tool, self._context, call, result)
-            answer = await self._answer(plugin, "after_tool", asked, (ToolMessage, Veto))
-            if isinstance(answer, Veto):
-                return answer
-            if answer and (answer.call_id, answer.name) != (result.call_id, result.name):
-                problem = "it changed the id or the tool of the result; a hook may only change what it says"
-                raise PluginFailedError(plugin.name, "after_tool", problem)
-            result = answer or result
-        return result
+
+        def flaw(before: ToolMessage, after: ToolMessage) -> str:
+            is_same = (after.call_id, after.name) == (before.call_id, before.name)
+            problem = "it changed the id or the tool of the result; a hook may only change what it says"
+            return "" if is_same else problem
+
+        return await self._pass_on("after_tool", result, flaw, call)
 
     async def after_completion(self, outcome: TaskOutcome) -> None:
         """Notify all plugins how the task ended; what one raises is logged."""
-        await self._notify("after_completion", lambda plugin: plugin.after_completion(self._context, outcome))
+        await self._notify("after_completion", outcome)
 
     async def on_error(self, text: str) -> None:
         """Notify all plugins of a failure; what one raises is logged."""
-        await self._notify("on_error", lambda plugin: plugin.on_error(self._context, text))
+        await self._notify("on_error", text)
 
     def _having(self, hook: str) -> Iterator[Plugin]:
         if hook in self._agent.hooks:
             yield from (plugin for plugin in self._agent.ordered_plugins if plugin.overrides(hook))
 
-    async def _notify(self, hook: str, notify: Callable[[Plugin], Awaitable[None]]) -> None:
+    async def _pass_on(
+        self, hook: str, value: Answer, flaw: Callable[[Answer, Answer], str], *about: object
+    ) -> Answer | Veto:
+        """Return what plugins make of a value; the first veto ends it. `flaw` names what may not change."""
+        for plugin in self._having(hook):
+            answer = await self._ask(plugin, hook, (*about, value), (type(value), Veto))
+            if isinstance(answer, Veto):
+                return answer
+            if answer is not None:
+                if problem := flaw(value, answer):
+                    raise PluginFailedError(plugin.name, hook, problem)
+                value = answer
+        return value
+
+    async def _notify(self, hook: str, about: object) -> None:
         for plugin in self._having(hook):
             try:
-                await in_time(plugin, hook, partial(notify, plugin), self._timeout)
+                await self._call(plugin, hook, about)
             except PluginFailedError as error:
                 _log.warning("plugin failed", plugin=plugin.name, hook=hook, error_type=error.error_type)
 
-    async def _answer(
-        self,
-        plugin: Plugin,
-        hook: str,
-        asked: Callable[[], Awaitable[Answer | None]],
-        kinds: tuple[type[Answer], ...],
+    async def _ask(
+        self, plugin: Plugin, hook: str, about: tuple[object, ...], kinds: tuple[type[Answer], ...]
     ) -> Answer | None:
-        answer = await in_time(plugin, hook, asked, self._timeout)
+        answer = await self._call(plugin, hook, *about)
         if isinstance(answer, Veto) and not answer.reason.strip():
-            return replace(answer, reason=f"the plugin {plugin.name!r} does not allow it")
+            answer = replace(answer, reason=f"the plugin {plugin.name!r} does not allow it")
         if answer is None or isinstance(answer, kinds):
             return answer
         expected = ", ".join(kind.__name__ for kind in kinds)
-        raise PluginFailedError(
-            plugin.name, hook, f"it returned a {type(answer).__name__}, not {expected} or None"
-        )
+        problem = f"it returned a {type(answer).__name__}, not {expected} or None"
+        raise PluginFailedError(plugin.name, hook, problem)
+
+    async def _call(self, plugin: Plugin, hook: str, *about: object) -> object:
+        asked: Callable[..., Awaitable[object]] = getattr(plugin, hook)
+        return await in_time(plugin, hook, partial(asked, self._context, *about), self._timeout)
 
 
 def hook_context(

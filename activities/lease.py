@@ -78,12 +78,12 @@ class CallLease:
     """
 
     def __init__(
-        self, leases: ToolRecords, task_id: str, call_id: str, seconds: float, *, is_repeatable: bool
+        self, records: ToolRecords, task_id: str, call_id: str, seconds: float, *, is_repeatable: bool
     ) -> None:
         self.lease = this_attempt(task_id, call_id)
         self.has_waited = False
         """Whether another attempt was found at work."""
-        self._leases = leases
+        self._records = records
         self._seconds = seconds
         self._is_repeatable = is_repeatable
         self._until = 0.0
@@ -108,7 +108,7 @@ class CallLease:
         except asyncio.CancelledError:
             details = activity.cancellation_details()
             if details and details.cancel_requested:
-                await _try(self._leases.revoke(self.lease))
+                await _try(self._records.revoke(self.lease))
             raise
         if claim is Claim.OVERTAKEN:
             self._is_lost = True
@@ -159,12 +159,12 @@ class CallLease:
     async def release(self, delay: timedelta | None = None) -> None:
         """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""
         waits = delay.total_seconds() if delay and self._is_forgotten else 0
-        await self._leases.release(self.lease, waits)
+        await self._records.release(self.lease, waits)
 
     async def end(self, delay: timedelta | None = None) -> None:
         """Let the next attempt have the call at once, or after a delay; see `hold`."""
         if not self._is_lost:
-            await _try(self.release(delay) if self._is_repeatable else self._leases.renew(self.lease, 0))
+            await _try(self.release(delay) if self._is_repeatable else self._records.renew(self.lease, 0))
 
     def is_wanted(self) -> bool:
         """Whether somebody still wants what the call comes to, if not from this attempt."""
@@ -172,13 +172,13 @@ class CallLease:
 
     async def _claim(self) -> Claim:
         begin = _now()
-        claim = await self._leases.claim(self.lease, self._seconds)
+        claim = await self._records.claim(self.lease, self._seconds)
         self._until = begin + self._seconds
         return claim
 
     async def _renew(self) -> bool:
         begin = _now()
-        if await self._leases.renew(self.lease, self._seconds):
+        if await self._records.renew(self.lease, self._seconds):
             self._until = begin + self._seconds
             return True
         self._is_lost = True
@@ -187,7 +187,7 @@ class CallLease:
     async def _is_anothers(self) -> bool:
         """Whether a call that was taken from us is another attempt's; else it was revoked."""
         try:
-            return await self._leases.claim(self.lease, 0) not in {Claim.FIRST, Claim.LOST}
+            return await self._records.claim(self.lease, 0) not in {Claim.FIRST, Claim.LOST}
         except (RedisError, OSError):
             return True
 

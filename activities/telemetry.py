@@ -2,13 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, get_args
 
 import structlog
 from openai import APIStatusError
-from openai.types.chat import ChatCompletionChunk
 from opentelemetry import trace
 from structlog.contextvars import bind_contextvars
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
@@ -97,51 +96,18 @@ def record_usage(agent_id: str, model: str, usage: Usage) -> None:
     _cost.add(usage.cost, {"agent": agent_id, "model": model})
 
 
-class ModelCallTimes:
-    """Times one model call from its creation on."""
-
-    def __init__(self, agent_id: str, model: str) -> None:
-        self._attributes = _model_attributes(agent_id, model)
-        self._start = time.perf_counter()
-
-    def record_first_chunk(self) -> None:
-        """Record how long the first chunk took."""
-        _first_chunks.record(time.perf_counter() - self._start, self._attributes)
-
-    def record_end(self, error: BaseException | None) -> None:
-        """Record the whole time, and what kind of error ended the call if one did."""
-        kind = {} if error is None else {"error.type": _error_type(error)}
-        _operations.record(time.perf_counter() - self._start, {**self._attributes, **kind})
-
-
-class TimedChunks:
-    """The chunks of a reply as they come, the first one timed."""
-
-    def __init__(self, chunks: AsyncIterable[ChatCompletionChunk], times: ModelCallTimes) -> None:
-        self._chunks = aiter(chunks)
-        self._record_first: Callable[[], None] | None = times.record_first_chunk
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ChatCompletionChunk:
-        chunk = await anext(self._chunks)
-        if self._record_first:
-            self._record_first()
-            self._record_first = None
-        return chunk
-
-
 @contextmanager
-def timed_model_call(agent_id: str, model: str) -> Generator[ModelCallTimes]:
-    """Time a model call that lasts as long as the block."""
-    times = ModelCallTimes(agent_id, model)
+def timed_model_call(agent_id: str, model: str) -> Generator[Callable[[], None]]:
+    """Time a model call that lasts as long as the block, which calls what this yields at the first chunk."""
+    attributes, start = _model_attributes(agent_id, model), time.perf_counter()
+    failed: dict[str, str] = {}
     try:
-        yield times
+        yield lambda: _first_chunks.record(time.perf_counter() - start, attributes)
     except BaseException as error:
-        times.record_end(error)
+        failed = {"error.type": error_type(error)}
         raise
-    times.record_end(None)
+    finally:
+        _operations.record(time.perf_counter() - start, {**attributes, **failed})
 
 
 def record_tool_reply(agent_id: str, tool: str, reply: ToolReply) -> None:
@@ -185,7 +151,8 @@ def _model_attributes(agent_id: str, model: str) -> dict[str, str]:
     }
 
 
-def _error_type(error: BaseException) -> str:
+def error_type(error: BaseException) -> str:
+    """Return what a failed model call is counted as: the HTTP status, or the kind of the error."""
     return str(error.status_code) if isinstance(error, APIStatusError) else type(error).__qualname__
 
 

@@ -4,17 +4,16 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
 from typing import Annotated, cast
-from urllib.parse import urlsplit
 
 import httpx2
-from openai import APIStatusError, AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient, Timeout
-from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
+from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient, Timeout
+from openai.types.chat import ChatCompletionChunk
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
@@ -27,7 +26,7 @@ from everloop.activities.model.prices import LIST_PRICES, Price, Prices, read_pr
 from everloop.activities.model.reply import Delta, IncompleteReplyError, ReplyAssembler, UnreadableStreamError
 from everloop.activities.model.request import ChatRequest
 from everloop.activities.spans import of_task, record_completion, record_prompt, span_without_content
-from everloop.activities.telemetry import TimedChunks, record_usage, timed_model_call
+from everloop.activities.telemetry import error_type, record_usage, timed_model_call
 from everloop.agents.agent import Agent
 from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
 from everloop.runtime.settings import Settings
@@ -117,32 +116,21 @@ FILE_TOKENS = 1000
 
 def estimated_usage(request: ChatRequest, reply: AssistantMessage) -> Usage:
     """Return about how many tokens the messages of a request and the reply to it have, reasoning included."""
+    sent: list[object] = []
+    files = 0
+    for message in request["messages"]:
+        content = message.get("content")
+        texts = [part for part in content if part["type"] == "text"] if isinstance(content, list) else content
+        if isinstance(content, list) and isinstance(texts, list):
+            files += len(content) - len(texts)
+        sent.append({**message, "content": texts})
     written = [reply.text, reply.reasoning]
     for call in reply.tool_calls:
         written += call.name, call.arguments
     return Usage(
-        input_tokens=_tokens(_written(request["messages"])) + FILE_TOKENS * _files(request["messages"]),
+        input_tokens=_tokens(len(json.dumps(sent, ensure_ascii=False))) + FILE_TOKENS * files,
         output_tokens=_tokens(sum(map(len, written))),
     )
-
-
-def _written(messages: Sequence[ChatCompletionMessageParam]) -> int:
-    """Return how many characters the messages have, files left out."""
-    texts = [{**message, "content": _texts(message)} for message in messages]
-    return len(json.dumps(texts, ensure_ascii=False))
-
-
-def _texts(message: ChatCompletionMessageParam) -> object:
-    content = message.get("content")
-    if not isinstance(content, list):
-        return content
-    return [part for part in content if part["type"] == "text"]
-
-
-def _files(messages: Sequence[ChatCompletionMessageParam]) -> int:
-    contents = [message.get("content") for message in messages]
-    parts = [part for content in contents if isinstance(content, list) for part in content]
-    return sum(part["type"] != "text" for part in parts)
 
 
 def _tokens(characters: int) -> int:
@@ -154,6 +142,8 @@ LONGEST_REPLY = timedelta(minutes=25)
 after which Temporal ends the activity, which nobody could count: the call would be asked, and paid, without
 end."""
 
+
+_PORTS = {"http": 80, "https": 443}
 
 _SAYS_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
 _LONGEST_MARK = 13
@@ -222,10 +212,9 @@ class ModelProvider:
             IncompleteReplyError: it took longer than `longest_reply`.
         """
         model = request["model"]
-        provider = Provider(str(self.client.base_url), self.captures_content)
         with (
-            model_span(task, request, provider, agent_name) as span,
-            timed_model_call(task.agent_id, model) as times,
+            self._span(task, request, agent_name) as span,
+            timed_model_call(task.agent_id, model) as record_first_chunk,
         ):
             async with (
                 _in_time(self.longest_reply.total_seconds()),
@@ -238,9 +227,46 @@ class ModelProvider:
                     extra_body=request,
                 ) as stream,
             ):
-                yield TimedChunks(_chunks(stream, assembler), times)
-            record_reply(span, assembler.reply, assembler.response_id, has_content=self.captures_content)
+                yield _chunks(stream, assembler, record_first_chunk)
+            self._record_reply(span, assembler)
             record_usage(task.agent_id, model, self.priced(request, assembler.reply).usage)
+
+    @contextmanager
+    def _span(self, task: TaskRef, request: ChatRequest, agent_name: str) -> Generator[Span]:
+        """Trace one call (OpenTelemetry semantic conventions for generative AI).
+
+        An exception is recorded by its kind, not by its message; the address without secrets of its URL.
+        """
+        url = self.client.base_url
+        attributes: dict[str, AttributeValue] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": "openai",
+            "gen_ai.request.model": request["model"],
+            "gen_ai.request.stream": True,
+            "gen_ai.output.type": "json" if "response_format" in request else "text",
+            "server.address": url.host,
+            "server.port": url.port or _PORTS.get(url.scheme, 0),
+            **of_task(task, agent_name),
+        }
+        name = f"chat {request['model']}"
+        with span_without_content(name, SpanKind.CLIENT, attributes, error_type) as span:
+            if self.captures_content:
+                record_prompt(span, request["messages"])
+            yield span
+
+    def _record_reply(self, span: Span, assembler: ReplyAssembler) -> None:
+        reply = assembler.reply
+        span.set_attributes(
+            {
+                "gen_ai.response.id": assembler.response_id,
+                "gen_ai.response.model": reply.model,
+                "gen_ai.response.finish_reasons": [reply.finish_reason],
+                "gen_ai.usage.input_tokens": reply.usage.input_tokens,
+                "gen_ai.usage.output_tokens": reply.usage.output_tokens,
+            }
+        )
+        if self.captures_content:
+            record_completion(span, reply)
 
 
 class _Watched(httpx2.AsyncByteStream):
@@ -266,16 +292,22 @@ class _Watched(httpx2.AsyncByteStream):
 
 
 async def _chunks(
-    stream: AsyncStream[ChatCompletionChunk], assembler: ReplyAssembler
+    stream: AsyncStream[ChatCompletionChunk], assembler: ReplyAssembler, record_first: Callable[[], None]
 ) -> AsyncGenerator[ChatCompletionChunk]:
     """Yield the chunks of an answer; one that is no stream, though a stream was asked for, is one chunk."""
     if stream.response.headers.get("content-type", "").startswith("application/json"):
-        yield _as_chunk(await stream.response.aread())
+        chunk = _as_chunk(await stream.response.aread())
+        record_first()
+        yield chunk
         assembler.is_done = True
         return
     body = cast("httpx2.AsyncByteStream", stream.response.stream)  # the client is asynchronous
     stream.response.stream = _Watched(body, assembler)
+    is_first = True
     async for chunk in stream:
+        if is_first:
+            record_first()
+        is_first = False
         yield chunk
 
 
@@ -344,63 +376,3 @@ def translate_provider_errors(model: str, heartbeat: Heartbeat) -> Generator[Non
         # Its cause would take the provider's text into the workflow history.
         counted = heartbeat.count_failure(kind_of(error))
         raise provider_failure(error, model, counted, chance) from None
-
-
-# The span around a provider call (OpenTelemetry semantic conventions for generative AI).
-
-_PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(frozen=True)
-class Provider:
-    """What spans say of a provider: its address, and prompts and replies if `has_content`."""
-
-    url: str
-    has_content: bool = False
-
-    @property
-    def attributes(self) -> dict[str, AttributeValue]:
-        """Where it is, without the secrets that a URL may have."""
-        parts = urlsplit(self.url)
-        port = parts.port or _PORTS.get(parts.scheme, 0)
-        return {"server.address": parts.hostname or "", "server.port": port}
-
-
-@contextmanager
-def model_span(
-    task: TaskRef, request: ChatRequest, provider: Provider, agent_name: str = ""
-) -> Generator[Span]:
-    """Trace one provider call. An exception is recorded by its kind, not by its message."""
-    model = request["model"]
-    attributes: dict[str, AttributeValue] = {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "openai",
-        "gen_ai.request.model": model,
-        "gen_ai.request.stream": True,
-        "gen_ai.output.type": "json" if "response_format" in request else "text",
-        **provider.attributes,
-        **of_task(task, agent_name),
-    }
-    with span_without_content(f"chat {model}", SpanKind.CLIENT, attributes, _error_type) as span:
-        if provider.has_content:
-            record_prompt(span, request["messages"])
-        yield span
-
-
-def record_reply(span: Span, reply: AssistantMessage, response_id: str, *, has_content: bool = False) -> None:
-    """Put what is known of a reply on the span."""
-    span.set_attributes(
-        {
-            "gen_ai.response.id": response_id,
-            "gen_ai.response.model": reply.model,
-            "gen_ai.response.finish_reasons": [reply.finish_reason],
-            "gen_ai.usage.input_tokens": reply.usage.input_tokens,
-            "gen_ai.usage.output_tokens": reply.usage.output_tokens,
-        }
-    )
-    if has_content:
-        record_completion(span, reply)
-
-
-def _error_type(error: BaseException) -> str:
-    return str(error.status_code) if isinstance(error, APIStatusError) else type(error).__qualname__

@@ -7,7 +7,7 @@ import json
 import math
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -121,23 +121,14 @@ _LAST_WORD = 3.0
 _log = structlog.get_logger()
 
 
-@dataclass
-class WriteLog:
-    """What became of the writing of one attempt at a call.
-
-    `ids` are the artifacts that were written, in the order in which that began, but for those that failed.
-    """
-
-    ids: dict[str, None] = field(default_factory=dict[str, None])
-
-
 class ArtifactWriter:
     """Creates an artifact with its first piece, and appends the others.
 
     `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
     an earlier attempt at this call, on a worker that was only thought to be lost, would mix its pieces with
     these. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: an earlier attempt may not
-    begin either. A store that is away is waited for.
+    begin either. `written` are the artifacts that were written, to which it adds this one. A store that is
+    away is waited for.
     """
 
     def __init__(  # noqa: PLR0913 -- where it writes, and as whom
@@ -146,7 +137,7 @@ class ArtifactWriter:
         context_id: str,
         artifact_id: str,
         create: Create,
-        log: WriteLog,
+        written: dict[str, None],
         *,
         attempt: str = "",
     ) -> None:
@@ -154,7 +145,7 @@ class ArtifactWriter:
         self._context_id = context_id
         self._artifact_id = artifact_id
         self._create = create
-        self._log = log
+        self._written = written
         self._writer_id = f"{attempt}{secrets.token_hex(8)}-"
         self._count = 0
 
@@ -170,7 +161,7 @@ class ArtifactWriter:
         operation_id = f"{self._writer_id}{self._count}"
         # The store may have done it when its answer is lost; of the same id, it does nothing twice.
         artifact = await retry_artifacts(lambda: self._apply(change, operation_id))
-        self._log.ids[self._artifact_id] = None
+        self._written[self._artifact_id] = None
         return artifact
 
     async def fail(self) -> None:
@@ -180,7 +171,7 @@ class ArtifactWriter:
         """
         if not self._count:
             return
-        self._log.ids.pop(self._artifact_id, None)
+        self._written.pop(self._artifact_id, None)
         try:
             async with asyncio.timeout(_LAST_WORD):
                 await self._apply(Fail(), "")

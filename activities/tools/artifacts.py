@@ -27,7 +27,6 @@ from everloop.activities.tools.artifact_writer import (
     ArtifactWriter,
     BatchedFile,
     Batches,
-    WriteLog,
     chunks_of,
     new_parts,
 )
@@ -50,14 +49,14 @@ from everloop.stores.artifacts.changes import (
 from everloop.stores.artifacts.errors import ArtifactError, ArtifactReplacedError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import is_text
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, Part, TextPart, ToolMessage
 from everloop.workflows.contract.names import call_key, context_key
+
+_log = structlog.get_logger()
 
 _Edition = tuple[datetime, datetime | None]
 """When an artifact was created, and a part of it replaced."""
@@ -97,7 +96,8 @@ class TaskArtifacts(ToolArtifacts):
         self._call_id = call_id
         self._attempt = attempt
         self._check = check
-        self.log = WriteLog()
+        self.written: dict[str, None] = {}
+        """The artifacts that were written, in the order in which that began, but for those that failed."""
 
     async def write_file(  # noqa: PLR0913 -- the interface's
         self,
@@ -115,6 +115,29 @@ class TaskArtifacts(ToolArtifacts):
             async for chunk in chunks_of(content):
                 await file.write(chunk)
         return batches.artifact
+
+    @classmethod
+    def of_call(
+        cls,
+        publisher: ArtifactPublisher,
+        tool: Tool,
+        call: RunToolInput,
+        check: Callable[[], Awaitable[None]],
+        secrets: SecretReader,
+    ) -> "TaskArtifacts":
+        """Return what one attempt at a call may do with artifacts, as long as it passes the check."""
+        key = idempotency_key(call)
+        return cls(
+            publisher,
+            context_key(call.task.owner, call.task.context_id),
+            call.task.task_id,
+            # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
+            # key may differ from attempt to attempt.
+            call_id=key if tool.draft_of else "",
+            attempt=attempt_prefix(key, activity.info().current_attempt_scheduled_time),
+            check=check,
+            secrets=secrets,
+        )
 
     @asynccontextmanager
     async def open_file(
@@ -206,7 +229,7 @@ class TaskArtifacts(ToolArtifacts):
     async def delete(self, artifact_id: str) -> None:
         await self._check()
         await retry_artifacts(lambda: self._artifacts.store.delete_artifact(self._context_id, artifact_id))
-        self.log.ids.pop(artifact_id, None)
+        self.written.pop(artifact_id, None)
 
     async def _read_on(
         self, artifact_id: str, index: int, start: int, edition: _Edition
@@ -235,7 +258,7 @@ class TaskArtifacts(ToolArtifacts):
             self._context_id,
             _checked(artifact_id),
             create,
-            self.log,
+            self.written,
             attempt=self._attempt,
         )
 
@@ -264,7 +287,7 @@ class TaskArtifacts(ToolArtifacts):
         artifact = await retry_artifacts(
             lambda: self._artifacts.apply(self._context_id, artifact_id, change, operation_id=operation_id)
         )
-        self.log.ids[artifact_id] = None
+        self.written[artifact_id] = None
         return artifact
 
 
@@ -290,58 +313,24 @@ async def _rows_of(rows: Iterable[Row] | AsyncIterable[Row]) -> AsyncIterator[Ro
             yield row
 
 
-# The artifacts of a tool call: what its tool gets, and what is put right when it ends.
+async def correct_draft(
+    publisher: ArtifactPublisher, tool: Tool, call: RunToolInput, reply: ToolReply
+) -> None:
+    """Show what the store holds in place of the model's draft of a call, unless that says the same.
 
-_log = structlog.get_logger()
-
-
-class ArtifactCalls:
-    """Serves the calls of one process."""
-
-    def __init__(self, artifacts: Artifacts, views: TaskViews) -> None:
-        self._artifacts = artifacts
-        self._views = views
-
-    def artifacts_for(
-        self, tool: Tool, call: RunToolInput, check: Callable[[], Awaitable[None]], secrets: SecretReader
-    ) -> TaskArtifacts:
-        """Return what one attempt at a call may do with artifacts, as long as it passes the check."""
-        # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
-        # key may differ from attempt to attempt.
-        call_id = idempotency_key(call) if tool.draft_of else ""
-        attempt = attempt_prefix(idempotency_key(call), activity.info().current_attempt_scheduled_time)
-        return TaskArtifacts(
-            self._published(call),
-            _context(call),
-            call.task.task_id,
-            call_id=call_id,
-            attempt=attempt,
-            check=check,
-            secrets=secrets,
-        )
-
-    async def correct_draft(self, tool: Tool, call: RunToolInput, reply: ToolReply) -> None:
-        """Show what the store holds in place of the model's draft of a call, unless that says the same.
-
-        The call may have failed, or an earlier run of the task has made it, and told its own subscribers.
-        This is best effort: the end of the task puts right what is wrong until then.
-        """
-        draft = tool.draft_of(call.call.arguments) if tool.draft_of else None
-        if not draft or not isinstance(reply, ToolMessage):
-            return
-        try:
-            await self._published(call).reconcile(_context(call), draft.artifact_id, drafted_at=call.reply)
-        except (RedisError, OSError, BlobError, ArtifactError) as error:
-            _log.warning("draft not corrected", error_type=type(error).__name__)
-
-    def _published(self, call: RunToolInput) -> ArtifactPublisher:
-        return ArtifactPublisher(self._artifacts, call.task, call.position, self._views)
+    The call may have failed, or an earlier run of the task has made it, and told its own subscribers. This is
+    best effort: the end of the task puts right what is wrong until then.
+    """
+    draft = tool.draft_of(call.call.arguments) if tool.draft_of else None
+    if not draft or not isinstance(reply, ToolMessage):
+        return
+    context = context_key(call.task.owner, call.task.context_id)
+    try:
+        await publisher.reconcile(context, draft.artifact_id, drafted_at=call.reply)
+    except (RedisError, OSError, BlobError, ArtifactError) as error:
+        _log.warning("draft not corrected", error_type=type(error).__name__)
 
 
 def idempotency_key(call: RunToolInput) -> str:
     """Return what is the same for every attempt at a call, and for no other call."""
     return f"{call.task.task_id}/{call_key(call.call)}"
-
-
-def _context(call: RunToolInput) -> str:
-    return context_key(call.task.owner, call.task.context_id)

@@ -11,15 +11,16 @@ from temporalio import activity
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.hooks import agent_of
 from everloop.activities.lease import begin_attempt, this_attempt
+from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
     counted_if_failed,
     record_tool_reply,
     timed_tool,
 )
-from everloop.activities.tools.artifacts import ArtifactCalls, TaskArtifacts, idempotency_key
+from everloop.activities.tools.artifacts import TaskArtifacts, correct_draft, idempotency_key
 from everloop.activities.tools.catalogue import FoundTool, find_tool
-from everloop.activities.tools.events import ToolEvents, record_outcome, started, tool_span
+from everloop.activities.tools.events import end_call, record_outcome, started, tool_span
 from everloop.activities.tools.function import (
     ToolFailure,
     ToolFunctions,
@@ -28,51 +29,40 @@ from everloop.activities.tools.function import (
     retry_failure,
 )
 from everloop.activities.tools.messages import message, unknown_outcome
-from everloop.activities.tools.records import KeptValue, ToolClaim
+from everloop.activities.tools.records import ToolClaim
 from everloop.activities.tools.secrets import SecretReader
 from everloop.activities.tools.vetting import (
-    ToolHooks,
     VettedCall,
-    approval_question,
     ending,
     inputs,
-    is_approved,
-    needs_approval,
+    judge_result,
     outcome_question,
     phase_key,
     report_error,
+    vet,
 )
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import ANYBODY
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.agents.tool_arguments import InvalidArgumentsError, parse_arguments, values_of
+from everloop.agents.tool_arguments import values_of
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import exception_fields, full_text
+from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.leases import Claim
+from everloop.stores.leases import Claim, Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
-from everloop.workflows.contract.events import ToolProgressed, Warned
+from everloop.workflows.contract.events import TaskEvent, ToolProgressed, Warned
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.ports import ToolPort
+from everloop.workflows.contract.questions import Question
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class ToolStores:
-    """Where the tools of a process keep and publish things."""
-
-    views: TaskViews
-    transcripts: Transcripts
-    records: ToolRecords
-    secrets: Secrets
-    artifacts: Artifacts
 
 
 @dataclass(frozen=True)
@@ -82,15 +72,14 @@ class _Run:
     `call` is as the model wrote it, and names all that is recorded; `vetted` is what runs.
     """
 
+    agent: Agent
     tool: Tool
     call: RunToolInput
     vetted: VettedCall
-    hooks: ToolHooks
     secrets: SecretReader
     artifacts: TaskArtifacts
     claim: ToolClaim
-    kept: KeptValue
-    kept_before: JsonValue
+    kept: JsonValue
     heartbeat: Heartbeat
 
     @property
@@ -105,20 +94,25 @@ class AgentTools(ToolPort):
     `captures_content`: spans have arguments and results on them (default: no).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name
         self,
         agents: AgentRegistry,
-        stores: ToolStores,
+        views: TaskViews,
+        transcripts: Transcripts,
+        records: ToolRecords,
+        secrets: Secrets,
+        artifacts: Artifacts,
         *,
         threads: int = 200,
         captures_content: bool = False,
     ) -> None:
         self._agents = agents
+        self._views = views
+        self._transcripts = transcripts
+        self._records = records
+        self._secrets = secrets
+        self._artifacts = artifacts
         self._captures_content = captures_content
-        self._records = stores.records
-        self._secrets = stores.secrets
-        self._artifacts = ArtifactCalls(stores.artifacts, stores.views)
-        self._events = ToolEvents(stores.views, stores.transcripts)
         self._functions = ToolFunctions(threads)
 
     @activity.defn
@@ -129,7 +123,7 @@ class AgentTools(ToolPort):
                 reply = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
                     key = phase_key(call.call, len(call.answers))
-                    await self._events.end(call, reply, this_attempt(call.task.task_id, key))
+                    await self._end(call, reply, this_attempt(call.task.task_id, key))
                     await report_error(agent, call, reply)
                 return reply
 
@@ -137,7 +131,7 @@ class AgentTools(ToolPort):
     async def store_result(self, call: StoreResultInput) -> None:
         name = f"result {call.task.run_id} {call.position}"
         lease = await begin_attempt(self._records, call.task.task_id, name)
-        await self._events.end(call, call.result, lease)
+        await self._end(call, call.result, lease)
 
     async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
         found = await find_tool(agent, call)
@@ -153,7 +147,7 @@ class AgentTools(ToolPort):
             counted_if_failed(call.task.agent_id, name),
         ):
             reply = await self._reply_of(agent, found, call, heartbeat)
-            await self._artifacts.correct_draft(found.tool, call, reply)
+            await correct_draft(self._publisher(call), found.tool, call, reply)
             record_outcome(span, reply, has_content=has_content)
             record_tool_reply(call.task.agent_id, name, reply)
             return reply
@@ -162,67 +156,33 @@ class AgentTools(ToolPort):
         self, agent: Agent, found: FoundTool, call: RunToolInput, heartbeat: Heartbeat
     ) -> ToolReply:
         """Ask for an approval that is needed, or bring the call to its next question or its end."""
-        tool, warning = found.tool, found.warning
+        tool = found.tool
         claim = ToolClaim(self._records, call, is_repeatable=tool.idempotent)
-        try:
-            arguments = await parse_arguments(tool, call.call.arguments)
-        except InvalidArgumentsError as error:
-            # If another version of the tool has run this call, that outcome stands.
-            reply = await claim.refuse(message(call.call, str(error), "invalid"))
-            await self._announce(call, heartbeat, warning, starts=True)
-            return reply
         if ended := ending(call):
-            reply = await claim.end(ended)
-            await self._announce(call, heartbeat, warning, starts=False)
+            reply = await claim.close(ended)
+            await self._announce(call, heartbeat, found.warning, starts=False)
             return reply
-        hooks = ToolHooks(agent, call, tool)
-        vetted = await hooks.before(arguments)
+        vetted = await vet(agent, tool, call)
         if isinstance(vetted, ToolMessage):
+            # If another version of the tool has run this call, that outcome stands.
             reply = await claim.refuse(vetted)
-            await self._announce(call, heartbeat, warning, starts=True)
+            await self._announce(call, heartbeat, found.warning, starts=True)
             return reply
-        asks = not is_approved(call, vetted.mark) and (
-            vetted.approval is not None or needs_approval(agent, tool, vetted.arguments)
-        )
-        await self._announce(call, heartbeat, warning, starts=False)
-        if asks:
-            return approval_question(tool, call.call, vetted, len(call.answers))
-        run = await self._begin(call, claim, tool, vetted=vetted, hooks=hooks, heartbeat=heartbeat)
-        return await self._claim(run)
-
-    async def _begin(  # noqa: PLR0913 -- all that one attempt needs
-        self,
-        call: RunToolInput,
-        claim: ToolClaim,
-        tool: Tool,
-        *,
-        vetted: VettedCall,
-        hooks: ToolHooks,
-        heartbeat: Heartbeat,
-    ) -> _Run:
-        """Get ready all that the tool may ask for.
-
-        This comes before the claim: if Redis fails here, nothing has begun whose outcome would be unknown.
-        """
-        secrets, kept = SecretReader(self._secrets, call.task.task_id), KeptValue(claim)
+        await self._announce(call, heartbeat, found.warning, starts=False)
+        if isinstance(vetted, Question):
+            return vetted
+        # All that the tool may ask for is got ready before the claim: if Redis fails here, nothing has begun
+        # whose outcome would be unknown.
+        secrets = SecretReader(self._secrets, call.task.task_id)
         await secrets.accept(call.answers)
-        return _Run(
-            tool=tool,
-            call=call,
-            vetted=vetted,
-            hooks=hooks,
-            secrets=secrets,
-            artifacts=self._artifacts.artifacts_for(tool, call, claim.check, secrets),
-            claim=claim,
-            kept=kept,
-            kept_before=await kept.read() if tool.context_parameter else None,
-            heartbeat=heartbeat,
-        )
+        artifacts = TaskArtifacts.of_call(self._publisher(call), tool, call, claim.check, secrets)
+        kept = await claim.kept() if tool.context_parameter else None
+        return await self._claim(_Run(agent, tool, call, vetted, secrets, artifacts, claim, kept, heartbeat))
 
     async def _claim(self, run: _Run) -> ToolReply:
         """Return the recorded outcome, or run the tool and record what it came to."""
         call, tool, vetted = run.call, run.tool, run.vetted
-        claim = await run.claim.claim()
+        claim = await run.claim.begin()
         if not isinstance(claim, Claim):
             return claim
         if claim is Claim.FIRST or tool.idempotent:
@@ -234,13 +194,13 @@ class AgentTools(ToolPort):
 
     async def _run(self, run: _Run) -> ToolReply:
         if run.claim.has_waited and run.tool.context_parameter:
-            run = replace(run, kept_before=await run.kept.read())
+            run = replace(run, kept=await run.claim.kept())
         return await run.claim.finish(await self._execute(run))
 
     async def _execute(self, run: _Run) -> ToolReply:
         """Run the tool; whatever it raises the model reads, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
-        await self._events.publish(call.task, run.claim.lease, *started(call.call))
+        await self._publish(run, *started(call.call))
         arguments = values_of(run.vetted.arguments)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
@@ -258,17 +218,17 @@ class AgentTools(ToolPort):
     async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:
         """Let the plugins look at what the tool came to; recorded is what they make of it."""
         await run.claim.check()
-        result = result.model_copy(update={"artifacts": tuple(run.artifacts.log.ids)})
-        return await run.hooks.after(run.vetted.call, result)
+        result = result.model_copy(update={"artifacts": tuple(run.artifacts.written)})
+        return await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
 
     async def _fail(self, run: _Run, problem: str, raised_at: str) -> ToolMessage:
         """Return the failure as a result, or raise what brings the next attempt."""
         await run.claim.check()
-        task, ended = run.call.task, message(run.call.call, problem, "error")
+        ended = message(run.call.call, problem, "error")
         delay = next_delay(run.tool.retries, run.heartbeat)
-        if delay is None or not (run.tool.idempotent or await run.claim.release(delay)):
+        if delay is None or not (run.tool.idempotent or await run.claim.give_back(delay)):
             return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
-        await self._events.publish(task, run.claim.lease, retry_event(ended.content, delay))
+        await self._publish(run, retry_event(ended.content, delay))
         raise retry_failure(ended.content, delay) from None
 
     def _context(self, run: _Run) -> ToolContext:
@@ -285,8 +245,8 @@ class AgentTools(ToolPort):
             auth=run.call.identity or ANYBODY,
             answers=inputs(run.call),
             secret=run.secrets.read,
-            kept=run.kept_before,
-            keep=run.kept.keep,
+            kept=run.kept,
+            keep=run.claim.keep,
             is_wanted=run.claim.is_wanted,
         )
 
@@ -294,7 +254,7 @@ class AgentTools(ToolPort):
         async def progress(text: str) -> None:
             call = run.call.call
             event = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
-            await self._events.publish(run.call.task, run.claim.lease, event)
+            await self._publish(run, event)
 
         return progress
 
@@ -312,7 +272,18 @@ class AgentTools(ToolPort):
         # Before the call is claimed: an attempt that waits for another one may publish it.
         name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
         lease = await begin_attempt(self._records, call.task.task_id, name)
-        await self._events.announce(call.task, lease, call.statuses, *warnings, *starting)
+        if events := [*call.statuses, *warnings, *starting]:
+            await publish_events(self._views, call.task, events, lease)
+
+    async def _publish(self, run: _Run, *events: TaskEvent) -> None:
+        """Publish events that nobody depends on."""
+        await try_publish(self._views, run.call.task, events, run.claim.lease)
+
+    async def _end(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
+        await end_call(self._views, self._transcripts, call, result, lease)
+
+    def _publisher(self, call: RunToolInput) -> ArtifactPublisher:
+        return ArtifactPublisher(self._artifacts, call.task, call.position, self._views)
 
 
 def _log_failure(run: _Run, failure: ToolFailure) -> None:

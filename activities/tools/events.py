@@ -9,17 +9,16 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.publish import publish_events, try_publish
+from everloop.activities.publish import try_publish
 from everloop.activities.spans import of_task, record_arguments, record_tool_result, span_without_content
 from everloop.agents.agent import Agent
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
-from everloop.workflows.contract.events import Resumed, StatusChanged, TaskEvent, ToolCompleted, ToolStarted
+from everloop.workflows.contract.events import Resumed, TaskEvent, ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.parts import beginning
-from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 
@@ -31,50 +30,35 @@ def started(call: ToolCall) -> list[TaskEvent]:
     return [Resumed(after="attempt", attempt=attempt, call_id=call.id), begins] if attempt > 1 else [begins]
 
 
-class ToolEvents:
-    """Publishes for the calls of one process."""
+async def end_call(
+    views: TaskViews,
+    transcripts: Transcripts,
+    call: RunToolInput | StoreResultInput,
+    result: ToolMessage,
+    lease: Lease,
+) -> None:
+    """Cache the result of a call and publish it. The result itself is safe in history, so both may fail.
 
-    def __init__(self, views: TaskViews, transcripts: Transcripts) -> None:
-        self._views = views
-        self._transcripts = transcripts
-
-    async def announce(
-        self, task: TaskRef, lease: Lease, statuses: tuple[StatusChanged, ...], *events: TaskEvent
-    ) -> None:
-        """Publish what has to be known before a call goes on: above all the statuses that come with it."""
-        if published := (*statuses, *events):
-            await publish_events(self._views, task, published, lease)
-
-    async def publish(self, task: TaskRef, lease: Lease, *events: TaskEvent) -> None:
-        """Publish events that nobody depends on."""
-        await try_publish(self._views, task, events, lease)
-
-    async def end(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
-        """Cache the result and publish it. The result itself is safe in history, so both may fail.
-
-        Raises:
-            OvertakenError: a later attempt does both.
-        """
-        if not (call.has_fallback and result.outcome == "error"):
-            await self._cache(call, result, lease)
-        start = beginning(result.content)
-        completed = ToolCompleted(
-            call_id=result.call_id,
-            name=result.name,
-            outcome=result.outcome,
-            result=start,
-            size=len(result.content.encode(errors="replace")),
-            cut=start != result.content,
-            raised_at=result.raised_at,
-        )
-        await self.publish(call.task, lease, completed)
-
-    async def _cache(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
-        task = call.task
+    Raises:
+        OvertakenError: a later attempt does both.
+    """
+    task = call.task
+    if not (call.has_fallback and result.outcome == "error"):
         try:
-            await self._transcripts.put_result(task.task_id, task.run_id, call.position, result, lease)
+            await transcripts.put_result(task.task_id, task.run_id, call.position, result, lease)
         except (RedisError, OSError) as error:
             _log.warning("tool result not cached", call_id=result.call_id, error_type=type(error).__name__)
+    start = beginning(result.content)
+    completed = ToolCompleted(
+        call_id=result.call_id,
+        name=result.name,
+        outcome=result.outcome,
+        result=start,
+        size=len(result.content.encode(errors="replace")),
+        cut=start != result.content,
+        raised_at=result.raised_at,
+    )
+    await try_publish(views, task, [completed], lease)
 
 
 # The span around a tool call (OpenTelemetry semantic conventions for generative AI).

@@ -1,7 +1,6 @@
 """Which calls have run, and what they came to: the records, as an attempt at a call uses them."""
 
 import json
-from collections.abc import Coroutine
 from datetime import timedelta
 
 import structlog
@@ -12,7 +11,7 @@ from everloop.activities.lease import TOOL_LEASE, CallLease
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.messages import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
-from everloop.stores.leases import Claim, Lease
+from everloop.stores.leases import Claim
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
@@ -20,120 +19,6 @@ from everloop.workflows.contract.names import call_key
 
 _log = structlog.get_logger()
 
-
-class ToolClaim:
-    """What one attempt at a call may do, and what all attempts have come to.
-
-    Knows the call by what the model wrote, whatever plugins make of it, and by how much it has asked.
-    `is_repeatable`: see `CallLease`.
-    """
-
-    def __init__(self, records: ToolRecords, call: RunToolInput, *, is_repeatable: bool = False) -> None:
-        self._records = records
-        self._call = call
-        key = phase_key(call.call, len(call.answers))
-        self._lease = CallLease(records, call.task.task_id, key, TOOL_LEASE, is_repeatable=is_repeatable)
-
-    @property
-    def lease(self) -> Lease:
-        """What this attempt publishes of the call under."""
-        return self._lease.lease
-
-    @property
-    def has_waited(self) -> bool:
-        """Whether another attempt was found at work."""
-        return self._lease.has_waited
-
-    async def claim(self) -> Claim | ToolReply:
-        """Wait for an attempt that is at work; return the outcome of the call, or that it is ours now."""
-        claim = await self._lease.claim()
-        if claim is not Claim.FINISHED:
-            return claim
-        lease = self._lease.lease
-        return await self._records.outcome(lease.task_id, lease.call_id) or Claim.LOST
-
-    async def hold(self, work: Coroutine[object, object, ToolReply]) -> ToolReply:
-        """Work on the call; see `CallLease.hold`."""
-        return await self._lease.hold(work)
-
-    async def check(self) -> None:
-        """Pass if the call is ours.
-
-        Raises:
-            OvertakenError: it is another attempt's.
-        """
-        await self._lease.check()
-
-    async def finish(self, outcome: ToolReply) -> ToolReply:
-        """Record an outcome and return the one that stands.
-
-        Raises:
-            OvertakenError: the call is another attempt's.
-        """
-        try:
-            return await self._records.finish(self._lease.lease, outcome)
-        except (RedisError, OSError) as error:
-            # We know how it ended, and history will: a second attempt would only know that it began.
-            _log.warning("tool outcome not recorded", error_type=type(error).__name__)
-            return outcome
-
-    def is_wanted(self) -> bool:
-        """Whether somebody still wants what the call comes to, if not from this attempt."""
-        return self._lease.is_wanted()
-
-    async def release(self, delay: timedelta) -> bool:
-        """Give a call back that is to be tried again, after a delay; return whether that worked."""
-        try:
-            await self._lease.release(delay)
-        except (RedisError, OSError) as error:
-            # The next attempt would take this one for lost.
-            _log.warning("failed tool not released", error_type=type(error).__name__)
-            return False
-        return True
-
-    async def kept(self) -> JsonValue:
-        """Return what the last attempt has kept, None if there is nothing."""
-        return await self._records.kept(self._call.task.task_id, call_key(self._call.call))
-
-    async def keep(self, value: JsonValue) -> None:
-        """Keep a value in place of the last one.
-
-        Raises:
-            OvertakenError: the call is another attempt's.
-        """
-        await self._records.keep(self._lease.lease, call_key(self._call.call), value)
-
-    async def end(self, ended: ToolMessage) -> ToolMessage:
-        """Return the end that people want, or the result that an earlier run of the task has come to.
-
-        The end is not recorded: after a Reset people may decide otherwise.
-        """
-        was_started, result = await self._peek()
-        if was_started:
-            await self._lease.end()
-        return result or ended
-
-    async def refuse(self, refused: ToolMessage) -> ToolMessage:
-        """Return why the call may not run, or what an attempt before this one has come to.
-
-        If that one was lost, nobody knows whether the call took effect. The refusal is not recorded: after a
-        Reset it may be decided otherwise.
-        """
-        was_started, result = await self._peek()
-        if not was_started:
-            return result or refused
-        stands = await self.finish(unknown_outcome(self._call.call))
-        return stands if isinstance(stands, ToolMessage) else refused
-
-    async def _peek(self) -> tuple[bool, ToolMessage | None]:
-        """Return whether the call was started and has not ended, and the result that it came to."""
-        claim = await self.claim()
-        if claim is Claim.FIRST:
-            await self._lease.release()
-        return claim is Claim.LOST, claim if isinstance(claim, ToolMessage) else None
-
-
-# What a tool keeps of one call, for its later attempts.
 
 MAX_KEPT_BYTES = 64 * 1024
 """Bytes of JSON that one call may keep; whatever is larger belongs into an artifact."""
@@ -143,19 +28,59 @@ class KeepingFailedError(Exception):
     """The value is too large, or not JSON, or its store is away; the message says which."""
 
 
-class KeptValue:
-    """The value that one call keeps, whatever attempt of it and however many questions later.
+class ToolClaim(CallLease):
+    """What one attempt at a call may do, and what all attempts have come to.
 
-    `max_outage` is how long an outage of the store is waited out, in seconds (default 20).
+    Knows the call by what the model wrote, whatever plugins make of it, and by how much it has asked.
+    `max_outage` is how long an outage of the store is waited out, in seconds, when it keeps something.
     """
 
-    def __init__(self, claim: ToolClaim, *, max_outage: float = MAX_OUTAGE) -> None:
-        self._claim = claim
+    def __init__(
+        self,
+        records: ToolRecords,
+        call: RunToolInput,
+        *,
+        is_repeatable: bool = False,
+        max_outage: float = MAX_OUTAGE,
+    ) -> None:
+        key = phase_key(call.call, len(call.answers))
+        super().__init__(records, call.task.task_id, key, TOOL_LEASE, is_repeatable=is_repeatable)
+        self._call = call.call
         self._max_outage = max_outage
 
-    async def read(self) -> JsonValue:
-        """Return what the last attempt has kept, None if there is nothing."""
-        return await self._claim.kept()
+    async def begin(self) -> Claim | ToolReply:
+        """Wait for an attempt that is at work; return the outcome of the call, or that it is ours now."""
+        claim = await self.claim()
+        if claim is not Claim.FINISHED:
+            return claim
+        return await self._records.outcome(self.lease.task_id, self.lease.call_id) or Claim.LOST
+
+    async def finish(self, outcome: ToolReply) -> ToolReply:
+        """Record an outcome and return the one that stands.
+
+        Raises:
+            OvertakenError: the call is another attempt's.
+        """
+        try:
+            return await self._records.finish(self.lease, outcome)
+        except (RedisError, OSError) as error:
+            # We know how it ended, and history will: a second attempt would only know that it began.
+            _log.warning("tool outcome not recorded", error_type=type(error).__name__)
+            return outcome
+
+    async def give_back(self, delay: timedelta) -> bool:
+        """Give a call back that is to be tried again, after a delay; return whether that worked."""
+        try:
+            await self.release(delay)
+        except (RedisError, OSError) as error:
+            # The next attempt would take this one for lost.
+            _log.warning("failed tool not released", error_type=type(error).__name__)
+            return False
+        return True
+
+    async def kept(self) -> JsonValue:
+        """Return what the call has kept, whatever attempt of it and however many questions ago; or None."""
+        return await self._records.kept(self.lease.task_id, call_key(self._call))
 
     async def keep(self, value: JsonValue) -> None:
         """Keep a value in place of the last one.
@@ -167,11 +92,42 @@ class KeptValue:
         if problem := _problem_of(value):
             raise KeepingFailedError(problem)
         try:
-            await retry_for(lambda: self._claim.keep(value), self._max_outage)
+            await retry_for(
+                lambda: self._records.keep(self.lease, call_key(self._call), value), self._max_outage
+            )
         except StoreAwayError:
             problem = "what the call keeps cannot be stored now; try again later"
-        if problem:
+        if problem:  # outside of `except`: the error may not lead to one that names the store's address
             raise KeepingFailedError(problem)
+
+    async def close(self, ended: ToolMessage) -> ToolMessage:
+        """Return the end that people want, or the result that an earlier run of the task has come to.
+
+        The end is not recorded: after a Reset people may decide otherwise.
+        """
+        was_started, result = await self._peek()
+        if was_started:
+            await self.end()
+        return result or ended
+
+    async def refuse(self, refused: ToolMessage) -> ToolMessage:
+        """Return why the call may not run, or what an attempt before this one has come to.
+
+        If that one was lost, nobody knows whether the call took effect. The refusal is not recorded: after a
+        Reset it may be decided otherwise.
+        """
+        was_started, result = await self._peek()
+        if not was_started:
+            return result or refused
+        stands = await self.finish(unknown_outcome(self._call))
+        return stands if isinstance(stands, ToolMessage) else refused
+
+    async def _peek(self) -> tuple[bool, ToolMessage | None]:
+        """Return whether the call was started and has not ended, and the result that it came to."""
+        claim = await self.begin()
+        if claim is Claim.FIRST:
+            await self.release()
+        return claim is Claim.LOST, claim if isinstance(claim, ToolMessage) else None
 
 
 def _problem_of(value: JsonValue) -> str:

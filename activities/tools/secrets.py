@@ -93,6 +93,7 @@ class SecretReader:
             )
         except StoreAwayError:
             problem = f"the secret {name!r} cannot be read now; try again later"
+        # Outside of `except`: the error may not lead to one that names the store's address.
         raise SecretUnavailableError(problem)
 
     def _full_name(self, name: str) -> str:

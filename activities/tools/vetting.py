@@ -34,58 +34,67 @@ class VettedCall:
     approval: NeedsApproval | None = None
 
 
-class ToolHooks:
-    """Asks the plugins before and after one attempt at a call. Whatever goes wrong there is a result, too.
+async def vet(agent: Agent, tool: Tool, call: ToolCallInput) -> VettedCall | ToolReply:
+    """Return the call as it is to run, the question whether it may, or what the model reads if it may not.
 
-    What the task says of the call (`ToolCallInput.veto`, `approvers`) holds whatever they say.
+    What the task says of the call (`ToolCallInput.veto`, `approvers`) holds whatever plugins say.
     """
+    try:
+        arguments = await parse_arguments(tool, call.call.arguments)
+    except InvalidArgumentsError as error:
+        return message(call.call, str(error), "invalid")
+    if call.veto:
+        return message(call.call, call.veto, "rejected")
+    vetted = await _ask_plugins(agent, tool, call, arguments)
+    if isinstance(vetted, ToolMessage) or is_approved(call, vetted.mark):
+        return vetted
+    if vetted.approval or needs_approval(agent, tool, vetted.arguments):
+        return approval_question(tool, call.call, vetted, len(call.answers))
+    return vetted
 
-    def __init__(self, agent: Agent, call: ToolCallInput, tool: Tool) -> None:
-        self._hooks = Hooks(agent, hook_context(call.task, call.identity))
-        self._call = call.call
-        self._tool = tool
-        self._veto = call.veto
-        self._approval = NeedsApproval(approvers=call.approvers) if call.approvers else None
 
-    async def before(self, arguments: BaseModel) -> VettedCall | ToolMessage:
-        """Return the call as it is to run, or what the model reads if it may not."""
-        call = self._call
-        if self._veto:
-            return message(call, self._veto, "rejected")
-        if not self._hooks.has("before_tool"):
-            return VettedCall(call, arguments, approval=self._approval)
-        try:
-            return await self._ask(arguments)
-        except PluginFailedError as error:
-            return message(call, f"{call.name} was not run: {error}", "error")
-        except InvalidArgumentsError as error:
-            return message(call, f"{call.name} was not run: a plugin changed the call; {error}", "error")
-
-    async def after(self, call: ToolCall, result: ToolMessage) -> ToolMessage:
-        """Return the result as the model is to read it. What the call has written stays with it."""
-        if not self._hooks.has("after_tool"):
-            return result
-        try:
-            answer = await self._hooks.after_tool(call, result)
-        except PluginFailedError as error:
-            # An error would bring the fallback, which would do again what was done.
-            outcome = "unknown" if self._tool.fallback and result.outcome != "error" else "error"
-            answer = message(call, withheld(error), outcome)
+async def _ask_plugins(
+    agent: Agent, tool: Tool, call: ToolCallInput, arguments: BaseModel
+) -> VettedCall | ToolMessage:
+    written, mark = call.call, ""
+    try:
+        answer = await Hooks(agent, hook_context(call.task, call.identity)).before_tool(written)
         if isinstance(answer, Veto):
-            answer = message(call, answer.reason, "rejected")
-        return answer.model_copy(
-            update={"content": render_result(answer.content), "artifacts": result.artifacts}
-        )
+            return message(written, answer.reason, "rejected")
+        changed, wanted = answer
+        if changed.arguments != written.arguments:
+            if tool.agent or tool.handoff:
+                problem = "a plugin changed its arguments, which a call of another agent cannot have"
+                return _not_run(written, problem)
+            arguments, mark = await parse_arguments(tool, changed.arguments), _mark_of(changed.arguments)
+    except PluginFailedError as error:
+        return _not_run(written, str(error))
+    except InvalidArgumentsError as error:
+        return _not_run(written, f"a plugin changed the call; {error}")
+    asked = NeedsApproval(approvers=call.approvers) if call.approvers else None
+    return VettedCall(changed, arguments, mark, together([asked, wanted]))
 
-    async def _ask(self, arguments: BaseModel) -> VettedCall | ToolMessage:
-        answer = await self._hooks.before_tool(self._call)
-        if answer.veto:
-            return message(self._call, answer.veto.reason, "rejected")
-        approval = together([self._approval, answer.approval])
-        if answer.call.arguments == self._call.arguments:
-            return VettedCall(self._call, arguments, approval=approval)
-        changed = await parse_arguments(self._tool, answer.call.arguments)
-        return VettedCall(answer.call, changed, _mark_of(answer.call.arguments), approval)
+
+def _not_run(call: ToolCall, problem: str) -> ToolMessage:
+    return message(call, f"{call.name} was not run: {problem}", "error")
+
+
+async def judge_result(
+    agent: Agent, tool: Tool, call: ToolCallInput, vetted: ToolCall, result: ToolMessage
+) -> ToolMessage:
+    """Return the result as plugins let the model read it. What the call has written stays with it."""
+    hooks = Hooks(agent, hook_context(call.task, call.identity))
+    if not hooks.has("after_tool"):
+        return result
+    try:
+        answer = await hooks.after_tool(vetted, result)
+    except PluginFailedError as error:
+        # An error would bring the fallback, which would do again what was done.
+        outcome = "unknown" if tool.fallback and result.outcome != "error" else "error"
+        answer = message(vetted, withheld(error), outcome)
+    if isinstance(answer, Veto):
+        answer = message(vetted, answer.reason, "rejected")
+    return answer.model_copy(update={"content": render_result(answer.content), "artifacts": result.artifacts})
 
 
 async def report_error(agent: Agent, call: ToolCallInput, result: ToolMessage) -> None:
@@ -106,38 +115,20 @@ def _mark_of(arguments: str) -> str:
 
 async def find_veto(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
     """Return what has to be answered first, or why the agent may not make the call; None if it may."""
-    reply = await _vet(agent, call)
+    tool = agent.tools.get(call.call.name) or _forgotten(call)
+    reply = ending(call) or await vet(agent, tool, call)
     if isinstance(reply, ToolMessage):
         await report_error(agent, call, reply)
-    return reply
+    return None if isinstance(reply, VettedCall) else reply
 
 
-async def _vet(agent: Agent, call: ToolCallInput) -> ToolReply | None:
-    tool = agent.tools.get(call.call.name) or _forgotten(call.call.name)
-    try:
-        arguments = await parse_arguments(tool, call.call.arguments)
-    except InvalidArgumentsError as error:
-        return message(call.call, str(error), "invalid")
-    if ended := ending(call):
-        return ended
-    vetted = await ToolHooks(agent, call, tool).before(arguments)
-    if isinstance(vetted, ToolMessage):
-        return vetted
-    if vetted.mark:
-        changed = "a plugin changed its arguments, which a call of another agent cannot have"
-        return message(call.call, f"{call.call.name} was not run: {changed}", "error")
-    if not is_approved(call) and (vetted.approval or needs_approval(agent, tool, arguments)):
-        return approval_question(tool, call.call, vetted, len(call.answers))
-    return None
-
-
-def _forgotten(name: str) -> Tool:
+def _forgotten(call: LoadAgentInput) -> Tool:
     """Return an empty tool for one that the task has pinned, and that its agent's definition has no more."""
 
     async def nothing() -> None:
         """Do nothing: it is not called."""
 
-    return Tool(nothing, name, "", schema={})
+    return Tool(nothing, call.call.name, "", agent=call.agent_id, schema={})
 
 
 # The questions that a tool call asks by itself: may it run, and may it run again.

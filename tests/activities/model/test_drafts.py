@@ -8,7 +8,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.failures import MODEL_FAILURES
-from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.call import AgentTools
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.transcripts import Transcripts
@@ -125,9 +125,9 @@ async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
             await begin_doc(rig)
         (call,) = (await rig.run()).tool_calls
         before = await rig.events_of(ArtifactChunk)
-        stores = ToolStores(views, rig.transcripts, MemoryToolRecords(), MemorySecrets(), rig.artifacts)
+        stores = (views, rig.transcripts, MemoryToolRecords(), MemorySecrets(), rig.artifacts)
         run = RunToolInput(task=rig.task, call=call, position=2, reply=1, timeout=5)
-        await ActivityEnvironment().run(AgentTools(AgentRegistry([WRITER]), stores).run_tool, run)
+        await ActivityEnvironment().run(AgentTools(AgentRegistry([WRITER]), *stores).run_tool, run)
         chunks = (await rig.events_of(ArtifactChunk))[len(before) :]
         assert [(chunk.mode, chunk.part) for chunk in chunks] == [("extend", TextPart(text=""))]
         stored = await rig.artifacts.get_artifact(rig.context, "doc")

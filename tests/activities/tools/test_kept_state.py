@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.records import MAX_KEPT_BYTES, KeepingFailedError, KeptValue, ToolClaim
+from everloop.activities.tools.records import MAX_KEPT_BYTES, KeepingFailedError, ToolClaim
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
@@ -114,7 +114,7 @@ async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     rig, found = ToolRig(), list[KeepingFailedError]()
 
     async def keep() -> None:
-        kept = KeptValue(ToolClaim(_Away(), rig.call("keep")), max_outage=0)
+        kept = ToolClaim(_Away(), rig.call("keep"), max_outage=0)
         with pytest.raises(KeepingFailedError) as failed:
             await kept.keep(1)
         found.append(failed.value)

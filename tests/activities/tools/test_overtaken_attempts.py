@@ -15,7 +15,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop import Agent, Plugin, sub_agent
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.provider import ModelProvider
-from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.hooks import HookContext
@@ -77,7 +77,11 @@ async def rig(redis_url: str) -> AsyncGenerator[Rig]:
             AgentCatalogue(registry, views, transcripts, records),
             AgentTools(
                 registry,
-                ToolStores(views, transcripts, records, Secrets(redis), MemoryArtifacts(views)),
+                views,
+                transcripts,
+                records,
+                Secrets(redis),
+                MemoryArtifacts(views),
             ),
             CachedTranscripts(transcripts, records),
             RememberedConversation(Conversations(redis), transcripts, ModelProvider(client, "m"), records),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everloop import Agent, Plugin
-from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.registry import AgentRegistry
 from everloop.worker import Ports
@@ -22,10 +22,10 @@ class RealTools(FakePorts):
         super().__init__(model)
         views, transcripts = MemoryTaskViews(), MemoryTranscripts()
         records = MemoryToolRecords()
-        stores = ToolStores(views, transcripts, records, MemorySecrets(), MemoryArtifacts(views))
+        stores = (views, transcripts, records, MemorySecrets(), MemoryArtifacts(views))
         registry = AgentRegistry(agents)
         self._real = {
-            "tools": AgentTools(registry, stores),
+            "tools": AgentTools(registry, *stores),
             "agents": AgentCatalogue(registry, views, transcripts, records),
         }
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.call import AgentTools, ToolStores
+from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.vetting import phase_key
 from everloop.agents.agent import Agent, AgentApproval
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
@@ -69,8 +69,8 @@ class ToolRig:
         self.records, self.secrets = records or MemoryToolRecords(), secrets or MemorySecrets()
         self.agents = AgentRegistry([agent])
         self.artifacts = artifacts or MemoryArtifacts(self.views)
-        stores = ToolStores(self.views, self.transcripts, self.records, self.secrets, self.artifacts)
-        self.port = AgentTools(self.agents, stores, captures_content=captures_content)
+        stores = (self.views, self.transcripts, self.records, self.secrets, self.artifacts)
+        self.port = AgentTools(self.agents, *stores, captures_content=captures_content)
         self.task_id = str(uuid4())
         self.attempt = 0
         self._details: Sequence[Any] = ()
