@@ -94,7 +94,7 @@ class FoundAgent:
     file: str
 
 
-def agents_of(location: str) -> list[FoundAgent]:
+def _agents_of(location: str) -> list[FoundAgent]:
     """Return the agents of `module:attribute`, which is an agent or a list of them (default `agent`).
 
     Raises:
@@ -119,7 +119,7 @@ def agents_of(location: str) -> list[FoundAgent]:
     return [FoundAgent(agent, file) for agent in agents]
 
 
-def agents_in(directory: Path) -> list[FoundAgent]:
+def _agents_in(directory: Path) -> list[FoundAgent]:
     """Return the agents of all files `*.py` of a directory, by name of the file and order of definition.
 
     An agent, or a list of agents, counts if its name is public. Files whose names begin with `_` are there
@@ -146,19 +146,6 @@ def agents_in(directory: Path) -> list[FoundAgent]:
     return [found for file in files for found in _agents_in_file(file)]
 
 
-def agents_in_file(file: Path) -> list[FoundAgent]:
-    """Return the agents that a file gives a public name. What it imports is also looked for beside it.
-
-    Raises:
-        AgentDefinitionError: there is no such file, it has no agents, or it is broken.
-    """
-    if not file.is_file():
-        raise AgentDefinitionError(f"EVERLOOP_AGENTS: {str(file)!r} is not there; expected a file NAME.py")
-    file = file.resolve()
-    _search(file.parent)
-    return _agents_in_file(file)
-
-
 def _search(directory: Path) -> None:
     """Find modules in a directory, unless there are others of their names."""
     if str(directory) not in sys.path:
@@ -166,7 +153,7 @@ def _search(directory: Path) -> None:
     importlib.invalidate_caches()
 
 
-def check_names(directories: Iterable[Path]) -> None:
+def _check_names(directories: Iterable[Path]) -> None:
     """Refuse two files of one name: whoever imports that name would get either.
 
     Raises:
@@ -343,7 +330,7 @@ def load_agents(locations: str) -> AgentRegistry:
     """
     _find_modules_here()
     named = [part for part in map(str.strip, locations.split(",")) if part]
-    check_names(Path(part).expanduser() for part in named if _is_directory(part))
+    _check_names(Path(part).expanduser() for part in named if _is_directory(part))
     found: list[FoundAgent] = []
     for location in named:
         for each in _load(location):
@@ -360,9 +347,15 @@ def _find_modules_here() -> None:
 
 
 def _load(location: str) -> list[FoundAgent]:
-    if _is_file(location):
-        return agents_in_file(Path(location).expanduser())
-    return agents_in(Path(location).expanduser()) if _is_directory(location) else agents_of(location)
+    path = Path(location).expanduser()
+    if _is_directory(location):
+        return _agents_in(path)
+    if not _is_file(location):
+        return _agents_of(location)
+    if not path.is_file():
+        raise AgentDefinitionError(f"EVERLOOP_AGENTS: {location!r} is not there; expected a file NAME.py")
+    _search(path.resolve().parent)
+    return _agents_in_file(path.resolve())
 
 
 def _is_file(location: str) -> bool:

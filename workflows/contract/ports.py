@@ -4,30 +4,7 @@ from abc import ABC, abstractmethod
 
 from temporalio import activity
 
-from everloop.workflows.contract.calls import (
-    AfterCompletionInput,
-    BeforeRequestInput,
-    BeforeRequestResult,
-    CallModelInput,
-    CompactContextInput,
-    CompactConversationInput,
-    DeliverPushResult,
-    LoadAgentInput,
-    LoadContextInput,
-    LoadContextResult,
-    LoadedAgent,
-    NarrateInput,
-    PreparedTask,
-    PrepareTaskInput,
-    PublishInput,
-    PushRef,
-    RunToolInput,
-    SaveContextInput,
-    SaveContextResult,
-    StoreResultInput,
-    StoreTranscriptInput,
-    ToolReply,
-)
+from everloop.workflows.contract import calls
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage
 
 
@@ -36,7 +13,7 @@ class ModelPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def call_model(self, call: CallModelInput) -> AssistantMessage:
+    async def call_model(self, call: calls.CallModelInput) -> AssistantMessage:
         """Stream one completion, publish its deltas, cache and return the whole reply.
 
         A retry after the reply was cached returns it without a second call. `call.tool` makes the model call
@@ -50,7 +27,7 @@ class ModelPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
+    async def compact_context(self, call: calls.CompactContextInput) -> SummaryMessage:
         """Make, cache and return the message that stands for older ones.
 
         What the model cannot sum up is left out, with a warning; an earlier summary stays.
@@ -65,7 +42,7 @@ class ToolPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def run_tool(self, call: RunToolInput) -> ToolReply:
+    async def run_tool(self, call: calls.RunToolInput) -> calls.ToolReply:
         """Validate the arguments, run the tool at most once (more often only if it is idempotent).
 
         A `Question` means that the call waits for people: it comes again with their answer. Whatever goes
@@ -78,7 +55,7 @@ class ToolPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def store_result(self, call: StoreResultInput) -> None:
+    async def store_result(self, call: calls.StoreResultInput) -> None:
         """Cache and announce a result that the workflow made itself; repeating it changes nothing."""
 
 
@@ -87,7 +64,7 @@ class AgentPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
+    async def load_agent(self, call: calls.LoadAgentInput) -> calls.LoadedAgent:
         """Announce that the call starts, and return what the task of a sub-agent pins.
 
         Like any tool, the call may need an approval first, or be vetoed by a plugin.
@@ -98,7 +75,7 @@ class AgentPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
+    async def prepare_task(self, call: calls.PrepareTaskInput) -> calls.PreparedTask:
         """Ask the agent's plugins for the tools of the task, and put their list into the cached transcript.
 
         Raises:
@@ -107,7 +84,7 @@ class AgentPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
+    async def before_request(self, call: calls.BeforeRequestInput) -> calls.BeforeRequestResult:
         """Let the plugins change or refuse what the client said.
 
         Raises:
@@ -116,7 +93,7 @@ class AgentPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def after_completion(self, call: AfterCompletionInput) -> None:
+    async def after_completion(self, call: calls.AfterCompletionInput) -> None:
         """Let the plugins know how the task ended; what they raise is logged. They may hear of it again."""
 
 
@@ -125,7 +102,7 @@ class TranscriptPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def store_transcript(self, call: StoreTranscriptInput) -> None:
+    async def store_transcript(self, call: calls.StoreTranscriptInput) -> None:
         """Write messages at their positions, over whatever stands there."""
 
 
@@ -134,12 +111,12 @@ class ContextPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def load_context(self, call: LoadContextInput) -> LoadContextResult:
+    async def load_context(self, call: calls.LoadContextInput) -> calls.LoadContextResult:
         """Return the newest messages, and put them at the beginning of the cached transcript."""
 
     @abstractmethod
     @activity.defn
-    async def save_context(self, call: SaveContextInput) -> SaveContextResult | None:
+    async def save_context(self, call: calls.SaveContextInput) -> calls.SaveContextResult | None:
         """Append messages to the conversation; repeating it for the same task changes nothing.
 
         Raises:
@@ -148,7 +125,7 @@ class ContextPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def compact_conversation(self, call: CompactConversationInput) -> None:
+    async def compact_conversation(self, call: calls.CompactConversationInput) -> None:
         """Let the model sum up what is too old to be recalled; the messages themselves stay.
 
         A summary is kept by the range that it covers: repeating it costs no second call.
@@ -163,7 +140,7 @@ class PublishPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def publish(self, call: PublishInput) -> SaveContextResult | None:
+    async def publish(self, call: calls.PublishInput) -> calls.SaveContextResult | None:
         """Publish events; repeating it changes nothing (`everloop.workflows.contract.events`).
 
         Raises:
@@ -178,7 +155,7 @@ class NarratorPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def narrate(self, call: NarrateInput) -> None:
+    async def narrate(self, call: calls.NarrateInput) -> None:
         """Publish short statuses until an artifact begins, the task waits for people, or it ends."""
 
 
@@ -187,7 +164,7 @@ class PushPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def deliver_push(self, push: PushRef) -> DeliverPushResult:
+    async def deliver_push(self, push: calls.PushRef) -> calls.DeliverPushResult:
         """Send the next notification, if there is one; a webhook that gets it again can tell by its id.
 
         Raises:

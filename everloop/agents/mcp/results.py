@@ -7,7 +7,6 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import assert_never
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -41,17 +40,6 @@ Read = Callable[[str], Awaitable[ReadResourceResult]]
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class _File:
-    """Content that is no text of the answer. `shown` is what of it the model reads nevertheless."""
-
-    content: str | bytes
-    media_type: str
-    filename: str = ""
-    name: str = ""
-    shown: str = ""
 
 
 class ResultWriter:
@@ -90,9 +78,9 @@ class ResultWriter:
             case TextContent():
                 return block.text
             case ImageContent() | AudioContent():
-                return await self._keep(_File(_decoded(block.data), block.mime_type))
+                return await self._keep(_decoded(block.data), block.mime_type)
             case EmbeddedResource():
-                return await self._keep(_file_of(block.resource))
+                return await self._keep_resource(block.resource)
             case ResourceLink():
                 return await self._fetch(block)
             case _:
@@ -108,26 +96,38 @@ class ResultWriter:
             contents = (await self._read(link.uri)).contents
         except McpError:
             return f"[resource {link.uri}: {text}; it could not be read]"
-        kept = [await self._keep(_file_of(content, link)) for content in contents]
+        kept = [await self._keep_resource(content, link) for content in contents]
         return "\n".join([f"[resource {link.uri}: {text}]", *kept])
 
-    async def _keep(self, file: _File) -> str:
+    async def _keep_resource(
+        self, resource: TextResourceContents | BlobResourceContents, link: ResourceLink | None = None
+    ) -> str:
+        filename = PurePosixPath(urlsplit(resource.uri).path).name
+        name = (link.title or link.name) if link else filename
+        given = resource.mime_type or (link and link.mime_type)
+        if isinstance(resource, BlobResourceContents):
+            return await self._keep(
+                _decoded(resource.blob), given or "application/octet-stream", filename, name
+            )
+        kept = await self._keep(resource.text, given or "text/plain", filename, name)
+        # What a result embeds is for the model; what it links to, the model reads if it wants to.
+        return kept if link or not resource.text else f"{kept}\n{resource.text}"
+
+    async def _keep(self, content: str | bytes, media_type: str, filename: str = "", name: str = "") -> str:
         """Write an artifact and return what names it; the tool has run, so a failure is no error."""
         self._files += 1
         artifact_id = f"{self._id}-{self._files}"
-        filename = file.filename or f"{self._tool}-{self._files}{_extension(file.media_type)}"
-        size = len(file.content) if isinstance(file.content, bytes) else len(file.content.encode())
-        what = f"{filename}, {file.media_type}, {size} bytes"
+        filename = filename or f"{self._tool}-{self._files}{_extension(media_type)}"
+        size = len(content) if isinstance(content, bytes) else len(content.encode())
+        what = f"{filename}, {media_type}, {size} bytes"
         try:
             await self._artifacts.write_file(
-                artifact_id, file.content, media_type=file.media_type, filename=filename, name=file.name
+                artifact_id, content, media_type=media_type, filename=filename, name=name
             )
         except Exception as error:  # noqa: BLE001 -- a store's own errors are not known here
             _log.warning("file of an MCP tool not kept", tool=self._tool, error_type=type(error).__name__)
-            text = f"[{what}: it could not be kept as an artifact]"
-        else:
-            text = f"[{what}: artifact {artifact_id!r}]"
-        return f"{text}\n{file.shown}" if file.shown else text
+            return f"[{what}: it could not be kept as an artifact]"
+        return f"[{what}: artifact {artifact_id!r}]"
 
 
 def _text_in(result: CallToolResult) -> str:
@@ -150,19 +150,6 @@ def _says(text: str, value: JsonValue) -> bool:
         return text == value or _JSON.validate_json(text) == value
     except ValidationError:
         return False
-
-
-def _file_of(
-    resource: TextResourceContents | BlobResourceContents, link: ResourceLink | None = None
-) -> _File:
-    filename = PurePosixPath(urlsplit(resource.uri).path).name
-    name = (link.title or link.name) if link else filename
-    given = resource.mime_type or (link and link.mime_type)
-    if isinstance(resource, TextResourceContents):
-        # What a result embeds is for the model; what it links to, the model reads if it wants to.
-        shown = "" if link else resource.text
-        return _File(resource.text, given or "text/plain", filename, name, shown)
-    return _File(_decoded(resource.blob), given or "application/octet-stream", filename, name)
 
 
 def _decoded(data: str) -> bytes:

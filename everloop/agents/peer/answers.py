@@ -5,7 +5,6 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from a2a.types import a2a_pb2 as pb
@@ -126,26 +125,14 @@ _MAX_NAME, _MAX_DESCRIPTION = 1_000, 10_000
 _ANY_MEDIA_TYPE = "application/octet-stream"
 
 
-@dataclass(frozen=True)
-class Imported:
-    """An artifact of a peer under our id. `left`: why some of its content was left where it is."""
-
-    artifact_id: str
-    name: str
-    left: str = ""
-
-    def __str__(self) -> str:
-        named = f"{self.artifact_id} ({self.name})" if self.name else self.artifact_id
-        return f"{named}: {self.left}" if self.left else named
-
-
 async def import_artifacts(
     connection: Connection, task: pb.Task, call: ToolContext, prefix: str
-) -> list[Imported]:
+) -> list[str]:
     """Write the artifacts of a task, but for its answer, under ids that are the same for every attempt.
 
-    A file that the peer serves itself is fetched; one that is elsewhere stays an address, for it could lead
-    anywhere, and the credentials are for the peer alone.
+    Return each one's id, its name, and why some of its content was left where it is. A file that the peer
+    serves itself is fetched; one that is elsewhere stays an address, for it could lead anywhere, and the
+    credentials are for the peer alone.
     """
     taken = [one for one in task.artifacts if one.artifact_id != RESPONSE_ARTIFACT or has_files(one)]
     return [
@@ -173,7 +160,7 @@ class _Import:
         self._description = artifact.description[:_MAX_DESCRIPTION]
         self._left = ""
 
-    async def run(self) -> Imported:
+    async def run(self) -> str:
         whole = joined(self._artifact.parts)
         parts = whole[:MAX_PARTS]
         if len(parts) < len(whole):
@@ -182,7 +169,8 @@ class _Import:
             await self._call.artifacts.create(
                 self._id, await self._parts(parts), name=self._name, description=self._description
             )
-        return Imported(self._id, self._name, self._left)
+        named = f"{self._id} ({self._name})" if self._name else self._id
+        return f"{named}: {self._left}" if self._left else named
 
     def _is_fetched(self, part: pb.Part) -> bool:
         return bool(part.url) and self._connection.is_own(part.url)
@@ -270,7 +258,7 @@ MAX_SHOWN = 50_000
 _REST = "the artifact that was taken over has all of it"
 
 
-def answer_of(task: pb.Task, imported: Sequence[Imported]) -> str:
+def answer_of(task: pb.Task, imported: Sequence[str]) -> str:
     """Return the answer: what the artifacts say, then the last status; failing both, the last message.
 
     Behind it stand the artifacts that were taken over, and the context for whoever wants to go on.
@@ -279,7 +267,7 @@ def answer_of(task: pb.Task, imported: Sequence[Imported]) -> str:
     texts = list(dict.fromkeys(filter(None, (text.strip() for text in said))))
     lines = ["\n\n".join(texts) or _last_message(task) or "(the agent has said nothing)"]
     if imported:
-        lines.append("Artifacts: " + "; ".join(map(str, imported)))
+        lines.append("Artifacts: " + "; ".join(imported))
     if len(imported) == MAX_ARTIFACTS < len(task.artifacts):
         lines.append(f"(only the first {MAX_ARTIFACTS} artifacts were taken over)")
     return "\n\n".join([*lines, _context(task.context_id)]).strip()

@@ -19,7 +19,6 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from pydantic import BaseModel, ValidationError
 
 _log = structlog.get_logger()
 
@@ -33,14 +32,6 @@ _UNTOUCHED = frozenset({429, 503})
 _LONGEST_WAIT = 600.0
 
 _Code = grpc.StatusCode
-
-
-class _Problem(BaseModel):
-    message: str
-
-
-class _Body(BaseModel):
-    error: _Problem
 
 
 class PeerError(Exception):
@@ -155,10 +146,10 @@ def _of_grpc(error: grpc.aio.AioRpcError) -> PeerError:
 def _said(response: httpx.Response) -> str:
     """Return what the body says of the error, if it says that in a way that APIs do."""
     try:
-        text = _Body.model_validate_json(response.content).error.message
-    except (httpx.StreamError, ValidationError):
+        text = response.json()["error"]["message"]
+    except (httpx.StreamError, ValueError, LookupError, TypeError, RecursionError):
         return ""
-    return f": {excerpt(text)}" if text else ""
+    return f": {excerpt(text)}" if text and isinstance(text, str) else ""
 
 
 def _wait(response: httpx.Response) -> float:

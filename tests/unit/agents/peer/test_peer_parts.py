@@ -4,7 +4,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from everloop.agents.peer.answers import MAX_SHOWN, Imported, answer_of, value_of, value_part
+from everloop.agents.peer.answers import MAX_SHOWN, answer_of, value_of, value_part
 from everloop.agents.peer.task import meaning, question_of
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
@@ -44,7 +44,7 @@ def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
         status=_status("more"),
     )
 
-    answer = answer_of(task, [Imported("ann-other-1", "Other"), Imported("ann-more-2", "", "half of it")])
+    answer = answer_of(task, ["ann-other-1 (Other)", "ann-more-2: half of it"])
 
     assert answer.startswith(
         f"{long}\n\n{long[:-1]}\n(cut; the artifact that was taken over has all of it)\n\n"
