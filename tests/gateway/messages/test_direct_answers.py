@@ -12,12 +12,12 @@ from everloop.agents.agent import Agent
 from everloop.gateway.context import ANONYMOUS
 from everloop.stores.views.interface import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
-from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
+from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.names import derive_task_id
 from tests.gateway.harness import RunningGateway, running_gateway, unique
 from tests.gateway.tasks.silent_tasks import delete
-from tests.support.a2a_client import connected, request, response_of, send
+from tests.support.a2a_client import connected, request, send
 from tests.support.fakes.ports import (
     TASK_WORK,
     CountingTools,
@@ -26,7 +26,6 @@ from tests.support.fakes.ports import (
     RecordingTranscripts,
     ScriptedModel,
     answer,
-    asks,
 )
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
@@ -65,23 +64,6 @@ async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: Tas
     assert sent.json()["result"]["message"]["contextId"] == context
     assert listed.json()["result"]["totalSize"] == 0
     assert [answer_.json()["error"]["code"] for answer_ in (found, canceled)] == [-32001, -32001]
-
-
-async def test_work_becomes_a_task(client: Client, views: TaskViews) -> None:
-    """When the model asks for a task, the client gets one, and what it comes to."""
-    done = answer("done").model_copy(update={"is_published": False})  # the workflow then publishes it
-    model = ScriptedModel(asks(("c", CREATE_TASK)), done, asks(("c", CREATE_TASK)), done)
-    async with deciding(client, views, model) as gateway:
-        async with connected(gateway.url, streaming=False) as a2a:
-            task = await send(a2a, request(unique("work")))
-            page = await a2a.list_tasks(pb.ListTasksRequest(context_id=task.context_id))
-        async with connected(gateway.url) as a2a:
-            events = [event async for event in a2a.send_message(request(unique("work")))]
-    assert task.status.state == pb.TASK_STATE_COMPLETED
-    assert response_of(task) == "done"
-    assert [listed.id for listed in page.tasks] == [task.id]
-    assert events[0].WhichOneof("payload") == "task"
-    assert events[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
 
 
 async def test_all_who_send_the_same_message_hear_the_same(client: Client, views: TaskViews) -> None:

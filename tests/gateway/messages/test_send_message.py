@@ -1,18 +1,15 @@
 """SendMessage: a message starts a task once, however large; what it refers to reaches the model."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from a2a.client import Client as A2AClient
 from a2a.types import a2a_pb2 as pb
-from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, TaskState
+from a2a.types.a2a_pb2 import SendMessageRequest, TaskState
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl, RequestLimits
-from everloop.runtime.temporal.payloads import data_converter
-from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from everloop.workflows.contract.tasks import TaskState as State
@@ -22,10 +19,9 @@ from tests.gateway.harness import (
     RunningGateway,
     StoodIn,
     running_gateway,
-    scripted_worker,
     unique,
 )
-from tests.support.a2a_client import Answer, connected, request, response_of, send
+from tests.support.a2a_client import connected, request, send
 
 
 async def test_a_client_that_waits_too_long_gets_the_task_as_it_stands(
@@ -147,28 +143,3 @@ async def test_a_task_that_is_not_there_cannot_be_referred_to(gateway: RunningGa
     assert missing in unknown.json()["error"]["message"]
     assert "11 ids; a message may refer to 10" in too_many.json()["error"]["message"]
     assert listed.json()["result"]["totalSize"] == 0
-
-
-SIZE = 5_000_000
-
-
-async def test_a_message_of_megabytes_passes_through(
-    temporal_address: str, views: TaskViews, tmp_path: Path
-) -> None:
-    """Started, streamed, read and repeated: a message of 5 MB is like any other, and so is its answer."""
-    client = await Client.connect(temporal_address, data_converter=data_converter(LocalBlobs(tmp_path)))
-    queue, prompt = unique("large"), unique("large") + "é" * (SIZE // 2)
-    message = request(prompt)
-    async with (
-        scripted_worker(client, views, queue) as model,
-        running_gateway(client, views, queue=queue) as gateway,
-        connected(gateway.url) as streaming,
-        connected(gateway.url, streaming=False) as blocking,
-    ):
-        streamed = await Answer().read(streaming.send_message(message))
-        got = await blocking.get_task(GetTaskRequest(id=streamed.task_id))
-        repeated = await send(blocking, message)
-    assert len(model.calls) == 1
-    assert streamed.text == response_of(got) == response_of(repeated) == prompt
-    assert got.history[0].parts[0].text == prompt
-    assert repeated.id == streamed.task_id

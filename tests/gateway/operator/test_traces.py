@@ -35,21 +35,6 @@ def named(exporter: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
     return [span for span in exporter.get_finished_spans() if span.name == name]
 
 
-async def test_a_call_is_a_server_span_of_the_callers_trace(
-    gateway: RunningGateway, spans: InMemorySpanExporter
-) -> None:
-    """The span is named after the method, and its parent is the span of the traceparent header."""
-    await gateway.call("GetTask", {"id": unique("x")}, traceparent=f"00-{TRACE_ID}-{SPAN_ID}-01")
-    (span,) = named(spans, "a2a GetTask")
-    assert span.kind is trace.SpanKind.SERVER
-    assert span.context
-    assert trace.format_trace_id(span.context.trace_id) == TRACE_ID
-    assert span.parent
-    assert trace.format_span_id(span.parent.span_id) == SPAN_ID
-    inner = [s for s in spans.get_finished_spans() if s.name != span.name and s.context]
-    assert {trace.format_trace_id(s.context.trace_id) for s in inner if s.context} <= {TRACE_ID}
-
-
 async def test_a_call_over_grpc_is_one_too(
     client: Client, views: TaskViews, spans: InMemorySpanExporter
 ) -> None:

@@ -79,22 +79,6 @@ def check_unavailable(response: httpx.Response, words: str) -> None:
         assert secret not in response.text
 
 
-async def test_without_temporal_an_ended_task_is_refused_as_such(site: Site) -> None:
-    """The store knows that it has ended: nobody is told to come again for that."""
-    async with connected(site.gateway.url, streaming=False) as a2a:
-        task = await send(a2a, request(unique("done")))
-        site.temporal.kill()
-
-        answers = [
-            await site.gateway.call("CancelTask", {"id": task.id}),
-            await site.gateway.call("SendMessage", message("more", task.id)),
-            await site.gateway.call("SubscribeToTask", {"id": task.id}),
-        ]
-
-    assert ["completed" in answer.text for answer in answers] == [True] * 3
-    assert [answer.status_code for answer in answers] == [200] * 3
-
-
 async def test_without_temporal_tasks_can_be_read_but_not_changed(site: Site) -> None:
     """GetTask and ListTasks answer from the store; what needs Temporal is 503 until it is back."""
     gateway = site.gateway

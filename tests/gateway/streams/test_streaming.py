@@ -16,8 +16,7 @@ from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.interface import TaskViews
-from everloop.workflows.contract.events import AgentInvoked, Narrated, TaskEvent, ToolCalled
-from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.streams.followed_tasks import FollowedTask, working_task
@@ -172,37 +171,4 @@ async def test_nothing_is_narrated_after_a_question_or_the_end(
         (A2AState.TASK_STATE_WORKING, False),
         (A2AState.TASK_STATE_WORKING, True),
         (A2AState.TASK_STATE_COMPLETED, False),
-    ]
-
-
-async def test_events_of_sub_agents_come_with_the_extension(
-    gateway: RunningGateway, views: TaskViews
-) -> None:
-    """Who did not activate it hears nothing of them; who did, of all, with their path."""
-    task = await working_task(views)
-    called = ToolCalled(iteration=1, call_id="c", name="search", arguments="{}")
-    async with (
-        stream(gateway, SUBSCRIBE, {"id": task.id}) as plain,
-        stream(gateway, SUBSCRIBE, {"id": task.id}, **EXTENDED) as extended,
-    ):
-        await anext(plain)
-        await anext(extended)
-        child_id = child_task_id(task.id, "call_1")
-        await say(task, AgentInvoked(call_id="call_1", agent_id="writer", task_id=child_id))
-        await views.publish(child_id, "child", [called, NARRATION, status(1, TaskState.FAILED)])
-        await task.complete()
-        await views.publish(child_id, "child", [called])
-        heard = [event async for event in plain]
-        told = [event async for event in extended]
-
-    assert [event.response.status_update.status.state for event in heard] == [A2AState.TASK_STATE_COMPLETED]
-    *before, last = [event.response.status_update for event in told]
-    assert last.status.state == A2AState.TASK_STATE_COMPLETED
-    assert {update.status.state for update in before} == {A2AState.TASK_STATE_WORKING}
-    invoked, *inner = [MessageToDict(update.metadata)[EVENTS_EXTENSION] for update in before]
-    assert (invoked["kind"], invoked["agent_id"]) == ("agent-invoked", "writer")
-    assert [(each["path"], each["event"]["kind"]) for each in inner] == [
-        (["call_1"], "tool-call"),
-        (["call_1"], "narration"),
-        (["call_1"], "status"),
     ]

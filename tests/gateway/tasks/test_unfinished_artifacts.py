@@ -6,10 +6,9 @@ from temporalio.client import Client
 from everloop.gateway.errors import PayloadsUnavailableError
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.changes import Complete, Create, NewPart
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.interface import TaskViews
-from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
@@ -24,7 +23,6 @@ from tests.gateway.tasks.silent_tasks import (
     until_closed,
     view_of,
 )
-from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
 
 
@@ -68,38 +66,6 @@ async def test_what_a_terminated_task_was_building_has_failed(client: Client, vi
         "whole": "complete",
         "another's": "building",
     }
-
-
-class UnreachableArtifacts(MemoryArtifacts):
-    """Cannot be listed."""
-
-    async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
-        raise ConnectionRefusedError
-
-
-class RacedArtifacts(MemoryArtifacts):
-    """Somebody else completes an artifact as soon as it was listed."""
-
-    async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
-        listed = await super().list_artifacts(context_id, task_id)
-        for artifact in listed:
-            await self.apply(context_id, artifact.artifact_id, Complete())
-        return listed
-
-
-@pytest.mark.parametrize(
-    "artifacts", [UnreachableArtifacts(), RacedArtifacts()], ids=lambda a: type(a).__name__
-)
-async def test_the_end_of_a_task_does_not_wait_for_its_artifacts(
-    client: Client, views: TaskViews, artifacts: Artifacts
-) -> None:
-    """A store that is away, or an artifact that is completed meanwhile, keeps nobody from hearing of it."""
-    gateway = services(client, views, artifacts=artifacts)
-    task_id = await start(client, views, unique("nobody"))
-    await put(artifacts, await view_of(views, task_id), "building", text("a"))
-    await client.get_workflow_handle(task_id).terminate()
-    await gateway.reconciler.reconcile(task_id)
-    assert (await view_of(views, task_id)).status.state is TaskState.FAILED
 
 
 @pytest.mark.parametrize("by", ["a look at the task", "the sweep"])
