@@ -113,16 +113,6 @@ async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTas
     assert (kept.length, kept.digest) == (6, digests[6])
 
 
-async def test_a_long_transcript_is_sent_again_in_chunks(start_task: StartTask) -> None:
-    """No chunk has more than a megabyte."""
-    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
-    replies = [asks((f"c{n}", "x"), text="x" * 400_000) for n in range(4)]
-    ports = FakePorts(ScriptedModel(*replies, lost, answer("done")))
-    await run(start_task(ports))
-    assert [len(stored.messages) for stored in ports.transcript.stored] == [5, 4]
-    assert [stored.start for stored in ports.transcript.stored] == [0, 5]
-
-
 async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> None:
     """What the first call would have taken in as new is carried by the status of the second one."""
     lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)

@@ -1,17 +1,15 @@
 """What a task promises about the artifacts that its tools write."""
 
-import asyncio
-
 import pytest
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.questions import Approval, Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, failure_of, run, user
+from tests.workflows.conftest import StartTask, failure_of, run
 
 SERIAL = ToolSpec(serial=True)
 WRITER = AgentSpec(id="agent", tools={"write": SERIAL, "look": ToolSpec()}, artifact_tool="write")
@@ -97,30 +95,6 @@ async def test_a_task_without_its_artifact_fails(start_task: StartTask, reply: A
         view = await handle.query(AgentTask.view)
     assert raised.type == failures.NO_ARTIFACT
     assert [artifact.artifact_id for artifact in view.artifacts] == ["response"]
-
-
-async def test_a_message_comes_before_the_missing_artifact(start_task: StartTask) -> None:
-    """What the client says while the artifact is written is answered; the held answer becomes a remark."""
-    started, added = asyncio.Event(), asyncio.Event()
-
-    async def write(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        await added.wait()
-        return asks(("w", "write"))
-
-    ports = scripted(answer("too early"), write, answer("both answered"))
-    async with start_task(ports, WRITER) as handle:
-        await started.wait()
-        more = user("And this?")
-        await handle.execute_update(AgentTask.add_message, more, id=more.message_id)
-        added.set()
-        result = await handle.result()
-
-    assert result.excerpt == "both answered"
-    assert [call.tool for call in ports.model.calls] == [None, "write", None]
-    (status,) = ports.model.calls[2].statuses
-    assert status.message
-    assert [getattr(part, "text", "") for part in status.message.parts] == ["too early"]
 
 
 async def test_a_sub_agent_tells_what_it_wrote(start_task: StartTask) -> None:

@@ -7,7 +7,6 @@ import pytest
 from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
-from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows import limits
@@ -34,16 +33,6 @@ async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
     assert refused.value.cause.type == failures.TASK_TERMINAL
 
 
-async def test_an_ended_task_takes_no_messages(start_task: StartTask) -> None:
-    """Temporal itself refuses an update of a closed workflow, as not found."""
-    ports = FakePorts(ScriptedModel(answer("done")))
-    async with start_task(ports) as handle:
-        await handle.result()
-        with pytest.raises(RPCError) as refused:
-            await handle.execute_update(AgentTask.add_message, user("late"))
-    assert refused.value.status is RPCStatusCode.NOT_FOUND
-
-
 async def test_a_model_failure_ends_the_task_with_its_cause(start_task: StartTask) -> None:
     """A client reads the provider's reason in the status message; Temporal shows the task as failed."""
     refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
@@ -65,30 +54,47 @@ async def _until_cancelled() -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("ends_well", [True, False])
-async def test_cancellation_ends_a_model_call(start_task: StartTask, *, ends_well: bool) -> None:
-    """The task is canceled when the call has ended, even with an answer; nothing said is lost."""
+PLAIN = AgentSpec(id="agent")
+FALLS_BACK = AgentSpec(id="agent", fallback_models=("second",))
+WAITS = AgentSpec(id="agent", on_model_failure="wait")
+TIMED = AgentSpec(id="agent", wall_clock=60)
+STANDS_IN = AgentSpec(id="agent", tools={"x": ToolSpec(fallback="y"), "y": ToolSpec()})
+
+
+@pytest.mark.parametrize(
+    ("agent", "end"),
+    [(PLAIN, "well"), (PLAIN, "canceled"), (TIMED, "canceled"), (FALLS_BACK, "failed"), (WAITS, "failed")],
+    ids=["with an answer", "canceled", "with a wall clock", "another model", "an operator"],
+)
+async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: AgentSpec, end: str) -> None:
+    """The task is canceled when the call has ended; nothing said is lost, nothing stands in for the call.
+
+    A call that fails by itself just then hides the cancellation; the task ends all the same.
+    """
     started = asyncio.Event()
 
     async def endless(_call: CallModelInput) -> AssistantMessage:
         started.set()
         await _until_cancelled()
-        if not ends_well:
+        if end == "failed":
+            raise ApplicationError("busy", type=failures.MODEL_UNAVAILABLE, non_retryable=True)
+        if end == "canceled":
             raise asyncio.CancelledError
         return answer("Just in time.")
 
-    ports = FakePorts(ScriptedModel(endless))
-    async with start_task(ports) as handle:
+    ports = FakePorts(ScriptedModel(endless, answer("too late")))
+    async with start_task(ports, agent) as handle:
         await started.wait()
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as failed:
             await handle.result()
 
     assert isinstance(failed.value.cause, CancelledError)
+    assert len(ports.model.calls) == 1
     *remarks, status = ports.publish.statuses
     assert status.state is TaskState.CANCELED
     said = [text_of(remark.message.parts) for remark in remarks if remark.message]
-    assert said == (["Just in time."] if ends_well else [])
+    assert said == (["Just in time."] if end == "well" else [])
 
 
 async def test_cancellation_waits_for_every_tool(start_task: StartTask) -> None:
@@ -174,34 +180,6 @@ async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: Sta
         view = await handle.query(AgentTask.view)
     assert ports.publish.statuses[-1].received == (more,)
     assert view.history[-1] == more
-
-
-FALLS_BACK = AgentSpec(id="agent", fallback_models=("second",))
-WAITS = AgentSpec(id="agent", on_model_failure="wait")
-STANDS_IN = AgentSpec(id="agent", tools={"x": ToolSpec(fallback="y"), "y": ToolSpec()})
-
-
-@pytest.mark.parametrize("agent", [FALLS_BACK, WAITS], ids=["another model", "an operator"])
-async def test_nothing_stands_in_for_a_model_call_that_was_cancelled(
-    start_task: StartTask, agent: AgentSpec
-) -> None:
-    """A call that fails by itself just then hides the cancellation; the task ends all the same."""
-    started = asyncio.Event()
-
-    async def fails(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        await _until_cancelled()
-        raise ApplicationError("busy", type=failures.MODEL_UNAVAILABLE, non_retryable=True)
-
-    ports = FakePorts(ScriptedModel(fails, answer("too late")))
-    async with start_task(ports, agent) as handle:
-        await started.wait()
-        await handle.cancel()
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-    assert isinstance(failed.value.cause, CancelledError)
-    assert len(ports.model.calls) == 1
-    assert ports.publish.statuses[-1].state is TaskState.CANCELED
 
 
 async def test_no_tool_stands_in_for_one_that_was_cancelled(start_task: StartTask) -> None:
@@ -329,22 +307,3 @@ async def test_the_wall_clock_ends_a_call_that_runs(start_task: StartTask, *, en
     assert running == []
     assert ports.tools.calls == []
     assert ports.publish.statuses[-1].state is TaskState.FAILED
-
-
-async def test_a_cancelled_task_with_a_wall_clock_is_canceled(start_task: StartTask) -> None:
-    """The clock does not turn a cancellation into a failure."""
-    started = asyncio.Event()
-
-    async def slow(_call: CallModelInput) -> AssistantMessage:
-        started.set()
-        while True:
-            activity.heartbeat()
-            await asyncio.sleep(0.05)
-
-    ports = FakePorts(ScriptedModel(slow))
-    async with start_task(ports, AgentSpec(id="agent", wall_clock=60)) as handle:
-        await started.wait()
-        await handle.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-    assert ports.publish.statuses[-1].state is TaskState.CANCELED

@@ -34,18 +34,6 @@ async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> 
     assert second.statuses == first.statuses
 
 
-async def test_the_last_model_decides(start_task: StartTask) -> None:
-    """When none of the models answers, the task fails with what the last one said."""
-    ports = FakePorts(ScriptedModel(*(fails(failures.MODEL_UNAVAILABLE) for _ in range(3))))
-    async with start_task(ports, MODELS) as handle:
-        failed = await failure_of(handle)
-        view = await handle.query(AgentTask.view)
-    assert failed.type == failures.MODEL_UNAVAILABLE
-    assert [call.model for call in ports.model.calls] == ["first", "second", "third"]
-    assert view.status.message
-    assert view.status.message.metadata == {"reason": failures.MODEL_UNAVAILABLE}
-
-
 async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
     """It stays working, says what for, and goes on at the signal; an early signal changes nothing."""
     ports = FakePorts(ScriptedModel(fails(failures.MODEL_REFUSED), answer("done")))

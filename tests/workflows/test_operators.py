@@ -130,25 +130,6 @@ async def _results(handle: Handle) -> dict[str, ToolMessage]:
     return {message.call_id: message for message in page.messages if message.role == "tool"}
 
 
-async def test_a_call_that_hangs_is_skipped(start_task: StartTask) -> None:
-    """Without an id it is the only one that is pending; the result of the other call stays."""
-    tools = _Hanging()
-    ports = FakePorts(ScriptedModel(asks(("a", "x"), ("b", "hangs")), answer("done")), tools)
-    async with start_task(ports) as handle:
-        await tools.until_called("b")
-        while len((await handle.query(AgentTask.progress)).pending_tools) > 1:  # noqa: ASYNC110 -- a query
-            await asyncio.sleep(0.02)
-        await handle.signal("skip_call", {"note": "the bank is closed"})
-        result = await handle.result()
-        results = await _results(handle)
-    assert result.excerpt == "done"
-    assert results["a"].content == "a done"
-    said = f"an operator skipped this call: the bank is closed.{UNSURE}"
-    assert (results["b"].content, results["b"].outcome) == (said, "unknown")
-    (stored,) = tools.results
-    assert (stored.position, stored.result) == (3, results["b"])
-
-
 async def test_a_call_that_waits_for_people_is_skipped(start_task: StartTask) -> None:
     """Its question closes, whoever asks for the call by its id or by that of its question."""
     ports = FakePorts(ScriptedModel(asks(("a", "asks"), ("b", "asks")), answer("done")), _Hanging())
@@ -207,14 +188,3 @@ async def test_which_call_is_skipped_has_to_be_clear(start_task: StartTask) -> N
     assert "`skip_call` was refused: no call 'z' is pending" in unknown
     assert "`skip_call` ends a call that hangs: `a` (hangs), `b` (hangs)" in unknown
     assert '{"call_id": "a", "note": ""}' in unknown
-
-
-async def test_a_task_is_cancelled_while_a_call_is_skipped(start_task: StartTask) -> None:
-    """Cancelling comes first, whichever of both is heard first."""
-    tools = _Hanging()
-    ports = FakePorts(ScriptedModel(asks(("a", "hangs"))), tools)
-    async with start_task(ports) as handle:
-        await tools.until_called("a")
-        await handle.signal("skip_call", {"call_id": "a"})
-        await handle.cancel()
-        await ports.publish.until(lambda: any(s.state == "canceled" for s in ports.publish.statuses))

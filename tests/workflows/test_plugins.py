@@ -3,9 +3,6 @@
 import asyncio
 
 import pytest
-from temporalio import activity
-from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError, CancelledError
 
 from everloop.activities.model.events import statuses_of
 from everloop.workflows.agent_task import AgentTask
@@ -27,7 +24,7 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
-from tests.support.fakes.ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
 from tests.support.memory.fold import FoldedTask
 from tests.workflows.conftest import StartTask, failure_of, run, user
 
@@ -67,16 +64,6 @@ async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> No
     echo, other = sorted(ports.tools.calls, key=lambda call: call.call.id)
     assert (echo.plugin, echo.digest, echo.timeout) == ("server", "abc", 7)
     assert (other.plugin, other.digest) == ("", "")
-
-
-async def test_listed_tools_survive_a_lost_cache(start_task: StartTask) -> None:
-    """The list is sent again with the rest of the transcript."""
-    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
-    ports = FakePorts(ScriptedModel(lost, answer("done")))
-    ports.agents.listing = LISTING
-    await run(start_task(ports, LISTING_AGENT))
-    (stored,) = ports.transcript.stored
-    assert (stored.start, stored.messages[0]) == (0, LISTED)
 
 
 def published_history(ports: FakePorts, view: TaskView) -> tuple[Message, ...]:
@@ -208,47 +195,6 @@ async def test_plugins_hear_of_the_end(start_task: StartTask, hooks: tuple[str, 
     assert result.state is TaskState.COMPLETED
     heard = [(call.state, call.answer) for call in ports.agents.completed]
     assert heard == [(TaskState.COMPLETED, "Done.")] * len(hooks)
-
-
-class SlowScreen(FixedAgents):
-    """Looks at messages until it is let go; refuses these texts."""
-
-    def __init__(self, *refused: str) -> None:
-        super().__init__()
-        self.looks, self.go_on = asyncio.Event(), asyncio.Event()
-        self._refused = refused
-
-    @activity.defn
-    async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
-        self.looks.set()
-        while not self.go_on.is_set():
-            activity.heartbeat()
-            await asyncio.sleep(0.05)
-        is_bad = text_of(call.messages[0].parts) in self._refused
-        return BeforeRequestResult(messages=call.messages, refused="not that" if is_bad else "")
-
-
-@pytest.mark.parametrize("refused", ["", "Hello"])
-async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartTask, refused: str) -> None:
-    """Whatever they say: no model is asked any more, and the end is not another one."""
-    ports, agents = FakePorts(ScriptedModel()), SlowScreen(refused)
-    ports.agents = agents
-    async with start_task(ports, SCREENING_AGENT) as handle:
-        await agents.looks.wait()
-        await handle.cancel()
-        agents.go_on.set()
-        with pytest.raises(WorkflowFailureError) as failure:
-            await handle.result()
-    assert isinstance(failure.value.cause, CancelledError)
-    assert ports.model.calls == []
-
-
-async def test_a_rejected_task_owes_no_artifact(start_task: StartTask) -> None:
-    """No model is made to write one for a message that was refused."""
-    ports = refusing("Hello")
-    result = await run(start_task(ports, SCREENING_AGENT.model_copy(update={"artifact_tool": "write"})))
-    assert result.state is TaskState.REJECTED
-    assert (ports.model.calls, ports.tools.calls) == ([], [])
 
 
 @pytest.mark.parametrize("rejects", [True, False])

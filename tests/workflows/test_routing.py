@@ -1,18 +1,16 @@
 """Agents that decide whether a message becomes a task, and tasks that a schedule began."""
 
-import asyncio
 from datetime import UTC, datetime
 
 from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
-from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
+from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, text_of
-from everloop.workflows.contract.names import unique_message_id
-from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory, TaskState
-from tests.support.fakes.ports import FakePorts, RecordingContext, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, run, user
+from everloop.workflows.contract.tasks import AgentSpec, Memory, TaskState
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask
 
 AUTO = AgentSpec(id="agent", routing="auto", memory=Memory())
 
@@ -94,60 +92,6 @@ async def test_a_model_that_waits_for_an_operator_shows_the_task(start_task: Sta
     assert [call.routing for call in ports.model.calls] == [True, False]
 
 
-async def test_a_message_that_comes_while_the_model_decides_needs_a_task(start_task: StartTask) -> None:
-    """After a Reset a client may know the task already: what it has said since is not dropped."""
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def slow(_call: CallModelInput) -> AssistantMessage:
-        begun.set()
-        await gate.wait()
-        return answer("Four.")
-
-    ports = FakePorts(ScriptedModel(slow, answer("Four, and five.")))
-    async with start_task(ports, AUTO) as handle:
-        await begun.wait()
-        await handle.execute_update(AgentTask.add_message, user("and 2 + 3?"))
-        gate.set()
-        result = await handle.result()
-    assert (result.message, result.excerpt) == (None, "Four, and five.")
-    assert len(ports.publish.opened) == 1
-
-
-async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) -> None:
-    """Of a task that recalls a conversation, not the oldest message stays, but its own first one."""
-    too_long = ApplicationError("too long", type=failures.CONTEXT_TOO_LONG, non_retryable=True)
-    calls = (asks(("a", "x")), asks(("b", "x")), asks(("c", "x")))
-    script = (asks(("t", CREATE_TASK)), *calls, too_long, answer("done"))
-    ports = FakePorts(ScriptedModel(*script))
-    ports.context = RecordingContext(user("old"), AssistantMessage(text="older"))
-    agent = AgentSpec(id="agent", routing="auto", memory=Memory(), compaction=Compaction())
-    await run(start_task(ports, agent))
-    (compacted,) = ports.model.compactions
-    assert compacted.first == 2
-    assert compacted.end > 3
-
-
-async def test_a_marked_message_is_taken_in_once(start_task: StartTask) -> None:
-    """The mark of a message counts, whatever its client calls it."""
-    begun, gate = asyncio.Event(), asyncio.Event()
-
-    async def slow(_call: CallModelInput) -> AssistantMessage:
-        begun.set()
-        await gate.wait()
-        return answer("first")
-
-    ports = FakePorts(ScriptedModel(slow, answer("all answered")))
-    agent = AgentSpec(id="agent", deduplicate=False)
-    async with start_task(ports, agent) as handle:
-        await begun.wait()
-        for attempt in ("m1", "m2"):
-            marked = user("again").model_copy(update={"message_id": unique_message_id(attempt, "k")})
-            await handle.execute_update(AgentTask.add_message, marked)
-        gate.set()
-        await handle.result()
-    assert len(ports.model.calls[1].new) == 1
-
-
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -169,12 +113,3 @@ async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: Star
     assert (call.model, call.task.agent_version, call.task.context_id) == ("newest", "2", opened.context_id)
     assert view.agent_id == "reporter"
     assert [(p.loads_agent, p.lists_tools) for p in ports.agents.prepared] == [(True, False)]
-
-
-async def test_a_scheduled_task_may_belong_to_a_context(start_task: StartTask) -> None:
-    """It then recalls what was said there."""
-    ports = FakePorts(ScriptedModel(answer("done")))
-    ports.agents.spec = AgentSpec(id="any", memory=Memory())
-    changes = {"scheduled": True, "context_id": "daily"}
-    await run(start_task(ports, AgentSpec(id="reporter"), changes))
-    assert [loaded.task.context_id for loaded in ports.context.loaded] == ["daily"]

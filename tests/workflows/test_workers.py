@@ -101,36 +101,23 @@ async def _waited(handle: Handle) -> list[tuple[str, str]]:
     return [(call.activity_type.name, call.task_queue.name) for call in scheduled]
 
 
-@pytest.mark.parametrize("splits", [False, True], ids=["together", "apart"])
-async def test_kinds_of_work_wait_together_or_apart(client: Client, *, splits: bool) -> None:
-    """As the gateway said when the task began; the calls of a named queue wait there in any case."""
-    queue, gpu = unique_queue(), unique_queue()
+@pytest.mark.parametrize(
+    ("splits", "has_own"), [(False, False), (True, False), (True, True)], ids=["together", "apart", "own"]
+)
+async def test_kinds_of_work_wait_together_or_apart(client: Client, *, splits: bool, has_own: bool) -> None:
+    """As the gateway said when the task began, or where the agent's work waits; a tool's queue is its own."""
+    queue, own, gpu = unique_queue(), unique_queue(), unique_queue()
     spec = AgentSpec(id="agent", tools={"paint": ToolSpec(task_queue=gpu), "add": ToolSpec()})
+    spec = spec.model_copy(update={"task_queue": own if has_own else None})
     ports = FakePorts(ScriptedModel(asks(("c1", "paint")), asks(("c2", "add")), answer("done")))
-    changes = {"splits_queues": splits}
-    handle = await start_workflow(client, queue, spec, changes=changes)
-    async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), [*TASK_WORK, gpu]):
+    handle = await start_workflow(client, queue, spec, changes={"splits_queues": splits})
+    settings = WorkerSettings(task_queue=queue)
+    async with running_workers(client, ports.wired(), settings, [*TASK_WORK, own, gpu]):
         await handle.result()
     waited = await _waited(handle)
     model, tools = (f"{queue}-model", f"{queue}-tools") if splits else (queue, queue)
-    assert [where for what, where in waited if what == "call_model"] == [model] * 3
-    assert [where for what, where in waited if what == "run_tool"] == [gpu, tools]
-    assert {where for what, where in waited if what not in {"call_model", "run_tool"}} == {queue}
-
-
-async def test_an_agent_has_a_queue_of_its_own(client: Client) -> None:
-    """Its model and tool calls wait there, and those of a tool that has one on that of the tool."""
-    queue, own, gpu = unique_queue(), unique_queue(), unique_queue()
-    spec = AgentSpec(id="agent", task_queue=own, tools={"paint": ToolSpec(task_queue=gpu), "add": ToolSpec()})
-    script = ScriptedModel(asks(("c1", "paint")), asks(("c2", "add")), answer("done"))
-    handle = await start_workflow(client, queue, spec, changes={"splits_queues": True})
-    async with running_workers(
-        client, FakePorts(script).wired(), WorkerSettings(task_queue=queue), [*TASK_WORK, own, gpu]
-    ):
-        await handle.result()
-    waited = await _waited(handle)
-    assert [where for what, where in waited if what == "call_model"] == [own] * 3
-    assert [where for what, where in waited if what == "run_tool"] == [gpu, own]
+    assert [where for what, where in waited if what == "call_model"] == [own if has_own else model] * 3
+    assert [where for what, where in waited if what == "run_tool"] == [gpu, own if has_own else tools]
     assert {where for what, where in waited if what not in {"call_model", "run_tool"}} == {queue}
 
 

@@ -7,7 +7,6 @@ from pydantic import JsonValue
 
 from everloop.agents.artifact_tools import LISTED, PAGE, artifacts
 from everloop.agents.errors import AgentDefinitionError
-from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.support.rigs.artifact_harness import ArtifactHarness
 
@@ -33,17 +32,6 @@ async def test_an_update_creates_appends_and_completes() -> None:
         DataPart(data={"a": 1}),
         TextPart(text="Three"),
     )
-
-
-@pytest.mark.parametrize("parts", [[], [{"text": ""}]], ids=["no part", "empty text"])
-async def test_an_append_of_nothing_may_be_the_end(parts: list[JsonValue]) -> None:
-    """A model that has nothing to add says so."""
-    harness = ArtifactHarness()
-    await harness.update({"text": "a"})
-    await harness.update(*parts, append=True)
-    assert (await harness.stored()).status is ArtifactStatus.BUILDING
-    await harness.update(*parts, append=True, last_chunk=True)
-    assert (await harness.stored()).status is ArtifactStatus.COMPLETE
 
 
 async def test_an_update_may_be_written_as_json_of_a2a() -> None:
@@ -152,20 +140,6 @@ def test_a_style_has_its_tools(style: str, names: list[str]) -> None:
     assert [tool.name for tool in plugin.tools] == names
     assert plugin.artifact_tool == names[0]
     assert all(tool.serial and tool.idempotent for tool in plugin.tools)
-
-
-def test_what_a_stream_needs_first_is_asked_for_first() -> None:
-    """Models write arguments in the order of the schema: what is known early streams early."""
-    (update, *_) = artifacts().tools
-    definitions = update.parameters["$defs"]
-    assert isinstance(definitions, dict)
-    part = definitions["WrittenPart"]
-    assert isinstance(part, dict)
-    fields = part["properties"]
-    assert isinstance(fields, dict)
-    assert list(update.arguments.model_fields) == ["append", "last_chunk", "artifact"]
-    assert update.parameters["required"] == ["append", "last_chunk", "artifact"]
-    assert list(fields)[:2] == ["media_type", "filename"]
 
 
 def test_there_are_two_styles() -> None:

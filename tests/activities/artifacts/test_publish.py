@@ -137,19 +137,6 @@ async def _kinds(views: MemoryTaskViews, task_id: str) -> list[str]:
     return [streamed.event.kind for streamed in await views.read({task_id: START}, wait=0)]
 
 
-async def test_an_artifact_is_completed_after_all_that_was_told_of_it() -> None:
-    """Whatever the position of the call that wrote it last."""
-    call, views = _publish_input(TaskState.COMPLETED), MemoryTaskViews()
-    artifacts = MemoryArtifacts(views)
-    context, task_id = _task(call)
-    written = ArtifactPublisher(artifacts, call.task, 999_999, views)
-    await written.apply(context, "a", Create(task_id, (NewPart("text", b"a"),)))
-    await ActivityEnvironment().run(ViewPublisher(views, MemorySecrets(), artifacts).publish, call)
-    found = await views.artifact(task_id, "a")
-    assert found
-    assert (found.artifact.complete, found.position) == (True, 1_000_000)
-
-
 CONTEXT = context_key("owner", "c")
 LARGE = b"x" * 150_000, b"y" * 60_000
 """Of these, the first is kept in a blob, and the second beside the record until the artifact is closed."""

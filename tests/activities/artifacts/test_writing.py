@@ -16,7 +16,6 @@ from everloop.agents.tool_context import Content, Row, ToolContext
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Append, Create
 from everloop.stores.artifacts.layout import SEGMENT_BYTES
-from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import START
@@ -219,15 +218,6 @@ async def test_a_row_that_is_refused_later_is_not_lost(recording: RecordingArtif
     assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
 
 
-async def test_many_rows_are_written_in_batches(recording: RecordingArtifacts) -> None:
-    """The store checks each row; it does not get too many at once."""
-    rig, _ = await run_tool(
-        lambda context: context.artifacts.write_rows("a", [{"n": n} for n in range(2_500)]), recording
-    )
-    assert (await stored(rig, "a")).parts[0].rows == 2_500
-    assert max(_content_of(change).count(b"\n") for change in recording.changes) == 1_000
-
-
 async def test_data_is_written_at_once() -> None:
     """Any JSON value; what is none is refused."""
     rig, _ = await run_tool(lambda context: context.artifacts.write_data("a", {"é": [1, None]}))
@@ -335,22 +325,11 @@ PIECES = 8 * SEGMENT_BYTES
 """What that may take: two thirds of it. One piece is filled, one is sent, each is copied on its way, and on a
 busy machine more of them are held at once."""
 
-TEXTS = 30
-"""As many megabytes, of which half may be held."""
-
 
 @tool(idempotent=True, timeout=timedelta(minutes=4))
 async def write_much(context: ToolContext) -> str:
     """Write a file of 60 MB, in large and in small pieces."""
     await context.artifacts.write_file("a", _much())
-    return "written"
-
-
-@tool(idempotent=True, timeout=timedelta(minutes=4))
-async def write_many(context: ToolContext) -> str:
-    """Write 30 texts, each as long as can be shown."""
-    for number in range(TEXTS):
-        await context.artifacts.write_file(f"text-{number}", "x" * RENDERED_BYTES)
     return "written"
 
 
@@ -384,20 +363,3 @@ async def test_a_stream_of_any_size_takes_little_memory(redis_url: str, tmp_path
                 FilePart(size=MEGABYTES * MIB, stored=StoredPart(artifact_id="a")),
             )
             await stores.delete_artifact(CONTEXT, "a")
-
-
-async def test_any_number_of_artifacts_takes_little_memory(redis_url: str, tmp_path: Path) -> None:
-    """What a call has completed, it forgets."""
-    async with connect_redis(redis_url) as redis:
-        views = RedisTaskViews(redis)
-        with closing(LocalBlobs(tmp_path)) as blobs:
-            stores = Artifacts(redis, blobs, views)
-            rig = ToolRig(write_many, views=views, artifacts=stores)
-            tracemalloc.start()
-            result = await rig.run(rig.call("write_many", wait=240))
-            _, peak = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-            assert len(result.artifacts) == TEXTS
-            assert peak < TEXTS * RENDERED_BYTES / 2
-            for artifact_id in result.artifacts:
-                await stores.delete_artifact(CONTEXT, artifact_id)

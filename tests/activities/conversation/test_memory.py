@@ -2,86 +2,36 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
-from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
-from everloop.activities.model.provider import ModelProvider
-from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.conversations import Conversations
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
-    ConversationMessage,
-    LoadContextInput,
     SaveContextInput,
     SaveContextResult,
 )
 from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import (
     AssistantMessage,
-    DataPart,
     FilePart,
     StoredPart,
     TextPart,
     ToolCall,
     ToolMessage,
-    TranscriptMessage,
     UserMessage,
     extend_digest,
     text_of,
 )
-from everloop.workflows.contract.names import context_key, name_calls
-from everloop.workflows.contract.tasks import Memory, TaskRef
+from everloop.workflows.contract.names import name_calls
+from everloop.workflows.contract.tasks import Memory
 from tests.support.conversations import count_kept, kept_messages
-from tests.support.memory.conversations import MemoryConversations
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.memory.transcripts import MemoryTranscripts
-
-SUMMARY = Memory(strategy="summary", max_messages=4)
-
-
-def said(text: str) -> UserMessage:
-    return UserMessage(message_id=text[:20], parts=(TextPart(text=text),))
-
-
-class ConversationRig:
-    """A conversation and transcripts in stores, and a model that nobody asks."""
-
-    def __init__(self, client: AsyncOpenAI, conversations: Conversations, transcripts: Transcripts) -> None:
-        self.conversations = conversations
-        self.transcripts = transcripts
-        self.port = RememberedConversation(
-            conversations, transcripts, ModelProvider(client, "m"), MemoryToolRecords()
-        )
-        self.context_id = uuid4().hex
-        self.context = context_key("ann", self.context_id)
-
-    def task(self, task_id: str, owner: str = "ann") -> TaskRef:
-        return TaskRef(task_id=task_id, run_id="run", context_id=self.context_id, owner=owner, agent_id="a")
-
-    async def save(self, task_id: str, *messages: ConversationMessage) -> None:
-        await self.port.save_context(SaveContextInput(task=self.task(task_id), messages=messages))
-
-    async def save_cached(
-        self, transcript: Sequence[TranscriptMessage], *, first: int = 0, memory: Memory = SUMMARY
-    ) -> SaveContextResult | None:
-        await self.transcripts.put("now", "run", 0, transcript)
-        call = SaveContextInput(task=self.task("now"), first=first, length=len(transcript), memory=memory)
-        return await self.port.save_context(call)
-
-    async def load(self, owner: str = "ann", **memory: object) -> tuple[ConversationMessage, ...]:
-        spec = Memory(**memory)  # pyright: ignore[reportArgumentType] -- settings of any kind
-        call = LoadContextInput(task=self.task("now", owner), memory=spec)
-        return (await ActivityEnvironment().run(self.port.load_context, call)).messages
-
-    async def sum_up(self, start: int, end: int, text: str) -> None:
-        await self.conversations.compact(self.context, ConversationSummary(start=start, end=end, text=text))
+from tests.support.rigs.conversation_rig import SUMMARY, ConversationRig, said
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -92,7 +42,7 @@ async def client() -> AsyncGenerator[AsyncOpenAI]:
 
 @pytest.fixture
 def rig(client: AsyncOpenAI) -> ConversationRig:
-    return ConversationRig(client, MemoryConversations(), MemoryTranscripts())
+    return ConversationRig(client)
 
 
 async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig) -> None:
@@ -133,14 +83,6 @@ async def test_what_is_recalled_has_a_bound(rig: ConversationRig) -> None:
     assert MAX_BYTES * 0.8 < sum(len(m.model_dump_json().encode()) for m in recalled) <= MAX_BYTES
     assert summaries == [f"{n:02}" for n in range(20 - MAX_SUMMARY_BYTES // 6_200, 20)]
     assert recalled[len(summaries)] == said("é" * 3_000)
-
-
-async def test_data_are_words_and_files_stay_where_they_are(rig: ConversationRig) -> None:
-    """An empty answer is nothing to remember."""
-    file = FilePart(url="https://x.example/a")
-    parts = (DataPart(data={"a": 1}), file)
-    await rig.save("t1", UserMessage(message_id="m", parts=parts), AssistantMessage(text=""))
-    assert await rig.load() == (UserMessage(message_id="m", parts=(TextPart(text='{"a": 1}'), file)),)
 
 
 async def test_summaries_stand_before_the_messages(rig: ConversationRig) -> None:
@@ -197,18 +139,6 @@ async def test_what_a_task_added_to_its_transcript_is_remembered(kept_rig: Conve
         await kept_rig.save_cached([*RECALLED, *WORK], first=2)
     kept = await kept_messages(kept_rig.conversations, kept_rig.context)
     assert kept == [WORK[0], AssistantMessage(tool_calls=(CALL,)), RESULT, WORK[3]]
-
-
-async def test_a_retry_that_recalls_nothing_leaves_nothing(kept_rig: ConversationRig) -> None:
-    """What an attempt before it put into the transcript would be taken for a reply to the new question."""
-    task = kept_rig.task(uuid4().hex)
-    await kept_rig.save("t1", *RECALLED)
-    call = LoadContextInput(task=task, memory=Memory())
-    assert (await ActivityEnvironment().run(kept_rig.port.load_context, call)).messages == RECALLED
-    await kept_rig.conversations.clear(kept_rig.context)
-    assert (await ActivityEnvironment().run(kept_rig.port.load_context, call)).messages == ()
-    opened = await kept_rig.transcripts.open(task.task_id, task.run_id, 1, [WORK[0]])
-    assert (opened.messages, opened.reply) == ((WORK[0],), None)
 
 
 IMAGES = tuple(

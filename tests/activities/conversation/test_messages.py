@@ -14,7 +14,6 @@ from everloop.activities.conversation.recall import (
     MAX_CHARACTERS,
     MAX_FILES,
     MAX_RESULT_CHARACTERS,
-    MAX_URL_CHARACTERS,
     remembered,
 )
 from everloop.activities.conversation.summaries import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
@@ -180,15 +179,6 @@ def test_of_many_files_only_lines_are_remembered() -> None:
     line = f"[file f{MAX_FILES}, a/b: https://x.example/aa]"
     assert isinstance(message, UserMessage)
     assert message.parts == (TextPart(text=f"{line}\n\na"), *files[:MAX_FILES])
-
-
-def test_of_a_file_with_a_long_url_only_a_line_is_remembered() -> None:
-    """A URL that is cut leads nowhere."""
-    short, long = linked("f1", MAX_URL_CHARACTERS), linked("f2", MAX_URL_CHARACTERS + 1)
-    [message] = remembered([UserMessage(message_id="m", parts=(long, short))])
-    line = f"[file f2, a/b: {short.url}\n[1 more characters were cut off]]"
-    assert isinstance(message, UserMessage)
-    assert message.parts == (TextPart(text=line), short)
 
 
 HIERARCHICAL = Memory(strategy="hierarchical", max_messages=3)

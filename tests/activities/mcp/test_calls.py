@@ -19,7 +19,6 @@ from everloop.agents.mcp.errors import McpProtocolError, McpTimeoutError, McpToo
 from everloop.agents.tool import digest_of
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ToolProgressed
-from tests.support.rigs.artifact_rig import content_of, stored
 from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, KeptArtifacts, asker, http_server, opened
 from tests.support.rigs.tool_rig import ToolRig, yes
 from tests.support.servers.mcp_servers.full import CONTENT
@@ -188,15 +187,6 @@ async def test_a_call_of_a_task_runs_at_the_server(server: Plugin) -> None:
     assert (result.outcome, result.content) == ("ok", "a")
     assert refused.outcome == "invalid"
     assert "text" in refused.content
-
-
-async def test_its_files_are_artifacts_of_the_context(server: Plugin) -> None:
-    """The result names them."""
-    rig = ToolRig(plugins=[server])
-    result = await rig.run(await call_of(rig, server, "files"))
-    assert len(result.artifacts) == 5
-    assert await content_of(rig, result.artifacts[0]) == CONTENT
-    assert (await stored(rig, result.artifacts[0])).parts[0].media_type == "image/png"
 
 
 async def test_its_progress_is_an_event(server: Plugin) -> None:

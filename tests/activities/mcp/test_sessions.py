@@ -177,17 +177,3 @@ async def test_a_server_gets_its_own_environment_only(monkeypatch: pytest.Monkey
         assert "of-the-worker" not in told
         assert "'API_KEY': '[secret]'" in told
         assert "'MODE': 'fast-mode'" in told
-
-
-def test_a_process_may_run_one_worker_after_another() -> None:
-    """Sessions end with their event loop, also those that nobody closed; a definition is made once."""
-    server = mcp(command=SMALL_STDIO)
-
-    async def work(*, closes: bool) -> str:
-        told = await Caller(server).call("pid")
-        if closes:
-            await server.close()
-        return told
-
-    first, second = (asyncio.run(work(closes=closes)) for closes in (False, True))
-    assert first != second

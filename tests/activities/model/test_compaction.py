@@ -66,15 +66,6 @@ async def test_old_messages_are_summed_up_once() -> None:
         assert await warnings(rig) == [SUMMED_UP, SUMMED_UP]
 
 
-async def test_a_summary_that_nobody_counted_has_an_estimated_usage() -> None:
-    """The tokens of the task stay limited."""
-    async with model_rig([Reply(["12345"], usage=None)]) as rig:
-        usage = (await rig.compact(await prepare(rig))).usage
-    assert usage.input_tokens > 100
-    assert usage.output_tokens == 2
-    assert usage.cost > 0
-
-
 async def test_an_earlier_summary_is_summed_up_too() -> None:
     """Its text counts, what it covers is not sent again; it outlives a later one that failed."""
     async with model_rig([Refusal(400), Reply(["All."])]) as rig:

@@ -7,7 +7,6 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.activities.tools.call import AgentTools
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
@@ -53,18 +52,6 @@ async def test_an_artifact_streams_while_its_call_is_written(redis: Redis, *, ap
         assert await rig.answer() is None
 
 
-@creates_and_appends
-async def test_the_last_failure_takes_the_draft_back(*, append: bool) -> None:
-    """The call will never run: subscribers see what is stored."""
-    script = [Reply(fragments("Lost words.", append=append)[:2], ending="cut")]
-    async with model_rig(script, agent=WRITER) as rig:
-        if append:
-            await begin_doc(rig)
-        failure = await rig.fail(failures=MODEL_FAILURES - 1)
-        assert failure.non_retryable
-        assert await rig.text() == (BASE if append else "")
-
-
 OTHER = ToolCall(id="a", name="artifact_update", arguments=arguments("Theirs.", artifact_id="other"))
 SAME = ToolCall(id="a", name="artifact_update", arguments=arguments("Theirs."))
 
@@ -93,17 +80,6 @@ async def test_a_stored_reply_shows_its_artifacts(count: int) -> None:
         await rig.store_reply(stored)
         assert await rig.run(attempt=2) == stored
         assert len(rig.provider.requests) == 1
-        assert await rig.text() == "Whole poem."
-
-
-async def test_a_finished_call_that_runs_again_sends_nothing_twice() -> None:
-    """The worker died before Temporal heard of the end."""
-    async with model_rig([Reply(fragments("Whole poem."))], agent=WRITER) as rig:
-        await rig.run(attempt=1)
-        before = await rig.events_of(ArtifactChunk)
-        await rig.run(attempt=2)
-        chunks = await rig.events_of(ArtifactChunk)
-        assert [chunk for chunk in chunks if chunk.artifact_id == "doc"] == before
         assert await rig.text() == "Whole poem."
 
 

@@ -7,14 +7,13 @@ import pytest
 from pydantic import BaseModel
 from redis.asyncio import Redis
 
-from everloop.agents.agent import Agent, Turn
+from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
-from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin, tools
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Thought
-from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part
 from tests.support.rigs.artifact_writer_rig import WRITER, arguments
 from tests.support.rigs.model_rig import ModelRig, model_rig, search
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply, Step, tool_call
@@ -89,70 +88,6 @@ async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
         assert await rig.run(attempt=2) == stored
         assert await shown(rig) == ((PARIS,), True)
         assert len(rig.provider.requests) == len(others)
-
-
-@pytest.mark.parametrize(
-    ("steps", "routing", "asked_for_data"),
-    [(["Let me look.", tool_call("search")], False, True), (["Let me look."], True, False)],
-    ids=["before calls", "a deciding call"],
-)
-async def test_words_that_are_no_answer_need_not_be_data(
-    steps: list[Step], *, routing: bool, asked_for_data: bool
-) -> None:
-    """Those before tool calls, and a message in the place of a task: neither checked nor shown."""
-    async with model_rig([Reply(steps)], agent=AGENT) as rig:
-        reply = await rig.run(rig.changed(routing=routing))
-        assert (reply.text, reply.refused, len(reply.tool_calls)) == ("Let me look.", "", len(steps) - 1)
-        assert ("response_format" in rig.provider.requests[0].body) is asked_for_data
-        assert await shown(rig) is None
-
-
-async def test_an_answer_that_was_overtaken_is_taken_back() -> None:
-    """The client has said more: the data of before are no result while the next answer does not fit."""
-    script = [Reply([WRITTEN]), Reply(["Rome"]), Reply(['{"name": "Rome"}'])]
-    async with model_rig(script, agent=AGENT) as rig:
-        rig.call = rig.follow_up(await rig.run())
-        assert await shown(rig) == ((PARIS,), True)
-        assert (await rig.run()).refused
-        assert await shown(rig) == ((TextPart(text=""),), False)
-        await rig.run(rig.follow_up(AssistantMessage()))
-        assert await shown(rig) == ((DataPart(data={"name": "Rome", "people": 0}),), True)
-
-
-async def test_plugins_look_before_the_answer_is_checked() -> None:
-    """What they make of it has to fit."""
-
-    class Rename(Plugin):
-        """Puts another name into the answer."""
-
-        async def after_model_call(self, context: HookContext, reply: AssistantMessage) -> AssistantMessage:
-            return reply.model_copy(update={"text": reply.text.replace("Lutetia", "Paris")})
-
-    async with model_rig([Reply(['{"name": "Lutetia", "people": 2}'])], agent=agent(Rename())) as rig:
-        await rig.run()
-        assert await shown(rig) == ((PARIS,), True)
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected", "is_refused"),
-    [
-        (AssistantMessage(text=WRITTEN), ((PARIS,), True), False),
-        (AssistantMessage(text="Paris"), None, True),
-        (AssistantMessage(closing="done"), None, False),
-    ],
-    ids=["fits", "does not fit", "ends without an answer"],
-)
-async def test_a_function_answers_with_data_too(
-    reply: AssistantMessage, expected: Shown, *, is_refused: bool
-) -> None:
-    """The same holds for agents without a model."""
-
-    async def respond(_: Turn) -> AssistantMessage:
-        return reply
-
-    async with model_rig(agent=agent(respond=respond)) as rig:
-        assert bool((await rig.run()).refused) is is_refused
-        assert await shown(rig) == expected
 
 
 @pytest.mark.parametrize("steps", [["Well. ", tool_call("artifact_update", arguments("Doc."))], ["Well. "]])

@@ -8,10 +8,10 @@ import pytest
 
 from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import START, TaskViews
-from everloop.workflows.contract.events import Narrated, TaskEvent
+from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
 from tests.stores.examples import chunk, status
-from tests.support.rigs.narrator_rig import QUICK, Looked, narrator_rig
+from tests.support.rigs.narrator_rig import Looked, narrator_rig
 from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply
 
 SEARCHING, PAINTING = Reply(["Searching"]), Reply(["Painting"])
@@ -58,28 +58,6 @@ async def test_it_ends_when_there_is_something_better_to_look_at(end: str, *, is
         assert await rig.told() == ["Searching"] * (not is_late)
 
 
-async def test_a_withdrawn_answer_is_no_artifact() -> None:
-    """Each reply without a text may say that there is none; nor is one that stood there before."""
-    async with narrator_rig([SEARCHING, PAINTING]) as rig:
-        await rig.publish(chunk("a", last=True))
-        async with rig.narrating():
-            await rig.call_tool("search")
-            await rig.until_told(1)
-            await rig.publish(chunk("", position=2))
-            await rig.call_tool("paint")
-            await rig.until_told(2)
-
-
-@pytest.mark.parametrize("state", [state for state in TaskState if state.is_terminal])
-async def test_a_task_that_has_ended_is_not_told_of(state: TaskState) -> None:
-    """It may be over before its narrator begins."""
-    async with narrator_rig() as rig:
-        await rig.call_tool("search")
-        await rig.change(state)
-        await rig.narrate()
-        assert rig.provider.requests == []
-
-
 async def test_nothing_new_costs_nothing() -> None:
     """The model is asked once for what has happened, however long nothing follows."""
     views = Looked()
@@ -103,22 +81,6 @@ async def test_it_does_not_repeat_itself() -> None:
         assert await rig.told() == ["Searching", "Painting"]
 
 
-async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskViews) -> None:
-    """What stands in the stream is neither told again nor said again."""
-    async with narrator_rig([Reply(["searching"]), PAINTING], views) as rig:
-        await rig.call_tool("search")
-        await rig.publish(Narrated(text="Searching"))
-        rig.after(START, 1)
-        async with rig.narrating():
-            for number, tool in enumerate(("search", "paint"), start=1):
-                await rig.call_tool(tool)
-                await rig.provider.request(number)
-            await rig.until_told(2)
-        assert await rig.told() == ["Searching", "Painting"]
-        assert "<already_said>\nSearching\n" in str(rig.provider.requests[0].conversation[-1]["content"])
-        assert rig.beats[-1][1] == 3
-
-
 @pytest.mark.parametrize(
     "failure",
     [
@@ -137,14 +99,6 @@ async def test_a_model_that_fails_costs_a_narration(failure: Refusal | Reply) ->
         await rig.provider.request(1)
         await rig.call_tool("search")
         assert await rig.until_told(1) == ["Searching"]
-
-
-async def test_a_model_that_goes_on_writing_is_hung_up_on() -> None:
-    """The first line is enough; the rest would be paid for."""
-    async with narrator_rig([Reply(["Searching\nMore", asyncio.Event()])]) as rig, rig.narrating():
-        await rig.call_tool("search")
-        assert await rig.until_told(1) == ["Searching"]
-        await rig.provider.requests[0].disconnected.wait()
 
 
 @pytest.mark.parametrize(
@@ -221,17 +175,3 @@ async def test_it_asks_only_so_often_for_one_task() -> None:
         await rig.call_tool("paint")
         await running
         assert await rig.told() == ["Searching", "Painting"]
-
-
-async def test_an_interval_has_its_least() -> None:
-    """An agent cannot make it ask without a pause; that is a second unless a test says otherwise."""
-    views = Looked()
-    async with narrator_rig([], views, terms=NarrationTerms(least_interval=3600)) as rig:
-        await rig.call_tool("search")
-        running = rig.start()
-        await views.looks(1)
-        rig.environment.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert rig.provider.requests == []
-    assert (NarrationTerms().least_interval, NarrationTerms().max_calls, QUICK.max_calls) == (1, 200, 200)

@@ -98,16 +98,6 @@ async def test_a_peer_that_is_too_busy_is_asked_later(remote: RemoteAgent, *, id
     assert len(remote.messages) == 1
 
 
-async def test_a_task_that_cannot_be_read_for_a_while(remote: RemoteAgent) -> None:
-    """The peer is asked for it until it answers."""
-    rig = PeerRig(ann(remote))
-    attempt = await rig.begin(remote)
-    remote.refusals = [502, 500]
-    remote.gate.set()
-    assert (await attempt).startswith("done 1\n")
-    assert remote.refusals == []
-
-
 async def test_a_peer_that_is_not_there() -> None:
     """When its time is nearly over the model reads what is wrong, and what to do."""
     nobody = RemoteAgent(url=f"http://{LOOPBACK}:{free_port()}")
@@ -148,13 +138,6 @@ async def test_question_after_question(remote: RemoteAgent) -> None:
     assert [message.parts[0].text for message in remote.messages] == ["ask twice", "red", "blue"]
     assert len({message.task_id for message in remote.messages[1:]}) == 1
     assert len(set(remote.message_ids)) == 3
-
-
-async def test_a_question_is_asked_again_by_the_next_attempt(remote: RemoteAgent) -> None:
-    """If the worker died with it, nothing is lost and the peer is not asked twice."""
-    rig = PeerRig(ann(remote))
-    assert await rig.ask("ask once") == await rig.ask("ask once")
-    assert len(remote.messages) == 1
 
 
 @pytest.mark.parametrize("remembers", ["all", "the task", "the question"])
@@ -210,20 +193,6 @@ async def test_a_peer_that_refuses_the_agents_own_credentials(remote: RemoteAgen
     assert failed.startswith(f"PeerCredentialsError: the agent at {remote.url} refuses the credentials")
     assert "headers= or token=" in failed
     assert "wr0ng" not in failed
-
-
-@pytest.mark.parametrize("remembers", [-1, -2], ids=["taken", "sending"])
-async def test_an_answer_that_the_peer_has_not_got_to(remote: RemoteAgent, remembers: int) -> None:
-    """The worker died when it was taken, or on its way: the question that still stands is no new one."""
-    rig = PeerRig(ann(remote))
-    rig.answer(await rig.ask("ask slowly"), "red")
-    await rig.lose(await rig.begin(remote, "ask slowly"))
-    rig.kept = rig.ever_kept[remembers]
-    attempt = asyncio.create_task(rig.run("ask slowly"))
-    await remote.until_called(remote.subscribe_method)
-    remote.gate.set()
-    assert (await attempt).startswith("so far\n\ntook red\n")
-    assert len(remote.messages) == 2
 
 
 async def test_an_answer_that_the_peer_refuses(remote: RemoteAgent) -> None:

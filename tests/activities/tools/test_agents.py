@@ -161,16 +161,6 @@ async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome
     assert not isinstance(plugin, Deciding) or bool(plugin.heard) == (outcome == "error")
 
 
-async def test_arguments_that_do_not_fit_are_told_before_anybody_is_asked() -> None:
-    """As with any tool."""
-    call = _load_agent_input("writer")
-    call = call.model_copy(update={"call": call.call.model_copy(update={"arguments": '{"wish": "x"}'})})
-    loaded = await ActivityEnvironment().run(_catalogue(_deciding(Veto("no"))).load_agent, call)
-    assert loaded.refused
-    assert loaded.refused.outcome == "invalid"
-    assert "request: Field required" in loaded.refused.content
-
-
 @pytest.mark.parametrize("decide", [yes, no], ids=["yes", "no"])
 async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> None:
     """The question shows the request; nothing starts before the answer."""
@@ -189,21 +179,6 @@ async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> N
         None if approved else "rejected by the user",
     )
     assert await _events(views, call.task) == [*call.statuses, *([STARTED, INVOKED] if approved else [])]
-
-
-async def test_what_the_task_says_of_a_call_of_an_agent_holds_whatever_its_plugins_say() -> None:
-    """A veto, or an approval, and of whom."""
-    call = _load_agent_input("writer")
-    approvers = call.model_copy(update={"approvers": "tasks:approve"})
-    vetoed = await ActivityEnvironment().run(_catalogue().load_agent, call.model_copy(update={"veto": "no"}))
-    asked = await ActivityEnvironment().run(_catalogue(guard(approve=["*"])).load_agent, approvers)
-    assert asked.question
-    answered = approvers.model_copy(update={"answers": (yes(asked.question),)})
-    loaded = await ActivityEnvironment().run(_catalogue().load_agent, answered)
-    assert vetoed.refused
-    assert (vetoed.refused.outcome, vetoed.refused.content) == ("rejected", "no")
-    assert (asked.question.purpose, asked.question.approvers) == ("approval", "tasks:approve")
-    assert (loaded.question, loaded.refused) == (None, None)
 
 
 MESSAGES = tuple(UserMessage(message_id=name, parts=(TextPart(text=name),)) for name in "ab")

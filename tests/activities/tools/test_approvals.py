@@ -9,7 +9,6 @@ from pydantic import JsonValue
 
 from everloop.agents.agent import AgentApproval
 from everloop.agents.guard import guard
-from everloop.agents.hooks import NeedsApproval
 from everloop.agents.plugins import Plugin
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import ToolApproval, tool
@@ -170,17 +169,6 @@ async def test_an_answer_to_another_tool_does_not_approve(
     assert (result.outcome, bank.effects) == ("ok", [200])
 
 
-@pytest.mark.parametrize("purpose", ["approval", "input", "outcome"])
-@pytest.mark.parametrize("decide", [yes, no, no_answer], ids=["yes", "no", "no_answer"])
-async def test_an_answer_to_another_tool_ends_nothing(decide: Decision, purpose: Purpose) -> None:
-    """A fallback that needs no approval runs."""
-    bank = Bank(needs_approval=False)
-    question = await bank.ask(bank.call("predecessor", TRANSFER))
-    answer = decide(question.model_copy(update={"purpose": purpose}))
-    assert (await bank.run(bank.transfer(answer))).outcome == "ok"
-    assert bank.effects == [200]
-
-
 @pytest.mark.parametrize("purpose", ["input", "outcome"])
 async def test_only_an_approval_approves(purpose: Purpose) -> None:
     """The tool may need one only since it asked something else: another version of it runs now."""
@@ -203,17 +191,6 @@ async def test_a_decision_outlives_the_tool_records(
     question = await asking.ask(asking.transfer())
     result = await emptied.run(emptied.transfer(decide(question)))
     assert (result.outcome, emptied.effects) == (outcome, effects)
-
-
-async def test_a_plugin_wants_an_approval() -> None:
-    """Its reason stands in the question; what does not print is escaped. Approved, the call runs."""
-    post = Post(before(lambda _: NeedsApproval("it is\u202e final")), needs_approval=False)
-    question = await post.ask(post.send())
-    before_yes = [*post.sent]
-    result = await post.run(post.send(yes(question)))
-    assert question.text == 'Approve the call send?\nit is\\u202e final\n{\n  "to": "Ada"\n}'
-    assert (unkeyed(question.id), question.purpose) == ("call", "approval")
-    assert (before_yes, post.sent, result.content) == ([], ["Ada"], "sent to Ada")
 
 
 async def test_people_approve_what_will_run() -> None:

@@ -79,13 +79,11 @@ class WatchedRecords(MemoryToolRecords):
 class Payment(ToolRig):
     """Offers the tool `pay`, whose first attempt waits at a gate; knows who ran, and whether in vain."""
 
-    def __init__(
-        self, *, idempotent: bool = False, retries: Retries | None = None, error: Exception | None = None
-    ) -> None:
+    def __init__(self, *, idempotent: bool = False) -> None:
         self.begun, self.gate = asyncio.Event(), asyncio.Event()
         self.runs, self.wanted = list[int](), list[bool]()
 
-        @tool(idempotent=idempotent, retries=retries)
+        @tool(idempotent=idempotent)
         async def pay(context: ToolContext) -> str:
             """Pay."""
             self.runs.append(context.attempt)
@@ -96,8 +94,6 @@ class Payment(ToolRig):
                 await self.gate.wait()
             finally:
                 self.wanted.append(context.is_wanted())
-            if error:
-                raise error
             return "paid"
 
         self.watched = WatchedRecords()

@@ -208,18 +208,12 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
         return ""
 
     rig = ToolRig(hang, double)
-    for n in range(40):
-        assert (await rig.run(rig.call("hang", call_id=f"h{n}", wait=0.001))).outcome == "error"
+    hung = [await rig.run(rig.call("hang", call_id=f"h{n}", wait=0.001)) for n in range(40)]
     result = await rig.run(rig.call("double", '{"number": 1}'))
     gate.set()
     assert result.content == "2"
-
-
-async def test_the_same_id_with_other_arguments_is_another_call() -> None:
-    """After a Reset a model may use an id again; it must not get the outcome of another call."""
-    rig = ToolRig(double)
-    results = [await rig.run(rig.call("double", f'{{"number": {n}}}')) for n in (1, 2)]
-    assert [result.content for result in results] == ["2", "4"]
+    late = ("error", "hang did not finish within 0.001 s")
+    assert {(each.outcome, each.content) for each in hung} == {late}
 
 
 async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
@@ -337,17 +331,6 @@ async def test_the_line_of_the_author_is_told(
             for frame in failed["stack"].splitlines()
         )
     assert CONTENT not in str([entry for entry in logs if entry["log_level"] != "debug"])
-
-
-async def test_who_debugs_reads_all_of_it() -> None:
-    """At level debug, as Python prints it."""
-    rig = ToolRig(pay)
-    with capture_logs() as logs:
-        await rig.run(rig.call("pay", '{"amount": "-1"}'))
-    (whole,) = [entry for entry in logs if entry["event"] == "tool traceback"]
-    assert whole["log_level"] == "debug"
-    assert whole["exception"].startswith("Traceback (most recent call last):")
-    assert whole["exception"].endswith(f"ValueError: {CONTENT}")
 
 
 @tool(retries=Retries(attempts=2, delay=timedelta(0)))

@@ -1,7 +1,7 @@
 """The tools that plugins list for a task: asked for once, told, and cached where model calls find them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -14,7 +14,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
-from everloop.agents.tool import Tool, ToolApproval, digest_of, listed, listed_spec_of, tool
+from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of, tool
 from everloop.stores.views.interface import START
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import PreparedTask, PrepareTaskInput
@@ -32,10 +32,6 @@ CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
 async def read() -> str:
     """Read."""
     return "own"
-
-
-def _is_large(_: Mapping[str, object]) -> bool:
-    return True
 
 
 WRITE = replace(read, name="write", description="Write.")
@@ -98,31 +94,6 @@ async def test_listed_tools_are_told_pinned_and_cached() -> None:
     }
     assert prepared.tools["write"].digest == digest_of(WRITE)
     assert (prepared.agent, await rig.cached(1)) == (None, (message,))
-
-
-@pytest.mark.parametrize(
-    ("policy", "is_pinned"),
-    [(True, True), (False, False), (_is_large, False)],
-    ids=["yes", "no", "asks"],
-)
-async def test_an_approval_that_a_listed_tool_always_needs_is_pinned(
-    policy: ToolApproval, *, is_pinned: bool
-) -> None:
-    """What depends on the arguments is asked when there are some."""
-    prepared = await _Bench(_server([replace(WRITE, needs_approval=policy)])).prepare()
-    assert prepared.tools["write"].needs_approval is is_pinned
-
-
-async def test_a_second_attempt_puts_its_own_list() -> None:
-    """The one that the workflow gets is the one that model calls read."""
-    plugin = _server([WRITE])
-    rig = _Bench(plugin)
-    await rig.prepare()
-    plugin.offered = [replace(WRITE, description="Write now.")]
-    prepared = await rig.prepare()
-    assert await rig.cached(1) == (prepared.listed,)
-    assert prepared.listed
-    assert prepared.listed.tools[0].description == "Write now."
 
 
 async def test_a_plugin_knows_who_its_tools_are_for() -> None:
@@ -191,23 +162,15 @@ async def test_a_list_of_something_else_fails_the_task(offered: object) -> None:
     assert (failed.value.type, failed.value.non_retryable) == (failures.PLUGIN_FAILED, True)
 
 
-async def test_plugins_are_asked_side_by_side_and_in_time() -> None:
-    """Each may have to start a server; one that hangs is given up."""
-    both = asyncio.Barrier(2)
-
-    class Meeting(Server):
-        async def list_tools(self, context: HookContext) -> Sequence[Tool]:
-            await both.wait()
-            return await super().list_tools(context)
+async def test_a_plugin_that_hangs_is_given_up() -> None:
+    """It may have to start a server, and keeps no activity for ever."""
 
     class Hanging(Plugin):
         async def list_tools(self, context: HookContext) -> Sequence[Tool]:
             await asyncio.Event().wait()
             return ()
 
-    met = await _Bench(Meeting(name="a"), Meeting(name="b")).prepare()
     agent = Agent(id="agent", name="", description="", plugins=[Hanging()])
-    assert met == PreparedTask(listed=ToolsMessage(tools=()))
     with pytest.raises(ApplicationError, match="it did not finish within 0 s"):
         await list_task_tools(agent, CONTEXT, seconds=0)
 

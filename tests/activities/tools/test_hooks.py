@@ -119,13 +119,6 @@ async def test_plugins_are_asked_by_priority_and_get_what_the_last_one_made(hook
 
 
 @each_hook
-async def test_a_plugin_that_says_nothing_changes_nothing(hook: str) -> None:
-    """None leaves it as it is, and so does an agent without that hook."""
-    silent = await ASKED[hook](_hooks(_saying(None)))
-    assert silent == await ASKED[hook](_hooks(Plugin(), Plugin(name="other")))
-
-
-@each_hook
 @pytest.mark.parametrize(("reason", "expected"), [("no", "no"), (" ", "the plugin 'no' does not allow it")])
 async def test_a_veto_ends_the_asking(hook: str, reason: str, expected: str) -> None:
     """Nobody behind it is asked; a veto without a reason gets one, for no reason would mean no veto."""

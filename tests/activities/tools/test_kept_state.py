@@ -4,9 +4,8 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.records import MAX_KEPT_BYTES, KeepingFailedError, ToolClaim
+from everloop.activities.tools.records import MAX_KEPT_BYTES
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
@@ -106,38 +105,4 @@ class _Away(MemoryToolRecords):
 async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
     """The tool has begun, and must not fail for what is no fault of its own."""
     rig = ToolRig(_keeping(1), records=_Away())
-    assert (await rig.run(rig.call("keep"))).content == "kept"
-
-
-async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
-    """The tool may catch it, or fail with it."""
-    rig, found = ToolRig(), list[KeepingFailedError]()
-
-    async def keep() -> None:
-        kept = ToolClaim(_Away(), rig.call("keep"), max_outage=0)
-        with pytest.raises(KeepingFailedError) as failed:
-            await kept.keep(1)
-        found.append(failed.value)
-
-    await ActivityEnvironment().run(keep)
-    (failed,) = found
-    assert str(failed) == "what the call keeps cannot be stored now; try again later"
-    assert failed.__context__ is None
-
-
-async def test_a_call_that_cannot_read_what_it_kept_has_not_begun() -> None:
-    """The next attempt is the first that runs."""
-
-    class AwayOnce(MemoryToolRecords):
-        is_away = True
-
-        async def kept(self, task_id: str, call_id: str) -> JsonValue:
-            if self.is_away:
-                self.is_away = False
-                raise RedisConnectionError
-            return await super().kept(task_id, call_id)
-
-    rig = ToolRig(_keeping(1), records=AwayOnce())
-    with pytest.raises(RedisConnectionError):
-        await rig.attempt_call(rig.call("keep"))
     assert (await rig.run(rig.call("keep"))).content == "kept"

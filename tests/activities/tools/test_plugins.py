@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from everloop.agents.hooks import HookContext, Veto
+from everloop.agents.hooks import Veto
 from everloop.agents.limits import Retries
-from everloop.agents.plugins import Plugin
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Claim
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
-from everloop.workflows.contract.messages import ToolCall, ToolMessage
-from everloop.workflows.contract.tasks import Identity
+from everloop.workflows.contract.messages import ToolMessage
 from tests.support.rigs.tool_rig import ADA, ToolRig, after, before, fails, send_tool, to
 
 
@@ -100,22 +98,6 @@ async def test_a_call_is_recorded_as_the_model_wrote_it() -> None:
     results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
     assert sent == ["Bob"]
     assert results[0] == results[1]
-
-
-async def test_a_plugin_knows_where_the_call_belongs() -> None:
-    """The task, its owner, and who started it."""
-    contexts: list[HookContext] = []
-
-    class Watching(Plugin):
-        async def before_tool(self, context: HookContext, call: ToolCall) -> None:
-            contexts.append(context)
-
-    rig = ToolRig(send_tool([]), plugins=[Watching()])
-    identity = Identity(scheme="bearer", subject="ann")
-    await rig.run(rig.call("send", ADA).model_copy(update={"identity": identity}))
-    assert contexts == [
-        HookContext(task_id=rig.task_id, context_id="c", owner="owner", agent_id="agent", auth=identity)
-    ]
 
 
 async def test_the_result_is_what_plugins_make_of_it() -> None:

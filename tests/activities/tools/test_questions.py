@@ -152,21 +152,6 @@ async def test_text_that_is_no_unicode_ends_the_call(how: str, retries: Retries 
     assert end.outcome == "error"
 
 
-async def test_the_model_asks_its_user() -> None:
-    """The answer is the result of its call."""
-    rig = ToolRig(*request_input().tools)
-    arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
-    question = await rig.ask(rig.call("request_input", arguments))
-    answer = answer_with(question, {"a": 1}, by="user")
-    result = await rig.run(rig.call("request_input", arguments, answer))
-    assert (question.text, question.kind, question.json_schema) == (
-        "Which?",
-        QuestionKind.DATA,
-        {"type": "object"},
-    )
-    assert result.content == '{"a":1}'
-
-
 async def _lost(rig: ToolRig, *answers: Answer) -> None:
     call = rig.call("effect", "{}", *answers)
     assert await rig.lose(call) is Claim.FIRST

@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.tools.secrets import SecretReader, SecretUnavailableError
 from everloop.agents.questions import AuthRequired, InputRequired
-from everloop.agents.tool import Tool, tool
+from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import StatusChanged
@@ -60,25 +60,26 @@ async def test_a_secret_reaches_the_tool_and_nobody_else(capsys: pytest.CaptureF
 async def _supply(rig: ToolRig, question: Question, secret: str, message_id: str = "m") -> Answer:
     """Supply a secret, as gateway and workflow do."""
     await rig.secrets.put(rig.task_id, message_id, secret)
+    return _answer(question, message_id)
+
+
+def _answer(question: Question, message_id: str) -> Answer:
     withheld = UserMessage(message_id=message_id, parts=(TextPart(text="…"),), metadata={WITHHELD: True})
     return read_answer(question, withheld)
 
 
-def _login() -> Tool:
-    @tool
-    async def login(context: ToolContext) -> JsonValue:
-        """Say how long the token is."""
-        token = await context.secret("token")
-        if not isinstance(token, str) or len(token) < 2:
-            raise AuthRequired("Your token?", "token")
-        return len(token)
-
-    return login
+@tool
+async def login(context: ToolContext) -> JsonValue:
+    """Say how long the token is."""
+    token = await context.secret("token")
+    if not isinstance(token, str) or len(token) < 2:
+        raise AuthRequired("Your token?", "token")
+    return len(token)
 
 
 async def test_a_tool_reads_the_secret_that_its_task_took_for_an_answer() -> None:
     """Another client's, which came later and was refused, it never sees."""
-    rig = ToolRig(_login())
+    rig = ToolRig(login)
     question = await rig.ask(rig.call("login"))
     taken = await _supply(rig, question, "12345", "taken")
     await _supply(rig, question, "refused", "refused")
@@ -124,7 +125,7 @@ async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
 
 async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
     """The tool asks again as long as the secret is wrong; repeating it changes nothing."""
-    rig = ToolRig(_login())
+    rig = ToolRig(login)
     question = await rig.ask(rig.call("login"))
     wrong = await _supply(rig, question, "1", "wrong")
     again = await rig.ask(rig.call("login", "{}", wrong))
@@ -147,7 +148,7 @@ async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> N
                 raise RedisConnectionError
             await super().accept(task_id, message_id, name)
 
-    rig = ToolRig(_login(), secrets=AwayOnce())
+    rig = ToolRig(login, secrets=AwayOnce())
     question = await rig.ask(rig.call("login"))
     answer = await _supply(rig, question, "12345")
     with pytest.raises(RedisConnectionError):
@@ -199,7 +200,7 @@ class _Away(MemorySecrets):
 
 async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
     """The tool has begun: it goes on, instead of failing for what is no fault of its own."""
-    rig = ToolRig(_login(), secrets=_Away(1))
+    rig = ToolRig(login, secrets=_Away(1))
     await rig.secrets.put(rig.task_id, "m", "12345")
     await rig.secrets.accept(rig.task_id, "m", "token")
     assert (await rig.run(rig.call("login"))).content == "5"
@@ -214,16 +215,7 @@ async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     assert caught.value.__context__ is None
 
 
-@tool
-async def login(context: ToolContext) -> JsonValue:
-    """Say how long the token is."""
-    token = await context.secret("token")
-    if token is None:
-        raise AuthRequired("Your token?", "token")
-    return len(str(token))
-
-
-def _bench(secrets: MemorySecrets, task_id: str) -> ToolRig:
+def _rig(secrets: MemorySecrets, task_id: str) -> ToolRig:
     rig = ToolRig(login, secrets=secrets)
     rig.task_id = task_id
     return rig
@@ -231,11 +223,10 @@ def _bench(secrets: MemorySecrets, task_id: str) -> ToolRig:
 
 async def _answered(secrets: MemorySecrets, task_id: str, token: str) -> str:
     """Let a task ask for its token, and its client bring one to the root task; return the result."""
-    rig = _bench(secrets, task_id)
+    rig = _rig(secrets, task_id)
     question = await rig.ask(rig.call("login"))
     await secrets.put(task_id.split("/", maxsplit=1)[0], task_id, token)
-    withheld = UserMessage(message_id=task_id, parts=(TextPart(text="…"),), metadata={WITHHELD: True})
-    return (await rig.run(rig.call("login", "{}", read_answer(question, withheld)))).content
+    return (await rig.run(rig.call("login", "{}", _answer(question, task_id)))).content
 
 
 async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
@@ -243,7 +234,7 @@ async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
     secrets, root = MemorySecrets(), str(uuid4())
     tasks = [root, f"{root}/c1", f"{root}/c1/c2", f"{root}/c2"]
     results = [await _answered(secrets, task_id, "x" * length) for length, task_id in enumerate(tasks, 10)]
-    again = [_bench(secrets, task_id) for task_id in tasks]
+    again = [_rig(secrets, task_id) for task_id in tasks]
     assert results == ["10", "11", "12", "13"]
     assert [(await rig.run(rig.call("login"))).content for rig in again] == results
 
@@ -256,12 +247,12 @@ async def test_secrets_are_forgotten_when_the_clients_task_ends(ends: str) -> No
     for task_id in tasks:
         await _answered(secrets, task_id, "x" * 10)
     views = MemoryTaskViews()
-    ending = _bench(secrets, root if ends == "root" else f"{root}/c1").task
+    ending = _rig(secrets, root if ends == "root" else f"{root}/c1").task
     end = StatusChanged(version=1, state=TaskState.COMPLETED, at=datetime.now(UTC))
     await ActivityEnvironment().run(
         ViewPublisher(views, secrets, MemoryArtifacts(views)).publish,
         PublishInput(task=ending, events=(end,)),
     )
-    rigs = [_bench(secrets, task_id) for task_id in tasks]
+    rigs = [_rig(secrets, task_id) for task_id in tasks]
     replies = [await rig.attempt_call(rig.call("login", call_id="2")) for rig in rigs]
     assert [reply.role for reply in replies] == ["question" if ends == "root" else "tool"] * 3

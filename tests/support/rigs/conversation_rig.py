@@ -1,6 +1,6 @@
-"""What the tests of conversation summaries share: a conversation, and a model that sums it up."""
+"""What tests of conversations share: a conversation, what tasks recall of it, a model that sums it up."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
@@ -9,14 +9,22 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.provider import ModelProvider
-from everloop.stores.conversations import Conversations
+from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
     ConversationMessage,
     LoadContextInput,
     SaveContextInput,
+    SaveContextResult,
 )
-from everloop.workflows.contract.messages import AssistantMessage, TextPart, UserMessage, text_of
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    TranscriptMessage,
+    UserMessage,
+    text_of,
+)
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Memory, TaskRef
 from tests.support.memory.conversations import MemoryConversations
@@ -40,15 +48,25 @@ def spoken(message: ConversationMessage) -> str:
 
 
 class ConversationRig:
-    """A conversation whose tasks have one question and one answer each, and a model that sums it up."""
+    """A conversation and transcripts in stores, tasks that recall it, and a model that sums it up."""
 
-    def __init__(self, client: AsyncOpenAI, conversations: Conversations, model: str | None) -> None:
-        self.conversations = conversations
+    def __init__(
+        self,
+        client: AsyncOpenAI,
+        conversations: Conversations | None = None,
+        transcripts: Transcripts | None = None,
+        model: str | None = "test-model",
+    ) -> None:
+        self.conversations = conversations or MemoryConversations()
+        self.transcripts = transcripts or MemoryTranscripts()
         self.port = RememberedConversation(
-            conversations, MemoryTranscripts(), ModelProvider(client, model), MemoryToolRecords()
+            self.conversations, self.transcripts, ModelProvider(client, model), MemoryToolRecords()
         )
-        self.task = TaskRef(task_id="t", run_id="run", context_id=uuid4().hex, owner="ann", agent_id="helper")
-        self.context = context_key("ann", self.task.context_id)
+        self.context_id = uuid4().hex
+        self.context = context_key("ann", self.context_id)
+
+    def task(self, task_id: str, owner: str = "ann") -> TaskRef:
+        return TaskRef(task_id=task_id, run_id="run", context_id=self.context_id, owner=owner, agent_id="a")
 
     async def talk(self, first: int, count: int, memory: Memory = SUMMARY) -> list[bool]:
         """Let tasks end; return after which of them the conversation was long."""
@@ -60,9 +78,20 @@ class ConversationRig:
         ]
 
     async def save(self, task_id: str, *messages: ConversationMessage, memory: Memory = SUMMARY) -> bool:
-        task = self.task.model_copy(update={"task_id": task_id})
-        call = SaveContextInput(task=task, messages=messages, memory=memory)
+        """Save what a task said; return whether the conversation is long then."""
+        call = SaveContextInput(task=self.task(task_id), messages=messages, memory=memory)
         return bool((result := await self.port.save_context(call)) and result.is_long)
+
+    async def save_cached(
+        self, transcript: Sequence[TranscriptMessage], *, first: int = 0, memory: Memory = SUMMARY
+    ) -> SaveContextResult | None:
+        """Save what stands in the cached transcript of the task `now`."""
+        await self.transcripts.put("now", "run", 0, transcript)
+        call = SaveContextInput(task=self.task("now"), first=first, length=len(transcript), memory=memory)
+        return await self.port.save_context(call)
+
+    async def sum_up(self, start: int, end: int, text: str) -> None:
+        await self.conversations.compact(self.context, ConversationSummary(start=start, end=end, text=text))
 
     async def compact(
         self,
@@ -71,17 +100,23 @@ class ConversationRig:
         model: str | None = None,
         environment: ActivityEnvironment | None = None,
     ) -> None:
-        call = CompactConversationInput(task=self.task, memory=memory, model=model)
+        call = CompactConversationInput(task=self.task("t"), memory=memory, model=model)
         await (environment or ActivityEnvironment()).run(self.port.compact_conversation, call)
 
     async def summaries(self) -> list[tuple[int, int, int, str]]:
         found = await self.conversations.get_summaries(self.context)
         return [(summary.level, summary.start, summary.end, summary.text) for summary in found]
 
+    async def load(self, owner: str = "ann", **memory: object) -> tuple[ConversationMessage, ...]:
+        """Return what the task `now` recalls."""
+        return await self._load(Memory(**memory), owner)  # pyright: ignore[reportArgumentType] -- settings of any kind
+
     async def recalled(self, memory: Memory = SUMMARY) -> list[str]:
-        call = LoadContextInput(task=self.task, memory=memory)
-        loaded = await ActivityEnvironment().run(self.port.load_context, call)
-        return [spoken(message) for message in loaded.messages]
+        return [spoken(message) for message in await self._load(memory)]
+
+    async def _load(self, memory: Memory, owner: str = "ann") -> tuple[ConversationMessage, ...]:
+        call = LoadContextInput(task=self.task("now", owner), memory=memory)
+        return (await ActivityEnvironment().run(self.port.load_context, call)).messages
 
 
 @asynccontextmanager
@@ -89,4 +124,4 @@ async def conversation_rig(
     provider: ScriptedOpenAI, conversations: Conversations | None = None, model: str | None = "test-model"
 ) -> AsyncGenerator[ConversationRig]:
     async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
-        yield ConversationRig(client, conversations or MemoryConversations(), model)
+        yield ConversationRig(client, conversations, model=model)

@@ -77,9 +77,7 @@ async def test_what_another_attempt_showed_is_taken_back() -> None:
         call = update({"text": "lost"}, append=artifact_id == "doc", artifact_id=artifact_id)
         await reader.attempt(1).write(call, call.arguments)
     assert (await reader.text("doc"), await reader.text("new")) == ("baselost", "lost")
-
     await reader.attempt(2).end(update({"text": "found"}, artifact_id="other"))
-
     assert [await reader.text(each) for each in ("doc", "new", "other")] == ["base", "", "found"]
 
 

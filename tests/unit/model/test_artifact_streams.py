@@ -68,7 +68,6 @@ async def test_what_cannot_be_shown_waits_for_its_call(parts: list[JsonValue]) -
     for piece in cut(call.arguments, set(range(0, 200, 7))):
         await attempt.write(call, piece)
     await attempt.end(call)
-
     shown = await reader.shown()
     assert shown is None or shown.parts == (TextPart(text=""),)
 
@@ -81,7 +80,6 @@ async def test_no_artifact_of_an_unusable_id_is_shown(artifact_id: str) -> None:
     attempt, call = reader.attempt(), update({"text": "a"}, artifact_id=artifact_id)
     await attempt.write(call, call.arguments)
     await attempt.end(call)
-
     assert await reader.chunks() == []
 
 
@@ -127,7 +125,6 @@ async def test_a_call_waits_for_those_before_it() -> None:
     await attempt.write(second, second.arguments, number=1)
     assert await reader.chunks() == []
     await attempt.write(first, first.arguments[1:], number=0)
-
     assert [await reader.text("doc"), await reader.text("other")] == ["One.", "Two."]
 
 
@@ -141,7 +138,6 @@ async def test_a_call_that_cannot_be_shown_keeps_later_ones_back() -> None:
     await attempt.write(second, second.arguments, number=1)
     assert await reader.text() == "base. Two."
     await attempt.end(first, second)
-
     assert await reader.text() == "base. "
 
 

@@ -9,10 +9,13 @@ from openai.types.chat import ChatCompletionChunk
 from pydantic import JsonValue
 
 from everloop.activities.model.reply import (
+    MAX_TAG_LENGTH,
     ArgumentsDelta,
     Delta,
     IncompleteReplyError,
     ReplyAssembler,
+    TextDelta,
+    ThinkingSplitter,
     ThoughtDelta,
     coalesce,
 )
@@ -113,7 +116,6 @@ def test_tool_calls_are_put_together(
 def test_usage_is_found(usage_chunks: list[ChatCompletionChunk]) -> None:
     """The last usage counts, wherever the provider puts it."""
     reply, _ = assemble([chunk({"content": "Hi"}), *usage_chunks])
-
     assert reply.usage == Usage(input_tokens=3, output_tokens=2)
     assert reply.text == "Hi"
 
@@ -122,9 +124,7 @@ def test_usage_is_found(usage_chunks: list[ChatCompletionChunk]) -> None:
 def test_reasoning_is_no_text(field: str) -> None:
     """Reasoning comes in fields of its own or in tags, and never ends up in the answer."""
     chunks = [chunk({field: "I see. "}), chunk({"content": "<thinking>Well.</thinking>Yes."})]
-
     reply, deltas = assemble(chunks)
-
     assert (reply.reasoning, reply.text) == ("I see. Well.", "Yes.")
     assert isinstance(deltas[0], ThoughtDelta)
 
@@ -144,7 +144,6 @@ def test_a_cut_stream_is_no_reply(chunks: list[ChatCompletionChunk]) -> None:
     assembler = ReplyAssembler(position=7)
     for part in chunks:
         assembler.feed(part)
-
     with pytest.raises(IncompleteReplyError):
         assembler.close()
 
@@ -152,7 +151,6 @@ def test_a_cut_stream_is_no_reply(chunks: list[ChatCompletionChunk]) -> None:
 def test_a_lone_half_of_a_character_is_replaced() -> None:
     """Half a character, which could not be stored, does not fail the call."""
     reply, _ = assemble([chunk({"content": "a\ud83d"}), call_chunk(0, "a\ude00", "f", '"\ud83d"')])
-
     assert reply.text == "a\ufffd"
     assert reply.tool_calls == (ToolCall(id="r00007c01", name="f", arguments='"\ufffd"'),)
 
@@ -179,9 +177,7 @@ def test_arguments_are_told_while_they_come(
 ) -> None:
     """Those of the tools asked for, by the number of their call; nothing before its tool is known."""
     assembler = ReplyAssembler(position=7, drafted={"draw"})
-
     deltas = coalesce(delta for chunk_ in chunks for delta in assembler.feed(chunk_))
-
     assert [(d.call, d.text) for d in deltas if isinstance(d, ArgumentsDelta)] == expected
 
 
@@ -201,7 +197,6 @@ def test_cuts_do_not_matter(segments: list[tuple[str, str]], data: st.DataObject
         for kind, content in segments
         for piece in cut(content, data.draw(st.sets(st.integers(1, 30))))
     ]
-
     assert assemble(pieces) == assemble(whole)
 
 
@@ -210,3 +205,85 @@ def segment_chunk(kind: str, content: str) -> ChatCompletionChunk:
     if kind.startswith("call"):
         return call_chunk(int(kind[-1]), None, "f", content)
     return chunk({kind: content})
+
+
+LONG_ID = "x" * (MAX_TAG_LENGTH - len('<thinking id="">'))
+
+TAGS = ["<thinking>", "</thinking>", '<thinking id="a">', "<thinking id='b' >", f'<thinking id="{LONG_ID}x">']
+FRAGMENTS = [
+    "<thinking i",
+    "<thinkingcap>",
+    "<",
+    ">",
+    "</",
+    "<think",
+    'ing id="',
+    '"',
+    "'",
+    " ",
+    "\n",
+    "é",
+    "😀",
+]
+TAG_PIECES = st.sampled_from([*TAGS, *FRAGMENTS])
+TAGGED = st.lists(TAG_PIECES, max_size=12).map("".join)
+NO_TAGS = st.sampled_from(["a", " <", "b>", "<b>", "</i>", "<think>", "<thinkingcap "])
+
+
+def split(*pieces: str) -> list[Delta]:
+    """Feed the pieces and close."""
+    splitter = ThinkingSplitter()
+    deltas = [delta for piece in pieces for delta in splitter.feed(piece)]
+    return coalesce([*deltas, *splitter.close()])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no tags", [TextDelta("no tags")]),
+        ("a<thinking>b</thinking>c", [TextDelta("a"), ThoughtDelta("b"), TextDelta("c")]),
+        ('<thinking id="plan">b</thinking>c', [ThoughtDelta("b", "plan"), TextDelta("c")]),
+        ("<thinking id = 'plan' >b</thinking>", [ThoughtDelta("b", "plan")]),
+        ('<thinking\nid="">b</thinking>', [ThoughtDelta("b")]),
+        ("<thinking></thinking>c", [TextDelta("c")]),
+        (
+            '<thinking id="1">a</thinking><thinking id="2">b</thinking>',
+            [ThoughtDelta("a", "1"), ThoughtDelta("b", "2")],
+        ),
+        ("a<thinking>to the end", [TextDelta("a"), ThoughtDelta("to the end")]),
+        ("<thinking>a</think", [ThoughtDelta("a</think")]),
+        ("a</thinking>b", [TextDelta("a</thinking>b")]),
+        ("<thinkingcap>on</thinkingcap>", [TextDelta("<thinkingcap>on</thinkingcap>")]),
+        ("<thinking", [TextDelta("<thinking")]),
+        ('<thinking mood="calm">b', [TextDelta('<thinking mood="calm">b')]),
+        ("<Thinking>b", [TextDelta("<Thinking>b")]),
+        ('<thinking id="a<b">c', [TextDelta('<thinking id="a<b">c')]),
+        ("<thinking <thinking>b", [TextDelta("<thinking "), ThoughtDelta("b")]),
+        ("1 < 2 <thinking>b", [TextDelta("1 < 2 "), ThoughtDelta("b")]),
+        (f'<thinking id="{LONG_ID}">b', [ThoughtDelta("b", LONG_ID)]),
+        (f'<thinking id="{LONG_ID}x">b', [TextDelta(f'<thinking id="{LONG_ID}x">b')]),
+        (
+            "<thinking>use <thinking> tags</thinking>c</thinking>d",
+            [ThoughtDelta("use <thinking> tags"), TextDelta("c</thinking>d")],
+        ),
+    ],
+)
+def test_tags_are_split_out_of_the_text(text: str, expected: list[Delta]) -> None:
+    """What is well formed is a thought, whatever only looks like it is text, and tags do not nest."""
+    assert split(text) == expected
+    assert split(*text) == expected
+
+
+@given(TAGGED, st.sets(st.integers(min_value=1, max_value=400)))
+def test_cuts_of_tags_do_not_matter(text: str, places: set[int]) -> None:
+    """However the text is cut, the thoughts and the text are those of the uncut one."""
+    assert split(*cut(text, places)) == split(text)
+
+
+@given(st.lists(NO_TAGS, max_size=8).map("".join))
+def test_only_a_possible_tag_is_held_back(text: str) -> None:
+    """Text in which no tag can begin passes at once."""
+    splitter = ThinkingSplitter()
+    deltas = splitter.feed(text + ".")
+    assert coalesce(deltas) == [TextDelta(text + ".")]
+    assert splitter.close() == []

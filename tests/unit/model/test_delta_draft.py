@@ -58,9 +58,7 @@ def test_a_finished_draft_is_the_whole_answer(steps: list[tuple[str, Publish]]) 
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
     for piece, how in steps:
         viewer.publish(appended(draft, piece), how, draft)
-
     viewer.publish(draft.finish("."), Publish.WORKS, draft)
-
     assert text_of(viewer.response.parts) == "".join(piece for piece, _ in steps) + "."
     assert viewer.response.complete
 
@@ -69,10 +67,8 @@ def test_the_last_chunk_is_the_whole_answer() -> None:
     """Clients that read nothing but the last update of an artifact have it all; the fold has it once."""
     viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
     viewer.publish(appended(draft, "Four, "), Publish.WORKS, draft)
-
     end = draft.finish("and five.")
     viewer.publish(end, Publish.WORKS, draft)
-
     assert [(c.index, c.part, c.last_chunk) for c in end] == [(0, TextPart(text="Four, and five."), True)]
     assert text_of(viewer.response.parts) == "Four, and five."
 
@@ -82,9 +78,7 @@ def test_a_large_answer_is_not_sent_twice() -> None:
     folded, draft, large = FoldedTask(), ResponseDraft(position=1, attempt=1), "x" * 64_000
     folded.create(new_view(TASK))
     folded.publish(TASK.run_id, appended(draft, large))
-
     told = folded.publish(TASK.run_id, draft.finish("."))
-
     assert [(c.index, c.part, c.last_chunk) for c in told if isinstance(c, ArtifactChunk)] == [
         (1, TextPart(text="."), True)
     ]
@@ -117,7 +111,6 @@ def test_a_later_attempt_replaces_the_draft(
         for piece, how in steps:
             viewer.publish(appended(draft, piece), how, draft)
     viewer.publish(draft.finish("."), Publish.WORKS, draft)
-
     assert text_of(viewer.response.parts) == "".join(piece for piece, _ in second) + "."
 
 
@@ -128,9 +121,7 @@ def test_an_endless_outage_leaves_room_for_the_end() -> None:
     for _ in range(DRAFTS_PER_ATTEMPT + 10):
         viewer.publish(chunks[-1], Publish.LOSES_ITS_ANSWER, draft)
         chunks.append(appended(draft, "a"))
-
     viewer.publish(draft.finish("."), Publish.WORKS, draft)
-
     assert chunks[-1] == []
     assert text_of(viewer.response.parts) == "a" * len(chunks) + "."
 
@@ -138,5 +129,4 @@ def test_an_endless_outage_leaves_room_for_the_end() -> None:
 def test_the_workflow_has_the_last_word() -> None:
     """No number of attempts reaches the number under which the workflow completes the answer."""
     draft = ResponseDraft(position=1, attempt=10 * FINAL_ATTEMPT)
-
     assert draft.withdraw().attempt < FINAL_ATTEMPT

@@ -31,119 +31,60 @@ def image(url: str) -> dict[str, JsonValue]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def content_of(part: FilePart, contents: dict[Place, bytes | None], takes: tuple[str, ...]) -> object:
+def content_of(part: FilePart, contents: dict[Place, bytes | None], takes: str) -> object:
     """Return the content of the message that the provider gets."""
     message = UserMessage(message_id="m", parts=(LOOK, part))
-    request = build_request("m", AGENT, [message], files=ReadFiles(takes, contents))
+    request = build_request("m", AGENT, [message], files=ReadFiles((takes,) if takes else (), contents))
     return request["messages"][0].get("content")
 
 
-@pytest.mark.parametrize(
-    ("part", "content", "takes", "expected"),
-    [
-        (
-            stored("image/png", "a.png"),
-            b"hi",
-            ("image/*",),
-            [
-                text("Look:"),
-                text("[file a.png, image/png, 2 bytes; artifact input-1]"),
-                image("data:image/png;base64,aGk="),
-            ],
-        ),
-        (
-            stored("Application/PDF; v=1", "a.pdf"),
-            b"hi",
-            ("application/pdf",),
-            [
-                text("Look:"),
-                text("[file a.pdf, Application/PDF; v=1, 2 bytes; artifact input-1]"),
-                {
-                    "type": "file",
-                    "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="},
-                },
-            ],
-        ),
-        (
-            stored("audio/mpeg"),
-            b"hi",
-            ("audio/*",),
-            [
-                text("Look:"),
-                text("[file, audio/mpeg, 2 bytes; artifact input-1]"),
-                {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}},
-            ],
-        ),
-        (
-            FilePart(media_type="image/png", content=b64encode(b"hi").decode(), size=2),
-            None,
-            ("image/*",),
-            [text("Look:"), text("[file, image/png, 2 bytes]"), image("data:image/png;base64,aGk=")],
-        ),
-        (
-            FilePart(media_type="image/png", url="https://example.org/a.png"),
-            None,
-            ("image/*",),
-            [text("Look:"), image("https://example.org/a.png")],
-        ),
-        (
-            FilePart(media_type="application/pdf", url="https://example.org/a.pdf"),
-            None,
-            ("application/pdf",),
-            "Look:\n\n[file, application/pdf: https://example.org/a.pdf]",
-        ),
-        (
-            FilePart(media_type="image/png", filename="a.png", url="https://example.org/a.png"),
-            None,
-            (),
-            "Look:\n\n[file a.png, image/png: https://example.org/a.png]",
-        ),
-        (
-            stored("image/png", "a.png"),
-            b"hi",
-            (),
-            "Look:\n\n[file a.png, image/png, 2 bytes; artifact input-1]",
-        ),
-        (
-            stored("text/csv", "a.csv"),
-            b"a,b",
-            (),
-            "Look:\n\n[file a.csv, text/csv, 2 bytes; artifact input-1]\na,b",
-        ),
-        (
-            stored("text/csv", "a.csv"),
-            b"\xff\xfe",
-            (),
-            "Look:\n\n[file a.csv, text/csv, 2 bytes; artifact input-1]",
-        ),
-        (
-            stored("text/plain", size=None),
-            b"a" * (MAX_TEXT_FILE + 1),
-            (),
-            "Look:\n\n[file, text/plain; artifact input-1]",
-        ),
-    ],
-)
+PNG, CSV = stored("image/png", "a.png"), stored("text/csv", "a.csv")
+PDF, AUDIO = stored("Application/PDF; v=1", "a.pdf"), stored("audio/mpeg")
+LONG = stored("text/plain", size=None)
+INLINE = FilePart(media_type="image/png", content=b64encode(b"hi").decode(), size=2)
+PNG_LINK = FilePart(media_type="image/png", filename="a.png", url="https://example.org/a.png")
+PDF_LINK = FilePart(media_type="application/pdf", url="https://example.org/a.pdf")
+PDF_DATA: JsonValue = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="}
+AUDIO_DATA: JsonValue = {"data": "aGk=", "format": "mp3"}
+PNG_LINE = "[file a.png, image/png, 2 bytes; artifact input-1]"
+PDF_LINE = "[file a.pdf, Application/PDF; v=1, 2 bytes; artifact input-1]"
+AUDIO_LINE = "[file, audio/mpeg, 2 bytes; artifact input-1]"
+CSV_LINE = "[file a.csv, text/csv, 2 bytes; artifact input-1]"
+DATA_URL = "data:image/png;base64,aGk="
+
+FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
+    (PNG, b"hi", "image/*", [text(PNG_LINE), image(DATA_URL)]),
+    (PDF, b"hi", "application/pdf", [text(PDF_LINE), {"type": "file", "file": PDF_DATA}]),
+    (AUDIO, b"hi", "audio/*", [text(AUDIO_LINE), {"type": "input_audio", "input_audio": AUDIO_DATA}]),
+    (INLINE, b"", "image/*", [text("[file, image/png, 2 bytes]"), image(DATA_URL)]),
+    (PNG_LINK, b"", "image/*", [image("https://example.org/a.png")]),
+    (PDF_LINK, b"", "application/pdf", "[file, application/pdf: https://example.org/a.pdf]"),
+    (PNG_LINK, b"", "", "[file a.png, image/png: https://example.org/a.png]"),
+    (PNG, b"hi", "", PNG_LINE),
+    (CSV, b"a,b", "", f"{CSV_LINE}\na,b"),
+    (CSV, b"\xff\xfe", "", CSV_LINE),
+    (LONG, b"a" * (MAX_TEXT_FILE + 1), "", "[file, text/plain; artifact input-1]"),
+]
+
+
+@pytest.mark.parametrize(("part", "content", "takes", "expected"), FILES)
 def test_a_file_is_given_as_the_model_can_take_it(
-    part: FilePart, content: bytes | None, takes: tuple[str, ...], expected: object
+    part: FilePart, content: bytes, takes: str, expected: str | list[dict[str, JsonValue]]
 ) -> None:
     """As it is, as text, or as a line; an artifact is named, so that tools can read it."""
-    contents: dict[Place, bytes | None] = {PLACE: content} if content else {}
-
-    assert content_of(part, contents, takes) == expected
+    given = content_of(part, {PLACE: content} if content else {}, takes)
+    assert given == (f"Look:\n\n{expected}" if isinstance(expected, str) else [text("Look:"), *expected])
 
 
 def test_a_file_that_is_gone_is_told() -> None:
     """Its time to live ended, or somebody deleted it: the task goes on without it."""
-    gone = content_of(stored("image/png"), {PLACE: None}, ("image/*",))
-
+    gone = content_of(stored("image/png"), {PLACE: None}, "image/*")
     assert gone == "Look:\n\n[file, image/png, 2 bytes; artifact input-1 (no longer available)]"
 
 
 def test_what_was_said_is_told_with_its_files() -> None:
     """A summary knows of them."""
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png", "a.png")))
-
     assert user_text(message) == "Look:\n\n[file a.png, image/png, 2 bytes; artifact input-1]"
 
 
@@ -152,7 +93,5 @@ def test_a_file_counts_as_so_many_tokens() -> None:
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png")))
     files = ReadFiles(("image/*",), {PLACE: b"a" * 1_000_000})
     request = build_request("m", AGENT, [message], files=files)
-
     tokens = estimated_usage(request, AssistantMessage()).input_tokens
-
     assert FILE_TOKENS < tokens < FILE_TOKENS + 100

@@ -42,7 +42,6 @@ from tests.unit.gateway.shown_tasks import AT, said
 def test_an_answer_becomes_one_short_line(answer: str, expected: str) -> None:
     """At most 50 characters, cut at a word, without what models put around it."""
     told = narration(answer, ())
-
     assert told == expected
     assert len(told) <= MAX_CHARACTERS
 
@@ -90,9 +89,7 @@ CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments='{"query"
 def test_what_happens_becomes_a_line(event: TaskEvent, line: str) -> None:
     """With names and arguments, as clients of the extension may see them; not with results."""
     story = Story()
-
     story.take(event)
-
     assert story.lines == (line,)
     assert story.has_news
 
@@ -107,7 +104,6 @@ def test_sub_agents_are_called_by_their_names() -> None:
         SubAgentEvent(path=("c", "d"), event={"kind": "narration", "text": "Painting"}),
     ):
         story.take(event)
-
     assert story.lines[1:] == ("writer: asks the agent painter", "painter: Painting")
 
 

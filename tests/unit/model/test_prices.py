@@ -24,7 +24,6 @@ MINE = Price(input=7, output=9)
 def test_a_version_costs_what_its_model_costs(model: str, input_price: float) -> None:
     """The longest listed name that a model begins with counts."""
     price = LIST_PRICES.find(model)
-
     assert price
     assert price.input == input_price
 
@@ -33,7 +32,6 @@ def test_a_version_costs_what_its_model_costs(model: str, input_price: float) ->
 def test_other_models_have_no_price(model: str) -> None:
     """A name that only looks alike is not priced by guess, and costs nothing."""
     usage = Usage(input_tokens=10, output_tokens=10)
-
     assert LIST_PRICES.find(model) is None
     assert LIST_PRICES.add_cost(model, usage) == usage
 
@@ -41,26 +39,17 @@ def test_other_models_have_no_price(model: str) -> None:
 def test_prices_are_added_and_replaced() -> None:
     """A price of one's own counts for its model and its versions; the rest of the list stays."""
     prices = Prices({"llama3": MINE, "gpt-4.1": MINE})
-
     assert prices.find("llama3:8b") == prices.find("gpt-4.1-2025-04-14") == MINE
     assert prices.find("gpt-4.1-mini") == LIST_PRICES.find("gpt-4.1-mini")
     assert LIST_PRICES.find("llama3") is None
 
 
-def test_a_cost_is_in_dollars() -> None:
-    """Prices are for a million tokens."""
-    usage = Prices({"m": Price(input=2, output=8)}).add_cost(
-        "m", Usage(input_tokens=500_000, output_tokens=250_000)
-    )
-
-    assert usage == Usage(input_tokens=500_000, output_tokens=250_000, cost=3)
-
-
 def test_a_price_list_is_read() -> None:
-    """A model of one's own may cost nothing."""
-    text = '{"m": {"input": 7, "output": 9}, "free": {"input": 0, "output": 0.0}}'
-
-    assert read_prices(text) == {"m": MINE, "free": Price(input=0, output=0)}
+    """In dollars for a million tokens; a model of one's own may cost nothing."""
+    prices = Prices(read_prices('{"m": {"input": 2, "output": 8}, "free": {"input": 0, "output": 0.0}}'))
+    used = Usage(input_tokens=500_000, output_tokens=250_000)
+    assert prices.add_cost("m", used) == used.model_copy(update={"cost": 3})
+    assert prices.find("free") == Price(input=0, output=0)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +70,6 @@ def test_a_wrong_price_list_is_explained(text: str, said: str) -> None:
     """One line says where it is wrong and what is expected, without the value."""
     with pytest.raises(ValueError, match="US dollars per million tokens") as caught:
         read_prices(text)
-
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "secret" not in str(caught.value)

@@ -50,7 +50,6 @@ def stream_error(**body: JsonValue) -> APIError:
 def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
     """The provider could not answer now: retryable, with a reason in our own words."""
     failure = provider_failure(error, "gpt", failures_so_far=1, chance=0)
-
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert said in failure.message
     assert SECRET not in failure.message
@@ -90,7 +89,6 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
 def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said: str) -> None:
     """The message names the cause and the next step, and nothing that the provider wrote."""
     failure = provider_failure(error, "gpt", failures_so_far=1, chance=0)
-
     assert (failure.type, failure.non_retryable) == (kind, True)
     assert said in failure.message
     assert SECRET not in failure.message
@@ -113,7 +111,6 @@ def test_the_last_failure_of_its_kind_gives_up(error: Exception, kind: str, most
     """A provider that stays away has its bad hour; what is no provider of models is soon known."""
     last_but_one = provider_failure(error, "gpt", most - 1, chance=0)
     last = provider_failure(error, "gpt", most, chance=0)
-
     assert kind_of(error) == kind
     assert (last_but_one.type, last_but_one.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert (last.type, last.non_retryable) == (MODEL_UNAVAILABLE, True)
@@ -133,5 +130,4 @@ def test_the_last_failure_of_its_kind_gives_up(error: Exception, kind: str, most
 def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, seconds: float) -> None:
     """The failure carries what the header says, and otherwise what the failures so far come to."""
     failure = provider_failure(error, "gpt", failures_so_far, chance=0)
-
     assert failure.next_retry_delay == timedelta(seconds=seconds)

@@ -50,6 +50,5 @@ def test_the_provider_says_when_to_come_back(headers: dict[str, str], seconds: f
 def test_delays_have_bounds(told: float | None, failures: int, least: float, most: float) -> None:
     """The bounds are reached at both ends of chance."""
     asked = None if told is None else timedelta(seconds=told)
-
     assert retry_delay(asked, failures, chance=0) == timedelta(seconds=least)
     assert retry_delay(asked, failures, chance=1) == timedelta(seconds=most)

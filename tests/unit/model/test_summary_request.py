@@ -48,7 +48,6 @@ def test_everybody_is_heard() -> None:
 def test_an_earlier_summary_is_the_beginning() -> None:
     """What it covers is not sent again, wherever it stands."""
     early = SummaryMessage(end=4, text="So far")
-
     for transcript in ((*TRANSCRIPT[:5], early, *TRANSCRIPT[5:]), (*TRANSCRIPT, early)):
         end = transcript.index(TRANSCRIPT[5])
         assert conversation(transcript, end) == "[Summary of what came before]\nSo far\n\n[assistant]\nFive"
@@ -57,9 +56,7 @@ def test_an_earlier_summary_is_the_beginning() -> None:
 def test_long_messages_lose_their_middle() -> None:
     """The prompt was too long already: each message is sent as far as its beginning and its end go."""
     result = ToolMessage(call_id="a", name="f", content="b" * 50_000 + "c" * 50_000)
-
     text = conversation((*TRANSCRIPT[:1], result), 2)
-
     assert len(text) < MAX_MESSAGE_CHARACTERS + 100
     assert text.startswith("[result of f, ok]\nbbb")
     assert "92000 characters left out" in text

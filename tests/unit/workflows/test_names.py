@@ -60,7 +60,6 @@ def _call(arguments: str, name: str = "pay") -> ToolCall:
 def test_calls_are_named_by_their_place() -> None:
     """Nine letters and digits, the one form that every provider takes; no two calls of a task share one."""
     ids = [call.id for reply in (1, 12) for call in name_calls([_call("1"), _call("1"), _call("2")], reply)]
-
     assert ids == ["r00001c01", "r00001c02", "r00001c03", "r00012c01", "r00012c02", "r00012c03"]
     assert name_calls([_call("")], 123_456)[0].id == "r123456c01"
 
@@ -72,7 +71,6 @@ def test_a_call_that_is_asked_for_again_has_the_same_key(again: list[str]) -> No
     """After a Reset, when the model is asked again: also in another order, or with a call before it."""
     before = [call_key(call) for call in name_calls(map(_call, ["1", "1", "2"]), 5)]
     after = [call_key(call) for call in name_calls(map(_call, again), 5)]
-
     assert len(set(before)) == 3
     assert set(before) <= set(after)
 
@@ -82,7 +80,6 @@ def test_the_id_of_the_deepest_sub_agent_fits_into_temporals_tables() -> None:
     task_id = f"{'a' * 64}-{derive_task_id('o', 'a', 'm', b'')}"
     for _ in range(MAX_DEPTH):
         task_id = child_task_id(task_id, call_key(*name_calls([_call("x" * 1000)], 99_999)))
-
     assert len(task_id.encode()) < 200
 
 
@@ -90,7 +87,6 @@ def test_another_call_at_the_same_place_has_another_key() -> None:
     """Its tool, its arguments and its reply count."""
     calls = [_call("1"), _call("2"), _call("1", "send")]
     keys = {call_key(call) for asked in calls for call in name_calls([asked], 5)}
-
     assert len(keys | {call_key(*name_calls([_call("1")], 6))}) == 4
 
 

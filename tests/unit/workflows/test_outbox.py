@@ -33,7 +33,6 @@ def carried(outbox: Outbox) -> list[int]:
 def test_a_status_leaves_with_the_call_that_carried_it(state: TaskRunState) -> None:
     """The next call carries what is new."""
     outbox = Outbox(state)
-
     assert carried(outbox) == [1]
     assert carried(outbox) == []
     change(state)
@@ -43,39 +42,32 @@ def test_a_status_leaves_with_the_call_that_carried_it(state: TaskRunState) -> N
 def test_a_call_that_fails_leaves_what_it_carried(state: TaskRunState) -> None:
     """It may not have begun, so the next one carries the same."""
     outbox = Outbox(state)
-
     with pytest.raises(RuntimeError), outbox.carried():
         raise RuntimeError
-
     assert carried(outbox) == [1]
 
 
 def test_calls_at_the_same_time_carry_a_status_once(state: TaskRunState) -> None:
     """Unless there is a newer one: no view takes it before the older one."""
     outbox = Outbox(state)
-
     with outbox.carried():
         assert carried(outbox) == []
         change(state)
         assert carried(outbox) == [1, 2]
-
     assert carried(outbox) == []
 
 
 def test_a_call_that_ends_late_confirms_only_what_it_carried(state: TaskRunState) -> None:
     """What was said after it began stays."""
     outbox = Outbox(state)
-
     with outbox.carried():
         change(state)
-
     assert carried(outbox) == [2]
 
 
 def test_the_failure_of_one_call_leaves_what_another_carries(state: TaskRunState) -> None:
     """Only what no other call carries rides again."""
     outbox = Outbox(state)
-
     with outbox.carried():
         change(state)
         with pytest.raises(RuntimeError), outbox.carried():

@@ -1,11 +1,16 @@
 """What payloads look like in a history, and that nothing is lost in them."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
+from pydantic import ValidationError
 
-from everloop.workflows.contract.events import TaskEvent, Thought
+from everloop.agents import limits
+from everloop.agents.agent import Agent
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.events import EVENT_ADAPTER, TaskEvent, Thought
 from everloop.workflows.contract.messages import (
     AgentMessage,
     AssistantMessage,
@@ -20,7 +25,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.payloads import Wire, WirePayloadConverter
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER, Wire, WirePayloadConverter
 from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory, TaskState, TaskStatus
 from everloop.workflows.state import CarriedTask, TaskRunState
 
@@ -62,9 +67,7 @@ def test_a_state_that_is_carried_is_read() -> None:
     task = CarriedTask(
         message=HELLO, context_id="c", owner="o", created_at=NOW, agent=AgentSpec(id="a"), carried=state
     )
-
     payload = CONVERTER.to_payload(task)
-
     assert CONVERTER.from_payload(payload, CarriedTask) == task
     assert len(payload.data) < len(task.model_dump_json()) / 3
 
@@ -72,7 +75,34 @@ def test_a_state_that_is_carried_is_read() -> None:
 def test_what_a_newer_version_added_is_ignored() -> None:
     """Also in what authors of agents write themselves, where `everloop.agents.limits` refuses it."""
     newer = '{"id": "a", "later": 1, "memory": {"max_messages": 3, "later": 1}, "compaction": {"later": 1}}'
-
     read = AgentSpec.model_validate_json(newer)
-
     assert read == AgentSpec(id="a", memory=Memory(max_messages=3), compaction=Compaction())
+
+
+SECRET = "what the user wrote"
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (CallModelInput.model_validate_json, f'{{"new": ["{SECRET}"], "task": "{SECRET}"}}'),
+        (EVENT_ADAPTER.validate_json, f'{{"kind": "warning", "text": ["{SECRET}"]}}'),
+        (EVENT_ADAPTER.validate_json, f'["{SECRET}"]'),
+        (AgentSpec.model_validate_json, f'{{"id": "one", "memory": {{"strategy": "{SECRET}"}}}}'),
+    ],
+)
+def test_an_error_shows_no_value(parse: Callable[[str], object], text: str) -> None:
+    """Errors go to logs and workflow histories, which hold no content."""
+    with pytest.raises(ValidationError) as caught:
+        parse(text)
+    assert SECRET not in str(caught.value)
+
+
+def test_what_an_author_defines_arrives_as_what_a_task_pins() -> None:
+    """Each setting of it, without those that have their default."""
+    convert = WIRE_DATA_CONVERTER.payload_converter
+    spec = Agent("one", "A", "", memory=limits.Memory(5), compaction=limits.Compaction("summary")).spec
+    payload = convert.to_payload(spec)
+    assert json.loads(payload.data)["memory"] == {"max_messages": 5}
+    pinned = convert.from_payload(payload, AgentSpec)
+    assert (pinned.memory, pinned.compaction) == (Memory(5), Compaction("summary"))

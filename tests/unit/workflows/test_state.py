@@ -68,7 +68,6 @@ def test_a_replaced_status_message_moves_to_the_history() -> None:
     state = TaskRunState.begin(user("m1"), NOW)
     state.change_status(TaskState.WORKING, NOW, message=agent("s1"), received=(user("m1"),))
     event = state.change_status(TaskState.WORKING, NOW, received=(user("m2"),))
-
     assert event.version == 2
     assert event.received == (user("m2"),)
     assert [message.message_id for message in state.history] == ["m1", "s1", "m2"]
@@ -82,7 +81,6 @@ def test_a_task_that_was_answered_has_resumed(asks: TaskState) -> None:
         state.change_status(each, NOW).resumed
         for each in (TaskState.WORKING, asks, asks, TaskState.WORKING, TaskState.WORKING)
     ]
-
     assert told == [None, None, None, "answer", None]
 
 
@@ -93,7 +91,6 @@ def test_a_view_fits_into_a_payload(letter: str) -> None:
     big = letter * (400_000 // len(letter.encode()))
     state.history = [user(f"m{n}", big) for n in range(5)]
     assert [message.message_id for message in state.recent_history] == ["m2", "m3", "m4"]
-
     state.answer = AssistantMessage(text=big)
     state.change_status(TaskState.WORKING, NOW, message=agent("s1", big))
     assert [message.message_id for message in state.recent_history] == ["m4"]
@@ -108,9 +105,7 @@ def test_a_view_fits_into_a_payload(letter: str) -> None:
 def test_chunks_of_a_transcript_stay_under_the_limit(sizes: list[int], chunks: list[int]) -> None:
     """A message that is larger than a chunk goes alone; nothing is lost and the order stays."""
     messages = [user(f"m{n}", "x" * size) for n, size in enumerate(sizes)]
-
     made = chunked(list(messages))
-
     assert [len(chunk) for chunk in made] == chunks
     assert [message for chunk in made for message in chunk] == messages
     for chunk in made:
@@ -149,9 +144,7 @@ def test_an_operator_reads_where_the_task_stands() -> None:
     state.iteration, state.phase = 3, Phase.TOOLS
     state.usage = Usage(input_tokens=1200, output_tokens=34)
     state.pending = [ToolCall(id="a", name="search", arguments='{"q": "x"}')]
-
     text = reporting.details(state)
-
     for expected in ("**working**: tools, iteration 3", "Waits for `search`.", "1200 in", "34 out"):
         assert expected in text
 

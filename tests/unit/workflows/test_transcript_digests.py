@@ -72,7 +72,6 @@ ONE_OF_EACH: Sequence[TranscriptMessage] = (
 def test_a_digest_is_extended_or_made_at_once(messages: list[TranscriptMessage], cut: int) -> None:
     """The workflow does the one and activities do the other."""
     begun = extend_digest("", messages[:cut])
-
     assert extend_digest(begun, messages[cut:]) == extend_digest("", messages)
 
 
@@ -85,7 +84,6 @@ async def test_what_a_payload_and_the_cache_bring_back_has_one_digest(
     (payload,) = await pydantic_data_converter.encode([messages])
     (returned,) = await pydantic_data_converter.decode([payload], [list[TranscriptMessage]])
     cached = [ADAPTER.validate_json(message.model_dump_json()) for message in messages]
-
     assert extend_digest("", returned) == extend_digest("", cached)
     assert [measure(m) for m in returned] == [measure(m) for m in cached]
 
@@ -110,5 +108,4 @@ def test_a_size_is_about_that_of_its_json(message: TranscriptMessage) -> None:
 def test_what_is_known_only_once_a_reply_is_cached_does_not_count() -> None:
     """Whether subscribers were told of its end."""
     told = AssistantMessage(text="Hi")
-
     assert extend_digest("", [told]) == extend_digest("", [told.model_copy(update={"is_published": False})])

@@ -3,23 +3,20 @@
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from temporalio import activity
 from temporalio.client import Client, WorkflowUpdateFailedError
-from temporalio.exceptions import ApplicationError
 
 from everloop import Agent, Plugin, guard, handoff, mcp, sub_agent, tool, tools
 from everloop.agents.tool import Tool
-from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.questions import ApproverAnswer, Question
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.fakes.ports import TASK_WORK, Script, ScriptedModel, answer, asks, task_of
+from tests.support.fakes.ports import Script, ScriptedModel, answer, asks, task_of
 from tests.support.fakes.real_tools import RealTools, an_agent
 from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, asker
 from tests.workflows.conftest import (
@@ -27,8 +24,6 @@ from tests.workflows.conftest import (
     StartTask,
     asked_of_client,
     say,
-    start_workflow,
-    unique_queue,
     user,
 )
 
@@ -305,43 +300,3 @@ async def test_an_approval_outlives_the_hint_that_it_came_from(
 
     asked = [status for status in ports.publish.statuses if status.state is TaskState.INPUT_REQUIRED]
     assert (len(asked), server.erased) == (int(asks_people), ["erased"])
-
-
-@pytest.mark.parametrize(
-    ("listed", "called", "guards"),
-    [(DESTROYS, READS, []), (READS, READS, [guard(approve=["erase"])])],
-    ids=["hint_taken_back", "guard_added"],
-)
-async def test_an_approval_outlives_the_worker_that_listed_the_tool(
-    client: Client, tmp_path: Path, listed: str, called: str, guards: list[Plugin]
-) -> None:
-    """The next worker starts the server anew, which says something else; or it has another guard."""
-
-    async def elsewhere(_call: CallModelInput) -> AssistantMessage:
-        raise ApplicationError("not here", next_retry_delay=timedelta(milliseconds=100))
-
-    async def nothing() -> None:
-        """Change nothing any more."""
-
-    server = ChangingServer(tmp_path)
-    server.says(listed)
-    listing, calling = server.plugin(), server.plugin()
-    before, after = an_agent("agent", listing), an_agent("agent", calling, *guards)
-    ports = RealTools(ScriptedModel(*[elsewhere] * 1000), before)
-    queue = unique_queue()
-    settings = WorkerSettings(task_queue=queue, shutdown_grace=0)
-
-    async with running_workers(client, ports.wired(), settings, TASK_WORK):
-        handle = await start_workflow(client, queue, before.spec)
-        await ports.model.until_asked(1)
-    await listing.close()
-    server.says(called)
-    ports = RealTools(server.model(nothing), after)
-    async with running_workers(client, ports.wired(), settings, TASK_WORK):
-        (question,) = await asked_of_client(ports, handle)
-        erased = [*server.erased]
-        await say(handle, user("yes"))
-        await handle.result()
-    await calling.close()
-
-    assert (question.call.name, erased, server.erased) == ("erase", [], ["erased"])

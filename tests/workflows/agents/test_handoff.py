@@ -1,13 +1,11 @@
 """A task that one agent hands over to another."""
 
 from everloop.workflows.agent_task import AgentTask
-from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import PreparedTask, RunToolInput, ToolReply
+from everloop.workflows.contract.calls import PreparedTask
 from everloop.workflows.contract.messages import ToolsMessage
-from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
-from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, failure_of, run
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
+from tests.workflows.conftest import StartTask, run
 from tests.workflows.test_plugins import LISTED, LISTING
 
 FIRST = AgentSpec(id="first", tools={"go": ToolSpec(handoff="second"), "stop": ToolSpec(handoff="third")})
@@ -63,18 +61,3 @@ async def test_listed_tools_of_the_first_agent_are_not_offered_to_the_next(start
     assert lists == [LISTED, ToolsMessage(tools=())]
     assert [prepared.task.agent_id for prepared in ports.agents.prepared] == ["first", "second"]
     assert page.messages[4] == ports.agents.listing.listed
-
-
-async def test_the_wall_clock_is_that_of_the_agent_that_works(start_task: StartTask) -> None:
-    """The next agent's time counts from the beginning of the task."""
-
-    def asking(call: RunToolInput) -> ToolReply:
-        return Question(id="q", kind=QuestionKind.CONFIRMATION, text="May I?", call=call.call)
-
-    ports = handing_over()
-    ports.tools = CountingTools(reply=asking)
-    ports.agents.spec = SECOND.model_copy(update={"wall_clock": 0.5})
-    async with start_task(ports, FIRST) as handle:
-        failure = await failure_of(handle)
-    assert failure.type == failures.TIME_LIMIT
-    assert "'second'" in failure.message

@@ -69,15 +69,6 @@ def _narrators(history: WorkflowHistory) -> int:
     return sum(one.activity_type.name == "narrate" for one in scheduled)
 
 
-async def test_a_scheduled_task_is_narrated(start_task: StartTask) -> None:
-    """Once its agent is known: the schedule has named no more than its id."""
-    narrator = WaitingNarrator()
-    ports = FakePorts(ScriptedModel(narrator.answer))
-    ports.narrator, ports.agents.spec = narrator, AGENT
-    await run(start_task(ports, AgentSpec(id="agent"), {"scheduled": True}))
-    assert [call.narrator for call in narrator.calls] == [AGENT.narrator]
-
-
 async def test_nobody_waits_for_the_narrator(start_task: StartTask) -> None:
     """Nor is it missed: without a worker for it the task ends as it would."""
     async with start_task(FakePorts(ScriptedModel(answer("done"))), AGENT) as handle:

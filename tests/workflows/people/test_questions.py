@@ -16,7 +16,7 @@ from everloop.workflows.contract.calls import (
     ToolReply,
 )
 from everloop.workflows.contract.messages import DataPart, text_of
-from everloop.workflows.contract.questions import Approval, QuestionKind
+from everloop.workflows.contract.questions import Approval
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import (
     CountingTools,
@@ -58,23 +58,6 @@ async def test_a_question_parks_the_task_until_it_is_answered(start_task: StartT
     assert again.position == 2
     assert [message.role for message in view.history] == ["user", "agent", "user"]
     assert ports.model.calls[1].new == ()
-
-
-async def test_each_call_goes_its_own_way(start_task: StartTask) -> None:
-    """A question is shown while other calls run, and its call goes on with the answer while others wait."""
-    ports = asking("a", "b", "c", a={}, c={"kind": QuestionKind.CLARIFICATION})
-    async with start_task(ports) as handle:
-        await ports.publish.until_open(2)
-        await say(handle, naming("Blue", "c"))
-        await ports.publish.until_open(1, now=True)
-        await say(handle, user("no"))
-        await handle.result()
-    shown = [status for status in ports.publish.statuses if status.state.is_interrupted]
-    assert ["a", "c"] in [[question.id for question in status.questions] for status in shown]
-    assert [len(status.received) for status in shown if [q.id for q in status.questions] == ["a"]][-1:] == [1]
-    ran = [(call.call.id, [given.value for given in call.answers]) for call in ports.tools.calls]
-    assert sorted(ran[:3]) == [("a", []), ("b", []), ("c", [])]
-    assert ran[3:] == [("c", ["Blue"]), ("a", [False])]
 
 
 async def test_what_was_said_before_the_question_was_seen_does_not_answer_it(start_task: StartTask) -> None:
