@@ -20,7 +20,6 @@ from tests.machines.nginx import nginx_command, require_nginx
 from tests.support.servers.buckets import client_of, s3_credentials
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 from tests.support.servers.scripted_openai import ScriptedOpenAI
-from tests.support.servers.swift_server import require_extended_attributes, swift_commands
 
 GATEWAYS = 2
 WORKERS = 3
@@ -56,13 +55,10 @@ class Cluster:
         found: Host | list[Host] = getattr(self, kind)
         return found if isinstance(found, list) else [found]
 
-    def start(
-        self, host: Host, command: Sequence[str], environment: dict[str, str] | None = None, name: str = ""
-    ) -> None:
-        """Start a process of a machine; it has the machine's name unless another one is given."""
-        name = name or host.name
-        process = ServerProcess(host.command(command), self.directory / f"{name}.log", environment)
-        self.processes[name] = process
+    def start(self, host: Host, command: Sequence[str], environment: dict[str, str] | None = None) -> None:
+        """Start the process of a machine."""
+        process = ServerProcess(host.command(command), self.directory / f"{host.name}.log", environment)
+        self.processes[host.name] = process
         process.start()
 
     async def until(self, host: Host, check: Callable[[], bool]) -> None:
@@ -81,7 +77,6 @@ async def running_cluster(directory: Path, seed: int) -> AsyncGenerator[Cluster]
     The test is skipped where machines cannot be made, or where there is no nginx.
     """
     require_namespaces()
-    require_extended_attributes(directory)
     nginx = require_nginx()
     with _machines(directory, seed) as cluster, ExitStack() as opened:
         listener = opened.enter_context(cluster.model.call(lambda: _listener(cluster.model)))
@@ -113,21 +108,14 @@ async def _start_servers(cluster: Cluster) -> None:
     valkey = valkey_command(_PORT, cluster.directory / "valkey")
     cluster.start(cluster.temporal, _listening_outside(temporal))
     cluster.start(cluster.valkey, [*_listening_outside(valkey), "--protected-mode", "no"])
-    _start_s3(cluster)
+    cluster.start(
+        cluster.s3, [sys.executable, "-m", "moto.server", "-H", cluster.s3.address, "-p", str(_PORT)]
+    )
     await asyncio.gather(
         cluster.until(cluster.temporal, lambda: _temporal_answers(cluster.temporal)),
         cluster.until(cluster.valkey, lambda: _valkey_answers(cluster.valkey)),
         cluster.until(cluster.s3, lambda: _s3_answers(cluster.s3)),
     )
-
-
-def _start_s3(cluster: Cluster) -> None:
-    """Start the four processes of Swift; only its proxy is reached by others."""
-    directory = cluster.directory / "swift"
-    directory.mkdir()
-    ports = {"account": _PORT + 1, "container": _PORT + 2, "object": _PORT + 3, "proxy": _PORT}
-    for kind, command in swift_commands(directory, ports, cluster.s3.address).items():
-        cluster.start(cluster.s3, command, name=cluster.s3.name if kind == "proxy" else f"s3-{kind}")
 
 
 async def _start_everloop(cluster: Cluster, nginx: str, seed: int) -> None:
@@ -200,10 +188,9 @@ def _valkey_answers(host: Host) -> bool:
 
 
 def _s3_answers(host: Host) -> bool:
-    """Make the bucket as soon as all servers listen."""
+    """Make the bucket as soon as the server listens."""
     try:
-        for address, port in ((host.address, _PORT), *((LOOPBACK, _PORT + n) for n in (1, 2, 3))):
-            socket.create_connection((address, port), timeout=1).close()
+        socket.create_connection((host.address, _PORT), timeout=1).close()
     except OSError:
         return False
     with s3_credentials():

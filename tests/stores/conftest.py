@@ -21,9 +21,8 @@ from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
-from tests.support.servers.buckets import running_moto, s3_credentials
+from tests.support.servers.buckets import running_moto
 from tests.support.servers.processes import running_valkey
-from tests.support.servers.swift_server import running_swift
 
 IMPLEMENTATIONS = [
     "redis",
@@ -106,11 +105,3 @@ def artifacts(artifact_rig: ArtifactRig) -> Artifacts:
 def s3_endpoint() -> Generator[str]:
     with running_moto() as endpoint:
         yield endpoint
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def swift_endpoint(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
-    """An S3 server that checks what it is sent."""
-    async with running_swift(tmp_path_factory.mktemp("swift")) as server:
-        with s3_credentials():
-            yield server.endpoint

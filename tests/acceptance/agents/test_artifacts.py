@@ -15,11 +15,10 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from tests.support.a2a_client import connected, request, send
 from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content, line
 from tests.support.rigs.deployment import running_deployment
-from tests.support.servers.buckets import new_bucket, s3_credentials
+from tests.support.servers.buckets import new_bucket, running_moto
 from tests.support.servers.processes import ServerProcess
 from tests.support.servers.s3_relay import Relay, running_relay
 from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
-from tests.support.servers.swift_server import running_swift
 from tests.support.wires.raw_stream import Event, RawStream
 
 MEGABYTES = 200
@@ -167,9 +166,9 @@ async def test_s3_away_for_a_while(model: ScriptedOpenAI, tmp_path: Path, gate: 
     """What a tool writes meanwhile waits, and nothing is lost or doubled; a download asks for patience."""
     arguments = json.dumps({"artifact_id": "big", "megabytes": 12, "gate": str(gate)})
     model.script = [Reply([tool_call("write_big", arguments)]), Reply(["Done."])]
-    async with running_swift(tmp_path) as swift, AsyncExitStack() as stack:
-        stack.enter_context(s3_credentials())
-        bucket, relay = new_bucket(swift.endpoint), stack.enter_context(running_relay(swift.endpoint))
+    async with AsyncExitStack() as stack:
+        endpoint = stack.enter_context(running_moto())
+        bucket, relay = new_bucket(endpoint), stack.enter_context(running_relay(endpoint))
         s3 = {"EVERLOOP_BLOBS": "s3", "EVERLOOP_S3_BUCKET": bucket, "EVERLOOP_S3_ENDPOINT": relay.endpoint}
         settings = {"agents": ARTIFACT_AGENT, **s3}
         everloop = await stack.enter_async_context(running_deployment(tmp_path, model.base_url, **settings))

@@ -18,14 +18,14 @@ from everloop.stores.views.interface import START, TaskViews
 from everloop.stores.views.redis import RedisTaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent, Warned
-from tests.stores.blobs.blob_rig import BlobRig, needs_swift, open_rig
+from tests.stores.blobs.blob_rig import BlobRig, open_rig
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.task_views import MemoryTaskViews
 
 INLINE, SEGMENT = 100, 400
 TTL = timedelta(days=30)
 TASK, RUN = "task", "run"
-BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "moto", "redis+swift": "swift"}
+BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "s3"}
 ENCRYPTED = "encrypted"
 """Redis, and blobs in memory, by a client of Redis that encrypts."""
 
@@ -36,10 +36,10 @@ EVERYWHERE = pytest.mark.parametrize(
 
 
 def slow(*kinds: str) -> list[ParameterSet]:
-    return [pytest.param(kind, marks=[pytest.mark.slow, needs_swift]) for kind in kinds]
+    return [pytest.param(kind, marks=pytest.mark.slow) for kind in kinds]
 
 
-BLOB_STORES_HERE = ["redis+local", *slow("redis+redis", "redis+s3", "redis+swift")]
+BLOB_STORES_HERE = ["redis+local", *slow("redis+redis", "redis+s3")]
 ARTIFACT_STORES = [*BLOB_STORES_HERE, *slow("memory", ENCRYPTED)]
 WITH_BLOBS = pytest.mark.parametrize("artifact_rig", BLOB_STORES_HERE, indirect=True)
 

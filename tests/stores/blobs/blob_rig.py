@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,7 @@ from tests.support.servers.buckets import client_of, new_bucket
 
 PREFIX = "everloop/"
 
-needs_swift = pytest.mark.skipif(sys.platform != "linux", reason="swift is installed on Linux only")
-S3_SERVERS = ["moto", pytest.param("swift", marks=[needs_swift, pytest.mark.slow])]
-SLOW_STORES = ("memory", "moto", "swift")
-ALL_STORES = ["local", "redis", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SLOW_STORES)]
+ALL_STORES = ["local", "redis", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("memory", "s3"))]
 """The gate tries what every store promises on the first two, and S3 with what only S3 promises."""
 
 Damaged = Literal["content", "checksum"]
@@ -55,12 +51,7 @@ def open_rig(kind: str, request: pytest.FixtureRequest) -> BlobRig:
         return _local(request.getfixturevalue("tmp_path") / "blobs")
     if kind == "redis":
         return _redis(request.getfixturevalue("redis"))
-    return _s3(s3_endpoint_of(kind, request))
-
-
-def s3_endpoint_of(kind: str, request: pytest.FixtureRequest) -> str:
-    """Return the address of the S3 server of this name."""
-    return str(request.getfixturevalue({"moto": "s3_endpoint", "swift": "swift_endpoint"}[kind]))
+    return _s3(request.getfixturevalue("s3_endpoint"))
 
 
 def turned(content: bytes, at: int = 0) -> bytes:

@@ -28,7 +28,7 @@ async def old_keys(listing: BlobListing, folder: str, age: timedelta) -> list[st
     return keys
 
 
-@pytest.fixture(params=["local", "moto"])
+@pytest.fixture(params=["local", "s3"])
 def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Blobs:
     """Stores that remove nothing by themselves, with pages of two blobs."""
     monkeypatch.setattr(local, "PAGE", 2)
@@ -88,7 +88,7 @@ async def test_an_object_that_is_put_again_is_new(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In S3 too, if it is half a day old: before that, nothing is sent again."""
-    blobs = open_rig("moto", request).blobs
+    blobs = open_rig("s3", request).blobs
     listing = listing_of(blobs)
     await blobs.put("payloads/a/x", b"content")
     put_at = datetime.now(UTC)

@@ -31,7 +31,7 @@ PIECES = (
 CONTENTS = st.lists(st.lists(PIECES, max_size=3).map(b"".join), min_size=1, max_size=5)
 
 
-@pytest.fixture(params=["local", pytest.param("moto", marks=pytest.mark.slow)])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.slow)])
 def blob_rig(request: pytest.FixtureRequest) -> BlobRig:
     return open_rig(str(request.param), request)
 

@@ -10,14 +10,13 @@ import boto3
 from moto.server import ThreadedMotoServer
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.support.servers.swift_server import ACCESS_KEY, SECRET
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
 _ENVIRONMENT = {
-    "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_ACCESS_KEY_ID": "tester",
+    "AWS_SECRET_ACCESS_KEY": "testing",
     "AWS_DEFAULT_REGION": "us-east-1",
 }
 

@@ -29,10 +29,12 @@ class Relay:
 
     Requests that it `loses` do not reach the server, whose client finds the connection closed. Bodies of
     others go through `sent`, and those of answers through `answered`; the old length stays announced.
+    `uploads` are the contents that were put, with the checksums that were announced.
     """
 
     endpoint: str
     requests: list[str] = field(default_factory=list[str])
+    uploads: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
     loses: Callable[[str], bool] = lambda _: False
     sent: Callable[[bytes], bytes] = unchanged
     answered: Callable[[bytes], bytes] = unchanged
@@ -52,6 +54,8 @@ def running_relay(target: str) -> Generator[Relay]:
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if relay.loses(request):
                 return
+            if self.command == "PUT" and content:
+                relay.uploads.append((self.headers.get("x-amz-content-sha256", ""), content))
             status, headers, answer = self._ask(relay.sent(content))
             self.send_response_only(status)
             for name, value in headers.items():
