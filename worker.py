@@ -51,7 +51,6 @@ from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
 from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
 from everloop.workers.processes import WorkerProcesses
 from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
@@ -176,13 +175,14 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
     provider = ModelProvider(servers.openai, models.model, Prices(models.prices), captures_content=content)
-    configs, task_bytes = PushConfigs(redis), retention.max_task_bytes
-    task_views = RedisTaskViews(redis, ttl=retention.task_ttl, max_bytes=task_bytes)
+    configs = PushConfigs(redis)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
-    views = NotifyingTaskViews(task_views, configs, deliveries.notify)
+    views = NotifyingTaskViews(
+        redis, configs, deliveries.notify, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes
+    )
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
     records = ToolRecords(redis, ttl=retention.tool_record_ttl)
-    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, task_views)
+    artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views)
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
     conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
@@ -210,7 +210,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
         push=PushDelivering(
             configs,
             views,
-            TaskWorkflows(servers.temporal, artifacts, task_bytes),
+            TaskWorkflows(servers.temporal, artifacts, views.max_bytes),
             Webhooks(PushSettings().policy),
             records,
         ),

@@ -11,7 +11,7 @@ from bench.rows import Row, Samples, in_turn
 from bench.stack import Stack
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.support.many_tasks import copy_task
 
@@ -43,7 +43,7 @@ async def _context_of(stack: Stack, count: int) -> str:
         status=TaskStatus(state=TaskState.COMPLETED, at=now),
     )
     async with connect_redis(stack.redis_url) as redis:
-        await RedisTaskViews(redis).create(view)
+        await TaskViews(redis).create(view)
         await copy_task(redis, view, count - 1)
     return view.context_id
 

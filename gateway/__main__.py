@@ -40,7 +40,7 @@ from everloop.stores.quotas import Quotas
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 
 _log = structlog.get_logger()
 
@@ -62,10 +62,12 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
             blobs = await opened.enter_async_context(opened_blobs(blob_settings, redis))
             client = await connect_temporal(telemetry.plugins, blobs)
             configs = PushConfigs(redis)
-            views = RedisTaskViews(redis, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes)
             notify = notifier(PushDeliveries(client, configs, settings.task_queue))
+            views = NotifyingTaskViews(
+                redis, configs, notify, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes
+            )
             stores = Stores(
-                NotifyingTaskViews(views, configs, notify),
+                views,
                 Secrets(redis),
                 make_artifacts(artifact_settings, redis, blobs, views),
                 Transcripts(redis, ttl=retention.transcript_ttl),
@@ -95,7 +97,7 @@ async def _asking_gauges(
     client: Client, redis: Redis, settings: GatewaySettings, agents: AgentRegistry
 ) -> AsyncGenerator[None]:
     """Keep gauges up to date, for who reads metrics."""
-    temporal, views = Tasks(client, settings.task_queue).check, RedisTaskViews(redis)
+    temporal, views = Tasks(client, settings.task_queue).check, TaskViews(redis)
     probes: dict[str, Probe] = {"temporal": temporal, "redis": lambda: views.load("")}
     asking = asyncio.create_task(Gauges(client, (agent.id for agent in agents), probes).run())
     try:

@@ -11,7 +11,7 @@ from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
 EVERYWHERE = frozenset({"0.0.0.0", "::"})

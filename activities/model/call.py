@@ -53,7 +53,7 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
 from everloop.workflows.contract.events import TaskEvent

@@ -15,7 +15,7 @@ from everloop.activities.publish import try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, UsageReported, Warned
 from everloop.workflows.contract.messages import (

@@ -21,8 +21,9 @@ from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
 from everloop.activities.publish import try_publish
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.interface import START, StreamedEvent, TaskViews, position_order
+from everloop.stores.views.interface import START, StreamedEvent, position_order
 from everloop.stores.views.parts import is_at_work
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import (
     RESPONSE_ARTIFACT,

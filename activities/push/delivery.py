@@ -34,7 +34,7 @@ from everloop.runtime.outbound import (
 from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_struct, to_task
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import derive_push_event_id

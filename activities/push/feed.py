@@ -12,7 +12,9 @@ from everloop.runtime.protocol.tasks import is_visible
 from everloop.runtime.temporal.describe import is_not_found
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import MAX_TASK_BYTES, START, Snapshot, TaskViews
+from everloop.stores.retention import MAX_TASK_BYTES
+from everloop.stores.views.interface import START, Snapshot
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.tasks import Artifact, TaskView

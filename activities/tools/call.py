@@ -55,7 +55,7 @@ from everloop.stores.leases import Claim, Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.events import TaskEvent, ToolProgressed, Warned
 from everloop.workflows.contract.messages import ToolMessage

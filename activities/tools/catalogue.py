@@ -26,7 +26,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     CREATE_TASK,

@@ -14,7 +14,7 @@ from everloop.activities.spans import of_task, record_arguments, record_tool_res
 from everloop.agents.agent import Agent
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.events import Resumed, TaskEvent, ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage

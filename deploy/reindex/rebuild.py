@@ -27,7 +27,7 @@ from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 
 TRIES = 3
 """How often a worker is asked for a task: it may have others to answer for."""
@@ -112,7 +112,7 @@ async def _connected(
         async with opened_blobs(BlobSettings(), redis) as blobs:
             client = await connect_temporal((), blobs)
             # Nobody is notified: what is restored is not news.
-            views = RedisTaskViews(redis, ttl=settings.task_ttl, max_bytes=settings.max_task_bytes)
+            views = TaskViews(redis, ttl=settings.task_ttl, max_bytes=settings.max_task_bytes)
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
             stores = Stores(views, Secrets(redis), artifacts, Transcripts(redis))
             tasks, runs = Tasks(client, QueueSettings().task_queue), Runs(client)

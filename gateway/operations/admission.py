@@ -27,7 +27,8 @@ from everloop.gateway.requests.messages import IncomingMessage
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
-from everloop.stores.views.interface import START, Snapshot, TaskViews
+from everloop.stores.views.interface import START, Snapshot
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import (
     AgentMessage,
     DataPart,

@@ -16,7 +16,8 @@ import structlog
 
 from everloop.gateway.errors import STORE_FAILURES
 from everloop.gateway.instruments import record_lag, record_subscribed
-from everloop.stores.views.interface import StreamedEvent, TaskViews, position_order
+from everloop.stores.views.interface import StreamedEvent, position_order
+from everloop.stores.views.store import TaskViews
 
 READ_WAIT = 5.0
 """Seconds that one read waits for events."""

@@ -28,8 +28,9 @@ from everloop.stores.artifacts.changes import Fail
 from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import Snapshot, TaskViews, position_order
+from everloop.stores.views.interface import Snapshot, position_order
 from everloop.stores.views.parts import fails_drafts
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import REASON, StatusChanged
 from everloop.workflows.contract.messages import AgentMessage, TextPart

@@ -32,7 +32,8 @@ from everloop.gateway.errors import (
 from everloop.gateway.instruments import record_problem
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.runtime.temporal.describe import RunDescription, describe
-from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState

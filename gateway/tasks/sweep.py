@@ -12,7 +12,8 @@ from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks.reconcile import Reconciler, lags
 from everloop.gateway.tasks.runs import Problems, Runs
 from everloop.stores.retention import TASK_TTL
-from everloop.stores.views.interface import OpenTask, TaskViews
+from everloop.stores.views.interface import OpenTask
+from everloop.stores.views.store import TaskViews
 
 SWEEP_PAUSE = 10.0
 """Seconds between two sweeps."""

@@ -39,7 +39,8 @@ from everloop.stores.artifacts.rendering import (
 )
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
-from everloop.stores.views.interface import TaskViews, ViewArtifact
+from everloop.stores.views.interface import ViewArtifact
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import EMPTY, Part

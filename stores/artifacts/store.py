@@ -32,7 +32,7 @@ from everloop.stores.artifacts.record import (
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.artifacts.writer import ArtifactWriter, Request
 from everloop.stores.keys import context_artifacts_key
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 
 _RECORDS_PER_COMMAND = 100
@@ -55,7 +55,7 @@ class Artifacts:
         self,
         redis: Redis,
         blobs: Blobs,
-        views: RedisTaskViews,
+        views: TaskViews,
         *,
         ttl: timedelta = ARTIFACT_TTL,
         inline_limit: int = INLINE_BYTES,
@@ -270,9 +270,7 @@ class ArtifactSettings(Settings):
         return timedelta(days=self.artifact_ttl_days)
 
 
-def make_artifacts(
-    settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: RedisTaskViews
-) -> Artifacts:
+def make_artifacts(settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: TaskViews) -> Artifacts:
     """Return the store of these settings; what it is made of stays open."""
     limit = settings.artifact_inline_bytes
     return Artifacts(redis, blobs, views, ttl=settings.ttl, inline_limit=limit)

@@ -26,7 +26,7 @@ from everloop.stores.artifacts.record import (
 )
 from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
 
@@ -77,7 +77,7 @@ class ArtifactWriter:
         self,
         redis: Redis,
         blobs: ArtifactBlobs,
-        views: RedisTaskViews,
+        views: TaskViews,
         read_tail: ReadTail,
         *,
         ttl: timedelta,

@@ -1,12 +1,13 @@
 """Push deliveries: whether clients may be notified, and what starts the workflows that do it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import structlog
 from pydantic import field_validator
+from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -16,21 +17,12 @@ from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
 from everloop.stores.leases import Lease
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.views.interface import (
-    OpenTask,
-    Snapshot,
-    StreamedEvent,
-    TaskPage,
-    TaskQuery,
-    TaskViews,
-    ViewArtifact,
-    WaitingPage,
-    WaitingQuery,
-)
+from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import PushRef
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
-from everloop.workflows.contract.tasks import Route, TaskState, TaskView
+from everloop.workflows.contract.tasks import TaskState, TaskView
 
 # Task views that notify push deliveries of each new status.
 
@@ -53,19 +45,23 @@ class NotifyingTaskViews(TaskViews):
     no reason to publish it again: the next one brings it along. Other events cost nothing.
     """
 
-    def __init__(self, inner: TaskViews, configs: PushConfigs, notify: Notify) -> None:
-        super().__init__(inner.max_bytes)
-        self._inner = inner
+    def __init__(
+        self,
+        redis: Redis,
+        configs: PushConfigs,
+        notify: Notify,
+        *,
+        ttl: timedelta = TASK_TTL,
+        max_bytes: int = MAX_TASK_BYTES,
+    ) -> None:
+        super().__init__(redis, ttl=ttl, max_bytes=max_bytes)
         self._configs = configs
         self._notify = notify
-
-    async def create(self, view: TaskView) -> None:
-        await self._inner.create(view)
 
     async def publish(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
     ) -> Sequence[TaskState]:
-        taken = await self._inner.publish(task_id, run_id, events, lease)
+        taken = await super().publish(task_id, run_id, events, lease)
         states = [event.state for event in events if isinstance(event, StatusChanged)]
         if states:
             await self._notify_deliveries(task_id, await self._configs.config_ids(task_id), states)
@@ -73,51 +69,11 @@ class NotifyingTaskViews(TaskViews):
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         async with self._notifying(task_id, status.state):
-            return await self._inner.end(task_id, run_id, status)
+            return await super().end(task_id, run_id, status)
 
     async def restore(self, view: TaskView) -> None:
         async with self._notifying(view.task_id, view.status.state):
-            await self._inner.restore(view)
-
-    async def load(
-        self, task_id: str, *, most: int | None = None, history_length: int | None = None
-    ) -> Snapshot | None:
-        return await self._inner.load(task_id, most=most, history_length=history_length)
-
-    async def size(self, task_id: str) -> int:
-        return await self._inner.size(task_id)
-
-    async def state(self, task_id: str) -> TaskState | None:
-        return await self._inner.state(task_id)
-
-    async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
-        return await self._inner.list_open(first, count)
-
-    async def keep_route(self, task_id: str, route: Route) -> None:
-        await self._inner.keep_route(task_id, route)
-
-    async def route(self, task_id: str) -> Route | None:
-        return await self._inner.route(task_id)
-
-    async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
-        return await self._inner.artifact(task_id, artifact_id)
-
-    async def read(
-        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
-    ) -> list[StreamedEvent]:
-        return await self._inner.read(positions, wait=wait, limit=limit)
-
-    async def wake(self) -> None:
-        await self._inner.wake()
-
-    async def holds(self, task_id: str, position: str) -> bool:
-        return await self._inner.holds(task_id, position)
-
-    async def list_tasks(self, query: TaskQuery) -> TaskPage:
-        return await self._inner.list_tasks(query)
-
-    async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
-        return await self._inner.list_waiting(query)
+            await super().restore(view)
 
     @asynccontextmanager
     async def _notifying(self, task_id: str, state: TaskState) -> AsyncGenerator[None]:

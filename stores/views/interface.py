@@ -1,16 +1,13 @@
-"""Task views and event streams: what clients of a task see."""
+"""What callers of task views and event streams give, and what they get."""
 
 import base64
 import binascii
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from everloop.stores.leases import Lease
-from everloop.stores.retention import MAX_TASK_BYTES
-from everloop.workflows.contract.events import StatusChanged, TaskEvent
-from everloop.workflows.contract.tasks import Artifact, Route, TaskState, TaskView
+from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.tasks import Artifact, TaskState, TaskView
 
 START = "0-0"
 """The position before the first event of every stream."""
@@ -139,131 +136,6 @@ class WaitingPage:
 
 class InvalidPageTokenError(ValueError):
     """The page token is not one that ListTasks returned. Leave it out to start at the first page."""
-
-
-class TaskViews(ABC):
-    """The folded view of every task and the stream of its events.
-
-    A view and its stream change in one atomic step, by the rules in `everloop.workflows.contract.events`; so
-    does the stream of a client's task with those of its sub-agents.
-
-    `max_bytes` is how large a view may get (default `MAX_TASK_BYTES`). Whoever adds to one asks first how
-    large it is (`size`): what is published is folded in, whatever its size.
-    """
-
-    def __init__(self, max_bytes: int = MAX_TASK_BYTES) -> None:
-        self.max_bytes = max_bytes
-
-    @abstractmethod
-    async def create(self, view: TaskView) -> None:
-        """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
-
-        Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something.
-        """
-
-    @abstractmethod
-    async def publish(
-        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
-    ) -> Sequence[TaskState]:
-        """Fold events into the view and append them to the stream, in one atomic step.
-
-        Returns the states that the task took by this: none for a status that is old news, or that says
-        something new of the same state. `lease` is that of the attempt at a call which publishes them.
-
-        Raises:
-            OvertakenError: a later attempt has claimed the call.
-        """
-
-    @abstractmethod
-    async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-        """Give a task the last status that its run did not publish itself, and return whether this did it.
-
-        It does nothing where the view is unknown or says an end already, or where it follows another run
-        whose status is later: what was found out of a run may be out of date when it arrives. An empty run
-        id is that of the run that the view follows.
-        """
-
-    @abstractmethod
-    async def load(
-        self, task_id: str, *, most: int | None = None, history_length: int | None = None
-    ) -> Snapshot | None:
-        """Return view and position, or None if the view is unknown or lacks its static part.
-
-        The view has its newest `history_length` messages (None: all). Where it takes more than `most` bytes
-        (None: however many) it comes without messages and artifacts.
-        """
-
-    @abstractmethod
-    async def size(self, task_id: str) -> int:
-        """Return how many bytes the view of a task takes as it is stored; 0 if there is none."""
-
-    @abstractmethod
-    async def state(self, task_id: str) -> TaskState | None:
-        """Return the state of a task, or None where `load` does; it reads nothing else."""
-
-    @abstractmethod
-    async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
-        """Return clients' tasks that have not ended, whoever owns them, by the time of their last status.
-
-        The oldest is the first; at most `count` from that number on. What changes meanwhile may be left out.
-        """
-
-    @abstractmethod
-    async def keep_route(self, task_id: str, route: Route) -> None:
-        """Keep what became of a message that has no task of its own, as long as tasks that have ended are.
-
-        Temporal may forget it sooner, and the same message must not be answered anew.
-        """
-
-    @abstractmethod
-    async def route(self, task_id: str) -> Route | None:
-        """Return what was kept of the message whose task would have this id."""
-
-    @abstractmethod
-    async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
-        """Return one artifact of a view, None if there is none; it reads nothing else."""
-
-    @abstractmethod
-    async def restore(self, view: TaskView) -> None:
-        """Put back a view that the workflow answered, except where newer events were folded in meanwhile."""
-
-    @abstractmethod
-    async def read(
-        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
-    ) -> list[StreamedEvent]:
-        """Return events after the given position of each task's stream, oldest first within a task.
-
-        Waits up to `wait` seconds (0: not at all) for the first one; `wake` ends the wait early.
-        At most `limit` events per task.
-        """
-
-    @abstractmethod
-    async def wake(self) -> None:
-        """Make the `read` of this object that waits now, or else the next one, return at once."""
-
-    @abstractmethod
-    async def holds(self, task_id: str, position: str) -> bool:
-        """Whether the stream still holds the event at this position, so that reading on misses nothing."""
-
-    @abstractmethod
-    async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
-        """List the tasks that ask others than their owner, those that have waited longest first.
-
-        Raises:
-            InvalidPageTokenError: the token was not made by this method.
-        """
-
-    @abstractmethod
-    async def list_tasks(self, query: TaskQuery) -> TaskPage:
-        """List the tasks of an owner, newest status first.
-
-        A task that gets a new status while a client pages moves to the front; it is neither listed twice
-        nor does it push another one out of the pages. A page ends early where it would have more than about
-        `MAX_PAGE_BYTES`. A task of which more is wanted comes without history and artifacts.
-
-        Raises:
-            InvalidPageTokenError: the token was not made by this method.
-        """
 
 
 def position_order(position: str) -> tuple[int, int]:

@@ -11,8 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from tests.support.memory.task_views import MemoryTaskViews
 
 
@@ -38,6 +37,4 @@ async def redis(redis_url: str) -> AsyncGenerator[Redis]:
 
 @pytest.fixture(params=["memory", "redis"])
 def views(request: pytest.FixtureRequest) -> TaskViews:
-    return (
-        MemoryTaskViews() if request.param == "memory" else RedisTaskViews(request.getfixturevalue("redis"))
-    )
+    return MemoryTaskViews() if request.param == "memory" else TaskViews(request.getfixturevalue("redis"))

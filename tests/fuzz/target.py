@@ -15,7 +15,6 @@ from everloop.gateway.operations.push import PushOperations, notifier
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
-from everloop.stores.views.redis import RedisTaskViews
 from tests.gateway.harness import RunningGateway, running_gateway, stand_in_worker, unique
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 
@@ -54,7 +53,7 @@ async def running_target(client: Client, redis: Redis) -> AsyncGenerator[Target]
     """Serve until the block ends."""
     queue, configs = unique("fuzz"), PushConfigs(redis)
     notify = notifier(PushDeliveries(client, configs, unique("nobody")))
-    views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
+    views = NotifyingTaskViews(redis, configs, notify)
     push = PushOperations(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")
     server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=1), AccessControl())
     async with (

@@ -8,8 +8,7 @@ from a2a.client import Client as A2AClient
 from temporalio.client import Client
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.downloads.site import FailingArtifacts, Site
 from tests.gateway.harness import (
@@ -33,7 +32,7 @@ async def client(temporal_address: str) -> Client:
 @session
 async def views(redis_url: str) -> AsyncGenerator[TaskViews]:
     async with connect_redis(redis_url) as redis:
-        yield RedisTaskViews(redis)
+        yield TaskViews(redis)
 
 
 @pytest.fixture(scope="session")

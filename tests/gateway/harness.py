@@ -34,7 +34,7 @@ from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput

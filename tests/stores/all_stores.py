@@ -12,7 +12,7 @@ from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import child_task_id
@@ -31,7 +31,7 @@ class AllStores:
     word: str
 
     def __post_init__(self) -> None:
-        self.views = RedisTaskViews(self.redis)
+        self.views = TaskViews(self.redis)
         self.transcripts = Transcripts(self.redis)
         self.conversations = Conversations(self.redis)
         self.secrets = Secrets(self.redis)

@@ -13,8 +13,7 @@ from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts
 from tests.support.encryption import CIPHER
 from tests.support.memory.secrets import MemorySecrets
@@ -62,7 +61,7 @@ async def own_redis(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
 def task_views(request: pytest.FixtureRequest) -> TaskViews:
     if request.param == "memory":
         return MemoryTaskViews()
-    return RedisTaskViews(request.getfixturevalue(str(request.param)))
+    return TaskViews(request.getfixturevalue(str(request.param)))
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

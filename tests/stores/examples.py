@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from pydantic import JsonValue
 
-from everloop.stores.views.interface import START, StreamedEvent, TaskViews
+from everloop.stores.views.interface import START, StreamedEvent
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import AgentMessage, DataPart, Part, TextPart, ToolCall, UserMessage
 from everloop.workflows.contract.questions import Question, QuestionKind

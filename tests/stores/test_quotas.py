@@ -8,8 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.quotas import Quotas, Rate
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import answered, new_id, status, submitted
@@ -28,7 +27,7 @@ class Store:
 
 @pytest.fixture
 def store(redis: Redis) -> Store:
-    return Store(RedisTaskViews(redis), Quotas(redis))
+    return Store(TaskViews(redis), Quotas(redis))
 
 
 async def reserve(store: Store, owner: str, *task_ids: str, limit: int = 2) -> list[bool]:

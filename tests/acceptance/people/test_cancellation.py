@@ -22,7 +22,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import START
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import call_key, child_task_id, name_calls
@@ -148,7 +148,7 @@ async def test_cancel_before_a_worker_comes(model: ScriptedOpenAI, everloop: Dep
         await _ends_canceled(temporal, task.id)
         shown = await client.get_task(GetTaskRequest(id=task.id))
     async with connect_redis(everloop.redis_url) as redis:
-        stream = await RedisTaskViews(redis).read({task.id: START}, wait=0)
+        stream = await TaskViews(redis).read({task.id: START}, wait=0)
 
     statuses = [each.event for each in stream if isinstance(each.event, StatusChanged)]
     assert {status.state for status in statuses} == {State.CANCELED}

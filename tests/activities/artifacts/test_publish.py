@@ -19,8 +19,8 @@ from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewP
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.views.interface import START, TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.calls import PublishInput
@@ -256,7 +256,7 @@ class Scene:
 async def scene(redis_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
     with closing(LocalBlobs(tmp_path)) as local:
         async with connect_redis(redis_url) as redis:
-            views, blobs = RedisTaskViews(redis), FailingBlobs(local)
+            views, blobs = TaskViews(redis), FailingBlobs(local)
             # A directory that had its probe knows what is missing from one that is not mounted.
             await blobs.put(PROBE_KEY, b"id")
             ward = Ward(Artifacts(redis, blobs, views), views)

@@ -19,7 +19,7 @@ from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import START
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
@@ -344,7 +344,7 @@ def _much() -> Iterator[bytes]:
 async def test_a_stream_of_any_size_takes_little_memory(redis_url: str, tmp_path: Path) -> None:
     """The peak while 60 MB are written is that of a few pieces."""
     async with connect_redis(redis_url) as redis:
-        views = RedisTaskViews(redis)
+        views = TaskViews(redis)
         with closing(LocalBlobs(tmp_path)) as blobs:
             stores = Artifacts(redis, blobs, views)
             rig = ToolRig(write_much, views=views, artifacts=stores)

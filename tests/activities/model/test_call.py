@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.stores.leases import Lease, OvertakenError
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (
     ArtifactChunk,
@@ -66,7 +66,7 @@ async def test_an_answer_is_streamed_and_returned_once(redis: Redis) -> None:
     """Subscribers see its beginning at once, and the whole in the end; the next attempt asks nobody."""
     gate = asyncio.Event()
     script = [Reply(["Hel", gate, "lo"], usage=(7, 2))]
-    async with model_rig(script, RedisTaskViews(redis), Transcripts(redis)) as rig:
+    async with model_rig(script, TaskViews(redis), Transcripts(redis)) as rig:
         rig.call = rig.changed(statuses=(SAID,))
         running = await rig.begin()
         assert await rig.answer() == ("Hel", False)

@@ -11,7 +11,7 @@ from everloop.activities.tools.call import AgentTools
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
@@ -32,7 +32,7 @@ async def test_an_artifact_streams_while_its_call_is_written(redis: Redis, *, ap
     """Subscribers read it before the reply is over; each piece comes once, before the call is told."""
     gate, base = asyncio.Event(), BASE if append else ""
     script = [Reply(fragments("Half a poem.", gate, append=append))]
-    async with model_rig(script, RedisTaskViews(redis), Transcripts(redis), agent=WRITER) as rig:
+    async with model_rig(script, TaskViews(redis), Transcripts(redis), agent=WRITER) as rig:
         if append:
             await begin_doc(rig)
         running = await rig.begin()

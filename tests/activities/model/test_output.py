@@ -11,7 +11,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.plugins import Plugin, tools
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Thought
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part
 from tests.support.rigs.artifact_writer_rig import WRITER, arguments
@@ -48,7 +48,7 @@ async def test_an_answer_is_data(redis: Redis) -> None:
     """The provider is told the schema; clients get one data part, and the reply is canonical."""
     gate = asyncio.Event()
     steps: list[Step] = [Reasoning("Hm."), '```json\n{"people": "2",', gate, ' "name": "Paris"}\n```']
-    async with model_rig([Reply(steps)], RedisTaskViews(redis), Transcripts(redis), agent=AGENT) as rig:
+    async with model_rig([Reply(steps)], TaskViews(redis), Transcripts(redis), agent=AGENT) as rig:
         running = asyncio.create_task(rig.run())
         await rig.until(lambda event: isinstance(event, Thought))
         assert await shown(rig) is None

@@ -16,7 +16,7 @@ from everloop.activities.model.streaming import DeltaPublisher
 from everloop.agents.artifact_tools import artifacts
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskRef
@@ -123,7 +123,7 @@ async def test_artifacts_go_out_like_the_answer() -> None:
 async def test_a_call_can_end_at_any_moment(redis_url: str, ends: str) -> None:
     """However far a publish has come, the call can end: Redis' client may lose a cancellation."""
     async with connect_redis(redis_url) as redis:
-        publish = partial(RedisTaskViews(redis).publish, str(uuid4()), "run")
+        publish = partial(TaskViews(redis).publish, str(uuid4()), "run")
         for turns_of_the_loop in range(30):
             draft = ResponseDraft(position=1, attempt=1)
             publisher = DeltaPublisher(publish, draft, streams(), iteration=1)

@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from everloop.activities.narrator.narrator import NarrationTerms
-from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
 from tests.stores.examples import chunk, status

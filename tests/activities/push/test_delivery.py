@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from everloop.activities.push.delivery import DELIVERY_TIME, Answer, Webhooks
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.views.interface import START
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
 from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.names import child_task_id
@@ -53,7 +53,7 @@ async def test_every_status_is_told_in_order() -> None:
 
 async def test_narrations_and_sub_agents_are_not_told(redis: Redis) -> None:
     """Who is notified is not there to watch; on the stores of a deployment, with many deltas in between."""
-    views, configs = RedisTaskViews(redis), PushConfigs(redis)
+    views, configs = TaskViews(redis), PushConfigs(redis)
     async with push_rig(views=views, configs=configs) as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1), Narrated(text="Reading"), *(chunk("x", index=n) for n in range(300)))

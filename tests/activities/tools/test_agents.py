@@ -16,7 +16,8 @@ from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin, sub_agent
 from everloop.agents.registry import AgentRegistry
-from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     AfterCompletionInput,

@@ -25,7 +25,7 @@ from everloop.stores.conversations import Conversations
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     LoadAgentInput,
@@ -69,7 +69,7 @@ async def rig(redis_url: str) -> AsyncGenerator[Rig]:
     agent = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), Broken()])
     registry, task_id = AgentRegistry([agent, writer]), new_id()
     async with connect_redis(redis_url) as redis, AsyncOpenAI(api_key="none") as client:
-        views, transcripts, records = RedisTaskViews(redis), Transcripts(redis), ToolRecords(redis)
+        views, transcripts, records = TaskViews(redis), Transcripts(redis), ToolRecords(redis)
         await views.create(submitted(task_id))
         yield Rig(
             redis,

@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.grpc_harness import running_grpc_gateway
 from tests.gateway.harness import AGENT, RunningGateway, StandInTask, key_scheme, stand_in_worker, unique

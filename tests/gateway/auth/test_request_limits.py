@@ -16,7 +16,7 @@ from everloop.gateway.errors import UnavailableNowError
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.settings import explain
 from everloop.stores.quotas import Quotas, Rate
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import running_grpc_gateway
 from tests.gateway.harness import Named, PromptModel, RunningGateway, running_gateway, stand_in_worker, unique
 from tests.support.recorded_metrics import Recorded

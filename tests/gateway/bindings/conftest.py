@@ -8,7 +8,7 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import AGENT, PromptModel
 from tests.gateway.push.remembered_push import RememberedPush

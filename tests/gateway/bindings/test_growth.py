@@ -22,7 +22,7 @@ from everloop.gateway.auth.schemes import AnyScheme, ProxyCertificateScheme
 from everloop.gateway.context import CallHeaders
 from everloop.gateway.http.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings, Stores
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.harness import AGENT
 from tests.support.growth import assert_grows_no_faster
 from tests.support.memory.artifacts import MemoryArtifacts

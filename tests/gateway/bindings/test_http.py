@@ -16,7 +16,7 @@ from everloop.gateway.auth.access import AccessControl, Authenticator, RequestLi
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES
 from tests.gateway.harness import PromptModel, RunningGateway, running_gateway
 from tests.support.wires.operations import params_of

@@ -6,7 +6,7 @@ from temporalio.client import Client
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.downloads.site import (
     CONTENT,
     LINK_SECONDS,

@@ -19,7 +19,7 @@ from everloop.gateway.errors import (
     TooManyRequestsError,
     UnauthenticatedError,
 )
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send

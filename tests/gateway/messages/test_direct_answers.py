@@ -10,7 +10,7 @@ from temporalio.client import Client
 from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.gateway.context import ANONYMOUS
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage

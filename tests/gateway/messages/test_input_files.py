@@ -14,7 +14,7 @@ from everloop.gateway.requests.files import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Announcement, Change, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart
 from everloop.workflows.contract.names import context_key

@@ -11,7 +11,8 @@ from google.protobuf.json_format import MessageToJson, ParseDict
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
-from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.questions import QUESTION, WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import REFUSED, RunningGateway, StoodIn, running_gateway, stand_in_worker, unique

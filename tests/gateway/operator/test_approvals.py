@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 from everloop.activities.publish import ViewPublisher
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply

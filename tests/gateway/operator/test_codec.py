@@ -21,7 +21,7 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.schemes import AnyScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.harness import Named, RunningGateway, key_scheme, running_gateway
 from tests.support.encryption import keyring
 from tests.support.memory.blobs import MemoryBlobs

@@ -11,8 +11,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 from temporalio.client import Client
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.gateway.harness import (
     PromptModel,
@@ -44,7 +43,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]
         connect_redis(url) as redis,
     ):
         client = await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
-        views, queue = RedisTaskViews(redis), unique("outage")
+        views, queue = TaskViews(redis), unique("outage")
         async with (
             scripted_worker(client, views, queue) as model,
             running_gateway(client, views, queue=queue) as gateway,

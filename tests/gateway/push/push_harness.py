@@ -13,8 +13,7 @@ from everloop.activities.push.feed import TaskWorkflows
 from everloop.gateway.operations.push import PushOperations, notifier
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
@@ -47,7 +46,7 @@ async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[P
     """Serve until the block ends; webhooks on this machine are allowed."""
     queue, configs = unique("push"), PushConfigs(redis)
     notify = notifier(PushDeliveries(client, configs, queue))
-    views = NotifyingTaskViews(RedisTaskViews(redis), configs, notify)
+    views = NotifyingTaskViews(redis, configs, notify)
     artifacts = MemoryArtifacts(views)
     model = PromptModel(views)
     port = PushDelivering(

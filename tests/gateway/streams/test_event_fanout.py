@@ -11,8 +11,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.gateway.tasks.fanout import EventFanout, Subscription
 from everloop.runtime.redis import cancel, connect_redis
-from everloop.stores.views.interface import START, StreamedEvent, TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.interface import START, StreamedEvent
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
@@ -182,7 +182,7 @@ class _BrokenViews(MemoryTaskViews):
 async def test_subscribers_outlive_a_restart_of_redis(tmp_path: Path) -> None:
     """Redis killed and started again: who follows and who catches up go on from where they were."""
     async with running_valkey(tmp_path) as (server, url), connect_redis(url) as redis:
-        views, task_id = RedisTaskViews(redis), unique("restart")
+        views, task_id = TaskViews(redis), unique("restart")
         async with (
             running(EventFanout(views, queue_limit=5)) as fanout,
             fanout.subscribe(task_id, START) as quick,
@@ -220,7 +220,7 @@ async def _published(views: TaskViews, task_id: str, number: int) -> None:
 async def test_a_lost_stream_ends_the_subscription(tmp_path: Path) -> None:
     """Redis emptied: whoever waits learns that it needs a new snapshot instead of waiting for ever."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        views, task_id = RedisTaskViews(redis), unique("lost")
+        views, task_id = TaskViews(redis), unique("lost")
         await views.create(view_of(task_id))
         snapshot = await views.load(task_id)
         assert snapshot

@@ -11,7 +11,7 @@ from a2a.types.a2a_pb2 import TaskState as A2AState
 from temporalio.client import Client
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind

@@ -17,7 +17,7 @@ from temporalio.client import Client
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import START
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from tests.gateway.harness import RunningGateway, running_gateway
 from tests.gateway.streams.followed_tasks import FollowedTask, working_task
 from tests.support.servers.processes import running_valkey
@@ -75,7 +75,7 @@ class Site:
 @pytest.fixture
 async def site(client: Client, tmp_path: Path) -> AsyncGenerator[Site]:
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        views = RedisTaskViews(redis)
+        views = TaskViews(redis)
         await asyncio.gather(*(redis.ping() for _ in range(200)))  # opens all connections of the pool
         working, ended = await working_task(views), await working_task(views)
         await ended.write("all")
@@ -161,5 +161,5 @@ async def test_connections_leave_nothing_behind(site: Site, many: int) -> None:
 
 async def first_id(site: Site) -> str:
     """Return the id of the first event of the task that has ended."""
-    events = await RedisTaskViews(site.redis).read({site.ended.id: START}, wait=0, limit=1)
+    events = await TaskViews(site.redis).read({site.ended.id: START}, wait=0, limit=1)
     return events[0].position

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique

@@ -13,8 +13,7 @@ from temporalio.client import Client
 
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import (
     RunningGateway,
@@ -48,7 +47,7 @@ async def test_an_untaken_task_is_canceled_although_its_view_was_lost(tmp_path: 
     async with (
         running_valkey(tmp_path) as (_, url),
         connect_redis(url) as redis,
-        unattended(client, RedisTaskViews(redis), unique("lost")) as a2a,
+        unattended(client, TaskViews(redis), unique("lost")) as a2a,
     ):
         task = await submit(a2a)
         await redis.flushall()

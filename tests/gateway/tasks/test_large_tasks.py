@@ -17,8 +17,8 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.tasks import snapshots as large_tasks
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import Snapshot, TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.interface import Snapshot
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
 from everloop.workflows.contract.tasks import TaskState as State
@@ -39,7 +39,7 @@ LARGE = "x" * 1_250_000
 SMALL = "x" * 10_000
 
 
-class LargeViews(RedisTaskViews):
+class LargeViews(TaskViews):
     """Knows which tasks were loaded whole because somebody needed it; each such load waits for its `pace`."""
 
     loaded: list[str]

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
 from tests.gateway.harness import AGENT, Named, RunningGateway, running_gateway, unique

@@ -14,8 +14,7 @@ from temporalio.worker import Worker
 
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import running_gateway, scripted_worker, unique
@@ -29,7 +28,7 @@ async def test_a_lost_view_comes_back_from_the_workflow(
 ) -> None:
     """Redis emptied in the middle of an answer: who follows it goes on, and ends with the whole text."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        views, queue = RedisTaskViews(redis), unique("lost")
+        views, queue = TaskViews(redis), unique("lost")
         async with (
             scripted_worker(client, views, queue) as model,
             running_gateway(
@@ -62,7 +61,7 @@ async def test_a_lost_view_comes_back_from_the_workflow(
 async def test_a_lost_view_without_a_worker_shows_the_beginning(tmp_path: Path, client: Client) -> None:
     """Nobody can answer for the task: its history still tells that it was submitted, and with what."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        views, queue = RedisTaskViews(redis), unique("nobody")
+        views, queue = TaskViews(redis), unique("nobody")
         async with (
             running_gateway(client, views, queue=queue) as gateway,
             connected(gateway.url, streaming=False) as a2a,
@@ -88,7 +87,7 @@ async def test_the_beginning_is_not_shown_where_clients_know_more(tmp_path: Path
     So it is where the gateway that began the task died before it stored the view.
     """
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
-        views, queue = RedisTaskViews(redis), unique("gone-on")
+        views, queue = TaskViews(redis), unique("gone-on")
         async with (
             running_gateway(client, views, queue=queue) as gateway,
             connected(gateway.url, streaming=False) as a2a,

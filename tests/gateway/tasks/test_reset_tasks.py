@@ -17,8 +17,7 @@ from temporalio.client import Client
 from everloop.activities.publish import ViewPublisher
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolCall
@@ -55,7 +54,7 @@ def redis_url(redis_url: str) -> str:
 @pytest_asyncio.fixture
 async def views(redis_url: str) -> AsyncGenerator[TaskViews]:
     async with connect_redis(redis_url) as redis:
-        yield RedisTaskViews(redis)
+        yield TaskViews(redis)
 
 
 class HeldTools(CountingTools):

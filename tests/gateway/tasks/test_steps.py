@@ -14,7 +14,7 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     TextPart,

@@ -14,8 +14,7 @@ from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.tasks.runs import Alive, RunEnd, Runs, Stuck
 from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.names import child_task_id
@@ -228,7 +227,7 @@ async def test_what_the_gateway_notices_is_a_metric(tmp_path: Path, redis_url: s
         connect_redis(redis_url) as redis,
     ):
         client = await Client.connect(address, data_converter=WIRE_DATA_CONVERTER)
-        views, queue = RedisTaskViews(redis), unique("stuck")
+        views, queue = TaskViews(redis), unique("stuck")
         stuck, ended = [await start(client, views, queue, prompt) for prompt in (BUG, "wait")]
         await client.get_workflow_handle(ended).terminate()
         await until_closed(client, ended)

@@ -10,7 +10,7 @@ from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostErro
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState as State
 from everloop.workflows.contract.tasks import TaskStatus

@@ -14,8 +14,8 @@ from everloop.runtime.redis import cipher_of
 from everloop.stores.artifacts.changes import Announcement
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord, unseal_record
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import START, TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent, Warned
 from tests.stores.blobs.blob_rig import BlobRig, open_rig
@@ -109,7 +109,7 @@ def redis_artifacts(
     redis: Redis, rig: BlobRig, clock: Clock | None = None, *, blobs: Blobs | None = None
 ) -> ArtifactRig:
     """Return a store in Redis; `blobs` stands in front of the rig's."""
-    clock, views = clock or Clock(), RedisTaskViews(redis)
+    clock, views = clock or Clock(), TaskViews(redis)
     artifacts = Artifacts(
         redis, blobs or rig.blobs, views, ttl=TTL, inline_limit=INLINE, segment=SEGMENT, clock=clock
     )

@@ -15,7 +15,7 @@ from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from tests.stores.artifacts.artifact_rig import read
 from tests.support.servers.buckets import new_bucket
 
@@ -43,7 +43,7 @@ def s3_blobs(s3_endpoint: str, bucket: str) -> Generator[S3Blobs]:
 @pytest.fixture
 def linked(redis: Redis, s3_blobs: S3Blobs) -> Artifacts:
     """A store with segments of the real size, whose blobs have links."""
-    return Artifacts(redis, s3_blobs, RedisTaskViews(redis))
+    return Artifacts(redis, s3_blobs, TaskViews(redis))
 
 
 async def test_whole_part_is_one_object(

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from tests.support.memory.blobs import MemoryBlobs
 
 
@@ -17,7 +17,7 @@ async def test_settings_reach_the_store(redis: Redis, inline: int, days: int) ->
     """They say how much stays inline, and how long artifacts live: 100,000 bytes and 30 days without any."""
     settings = ArtifactSettings(artifact_inline_bytes=inline, artifact_ttl_days=days)
     assert (settings == ArtifactSettings()) is (days == 30)
-    artifacts = make_artifacts(settings, redis, MemoryBlobs(), RedisTaskViews(redis))
+    artifacts = make_artifacts(settings, redis, MemoryBlobs(), TaskViews(redis))
     context_id = f"owner:{uuid4()}"
     parts = (NewPart("file", bytes(inline)), NewPart("file", bytes(inline + 1)))
     await artifacts.apply(context_id, "a", Create("task", parts))

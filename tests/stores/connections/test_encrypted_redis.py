@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, UnknownKeyError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import START, TaskQuery
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from tests.stores.all_stores import AllStores
 from tests.stores.examples import new_id, said, submitted
 from tests.support.encryption import keyring
@@ -45,8 +45,8 @@ async def test_without_the_key_nothing_is_taken_for_something_else(redis: Redis,
     """
     task = submitted()
     other = submitted(owner=task.owner)
-    await RedisTaskViews(encrypted).create(task)
-    views = RedisTaskViews(redis)
+    await TaskViews(encrypted).create(task)
+    views = TaskViews(redis)
     await views.create(other)
 
     with pytest.raises(UnknownKeyError, match="'k1', which is not known here"):

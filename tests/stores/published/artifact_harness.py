@@ -4,7 +4,7 @@ from everloop.stores.artifacts.changes import AddParts, Append, Complete, Create
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import Part
 from everloop.workflows.contract.tasks import TaskRef

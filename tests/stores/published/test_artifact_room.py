@@ -6,8 +6,7 @@ from redis.asyncio import Redis
 from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart, Replace
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, submitted
@@ -53,7 +52,7 @@ class Gallery:
 
 @pytest.fixture
 async def gallery(redis: Redis) -> Gallery:
-    views = RedisTaskViews(redis, max_bytes=ROOM)
+    views = TaskViews(redis, max_bytes=ROOM)
     gallery = Gallery(views, Artifacts(redis, MemoryBlobs(), views))
     await gallery.begin()
     return gallery

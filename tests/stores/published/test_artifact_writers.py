@@ -14,7 +14,7 @@ from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import history_key, stream_key, view_key
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, TextPart
 from tests.stores.examples import new_id, submitted
@@ -55,7 +55,7 @@ async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(
     """Each looks again where another one came first; subscribers see every piece once."""
     with closing(LocalBlobs(tmp_path)) as blobs:
         async with connect_redis(redis_url) as redis:
-            views = RedisTaskViews(redis)
+            views = TaskViews(redis)
             harness = Harness(Artifacts(redis, blobs, views), views)
             await harness.apply(create(text("")))
             writers = [harness.next_call() for _ in range(5)]
@@ -106,7 +106,7 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
     """What follows on a draft that the view does not know any more is dropped until then."""
     with closing(LocalBlobs(tmp_path)) as blobs:
         async with connect_redis(redis_url) as redis:
-            views = RedisTaskViews(redis)
+            views = TaskViews(redis)
             harness = Harness(Artifacts(redis, blobs, views), views)
             await harness.apply(create(text("a")))
             view = submitted(harness.task.task_id)

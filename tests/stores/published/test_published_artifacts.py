@@ -13,7 +13,7 @@ from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from tests.stores.examples import chunk
 from tests.stores.published.artifact_harness import ID, Harness, create, text
@@ -40,7 +40,7 @@ async def test_the_same_holds_in_redis(
     """Where a change and what is told of it are one transaction."""
     with closing(LocalBlobs(tmp_path_factory.mktemp("blobs"))) as blobs:
         async with connect_redis(redis_url) as redis:
-            views = RedisTaskViews(redis)
+            views = TaskViews(redis)
             await follow(Harness(Artifacts(redis, blobs, views), views), steps)
 
 

@@ -16,7 +16,7 @@ from everloop.stores.keys import (
 )
 from everloop.stores.retention import Cleaned
 from everloop.stores.views.cleanup import ViewCleanup
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from tests.stores.examples import new_id, said, submitted
 from tests.support.conversations import count_kept
 
@@ -35,7 +35,7 @@ async def whole(clean: Callable[[str], Awaitable[Cleaned]]) -> int:
 
 async def test_lists_forget_tasks_whose_views_have_expired(own_redis: Redis) -> None:
     """All lists of the owner, with those of open tasks; tasks with a view stay in theirs."""
-    views, owner = RedisTaskViews(own_redis), new_id()
+    views, owner = TaskViews(own_redis), new_id()
     expired, kept = submitted(owner=owner), submitted(owner=owner)
     for view in (expired, kept):
         await views.create(view)

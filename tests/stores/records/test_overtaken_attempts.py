@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from everloop.stores.leases import Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
 from tests.stores.examples import new_id, said, status, submitted
@@ -18,7 +18,7 @@ Write = Callable[[Redis, str, Lease | None], Awaitable[object]]
 RESULT = ToolMessage(call_id="call", name="tool", content="late")
 
 WRITES: dict[str, Write] = {
-    "events": lambda redis, task, lease: RedisTaskViews(redis).publish(
+    "events": lambda redis, task, lease: TaskViews(redis).publish(
         task, "run", [status(2), Warned(text="late")], lease
     ),
     "transcript": lambda redis, task, lease: Transcripts(redis).put(task, "run", 0, [said("x")], lease),
@@ -40,7 +40,7 @@ async def test_an_overtaken_attempt_writes_nothing(redis: Redis, name: str, how:
     """Whatever the later attempt has done with the call; that one, and whoever holds no lease, may write."""
     task_id, write = new_id(), WRITES[name]
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
-    views, records = RedisTaskViews(redis), ToolRecords(redis)
+    views, records = TaskViews(redis), ToolRecords(redis)
     await views.create(submitted(task_id))
     await Transcripts(redis).put(task_id, "run", 0, [said("m")])
     await records.claim(first, 0)
@@ -67,7 +67,7 @@ async def test_an_attempt_that_waits_does_not_silence_the_one_at_work(redis: Red
     """Temporal had forgotten the first one, which lives: the second finds its lease."""
     task_id = new_id()
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
-    views, records = RedisTaskViews(redis), ToolRecords(redis)
+    views, records = TaskViews(redis), ToolRecords(redis)
     await views.create(submitted(task_id))
     await records.claim(first, 10)
     await records.claim(second, 10)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from tests.stores.examples import after, artifact, chunk, created, data, published, stream_of, view_of

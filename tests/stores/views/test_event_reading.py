@@ -5,8 +5,8 @@ import asyncio
 from redis.asyncio import Redis
 
 from everloop.stores.keys import stream_key
-from everloop.stores.views.interface import START, TaskViews, is_position, position_order
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.interface import START, is_position, position_order
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskEvent, Warned
 from everloop.workflows.contract.names import child_task_id
 from tests.stores.examples import entries_of, new_id, status, submitted
@@ -69,7 +69,7 @@ async def test_a_stream_holds_the_positions_of_its_events(task_views: TaskViews)
 
 async def test_a_trimmed_stream_does_not_hold_its_start(redis: Redis) -> None:
     """Once the oldest events are gone, neither the start nor the first event can be read on from."""
-    views, task_id = RedisTaskViews(redis, max_events=10), new_id()
+    views, task_id = TaskViews(redis, max_events=10), new_id()
     await views.publish(task_id, "run", [status(1)])
     first = (await entries_of(views, task_id))[0].position
     assert await views.holds(task_id, START)
@@ -83,7 +83,7 @@ async def test_a_trimmed_stream_does_not_hold_its_start(redis: Redis) -> None:
 
 async def test_a_stream_keeps_no_more_bytes_than_a_task_may_have(redis: Redis) -> None:
     """Its oldest events go, whoever published them; whoever stands behind them hears that some were lost."""
-    views, task_id = RedisTaskViews(redis, max_bytes=1_000_000), new_id()
+    views, task_id = TaskViews(redis, max_bytes=1_000_000), new_id()
     child_id = child_task_id(task_id, "call")
     await views.create(submitted(task_id))
     for number in range(60):

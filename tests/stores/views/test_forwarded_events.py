@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from pydantic import JsonValue
 
-from everloop.stores.views.interface import TaskViews
 from everloop.stores.views.parts import MAX_CUT_CHARACTERS, MAX_FORWARDED_BYTES, forwarded
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import (
     Narrated,
     SubAgentEvent,

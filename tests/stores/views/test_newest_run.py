@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import answered, status, submitted, view_of
@@ -56,7 +55,7 @@ async def test_the_newest_run_has_the_last_word(
 ) -> None:
     """However late gateways tell of what they found out, the end of the newest run is shown."""
     async with connect_redis(redis_url) as redis:
-        views, view = RedisTaskViews(redis), submitted()
+        views, view = TaskViews(redis), submitted()
         await views.create(view)
         now, run_id, version, late = 0, "", 0, list[Report]()
         for number, (statuses, reports) in enumerate(runs):

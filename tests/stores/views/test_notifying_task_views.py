@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 
 import pytest
+from redis.asyncio import Redis
 
 from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import NotificationError, NotifyingTaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import answered, chunk, status, submitted
 from tests.support.memory.push_configs import MemoryPushConfigs
-from tests.support.memory.task_views import MemoryTaskViews
 
 
 class Harness:
     """A task whose notifications are noted; `away`: nobody takes them."""
 
-    def __init__(self) -> None:
-        self.inner, self.configs = MemoryTaskViews(), MemoryPushConfigs()
-        self.views = NotifyingTaskViews(self.inner, self.configs, self.notify)
+    def __init__(self, redis: Redis) -> None:
+        self.configs = MemoryPushConfigs()
+        self.views = NotifyingTaskViews(redis, self.configs, self.notify)
         self.task = submitted()
         self.notified: list[tuple[str, list[str]]] = []
         self.away = False
@@ -37,8 +37,8 @@ class Harness:
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
+def harness(redis: Redis) -> Harness:
+    return Harness(redis)
 
 
 async def test_each_way_to_a_new_status_is_told(harness: Harness) -> None:

@@ -22,7 +22,7 @@ from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, Transcripts
 from everloop.stores.views.interface import START, TaskQuery
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskCreated
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
@@ -30,8 +30,8 @@ from tests.stores.examples import AGENT_ID, chunk, new_id, said, status, submitt
 
 
 @pytest.fixture
-def views(redis: Redis) -> RedisTaskViews:
-    return RedisTaskViews(redis)
+def views(redis: Redis) -> TaskViews:
+    return TaskViews(redis)
 
 
 def lists_of(view: TaskView) -> list[str]:
@@ -86,7 +86,7 @@ async def lives(redis: Redis, view: TaskView) -> dict[str, int]:
     return {key: await redis.ttl(key) for key in keys}
 
 
-async def test_nothing_of_an_open_task_expires(redis: Redis, views: RedisTaskViews) -> None:
+async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -> None:
     """View, lists, stream, transcripts, records, secrets, webhooks, those of sub-agents, and its count."""
     view = submitted()
     await keep_all(redis, view.task_id)  # some of it is there before anybody knows the task
@@ -122,7 +122,7 @@ async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
 
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     """Its time to live begins with its last status; what is written later expires as well."""
-    views = RedisTaskViews(redis, ttl=timedelta(hours=1))
+    views = TaskViews(redis, ttl=timedelta(hours=1))
     view = submitted()
     await views.create(view)
     await keep_all(redis, view.task_id)
@@ -141,7 +141,7 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     assert set((await lives(redis, await view_of(views, view.task_id))).values()) == {-1}
 
 
-async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: RedisTaskViews) -> None:
+async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: TaskViews) -> None:
     """Whatever is listed next, pages fill up and totals are exact, and no list holds the task any more."""
     owner, context_id = new_id(), new_id()
     tasks = [ended(owner=owner, context_id=context_id, seconds=n) for n in range(6)]
@@ -158,7 +158,7 @@ async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: RedisTa
     assert await redis.zcard(expiry_list_key(owner, AGENT_ID)) == 3
 
 
-async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: RedisTaskViews) -> None:
+async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: TaskViews) -> None:
     """With one warning, however often a reader comes by."""
     view = submitted()
     await views.create(view)
@@ -175,7 +175,7 @@ async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: Redi
 
 
 async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(
-    redis: Redis, views: RedisTaskViews
+    redis: Redis, views: TaskViews
 ) -> None:
     """A chunk changes one block of bounded size; the blocks of a draft that is replaced go away with it."""
     view = submitted()
@@ -190,7 +190,7 @@ async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(
     assert await blocks_of(redis, view) == ["ty"]
 
 
-async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: RedisTaskViews) -> None:
+async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: TaskViews) -> None:
     """The wake stream of a reader expires by itself and never grows."""
     before = set(await redis.keys("everloop:reader:*"))
     for _ in range(3):

@@ -12,10 +12,10 @@ from everloop.stores.views.interface import (
     InvalidPageTokenError,
     TaskPage,
     TaskQuery,
-    TaskViews,
     encode_page_token,
 )
 from everloop.stores.views.parts import microseconds
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import AGENT_ID, at, new_id, said, status, submitted, view_of
 

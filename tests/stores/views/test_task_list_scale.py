@@ -6,7 +6,7 @@ from typing import cast
 from redis.asyncio import Redis
 
 from everloop.stores.views.interface import TaskQuery
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import AGENT_ID, new_id, status, submitted, view_of
 from tests.support.many_tasks import copy_task
@@ -22,7 +22,7 @@ async def commands(redis: Redis) -> int:
 
 async def costs(redis: Redis, query: TaskQuery, total: int) -> list[int]:
     """Return what each page of a list costs; together they hold every task once."""
-    views, found, costs = RedisTaskViews(redis), set[str](), list[int]()
+    views, found, costs = TaskViews(redis), set[str](), list[int]()
     while query.page_token or not costs:
         before = await commands(redis)
         page = await views.list_tasks(query)
@@ -36,7 +36,7 @@ async def costs(redis: Redis, query: TaskQuery, total: int) -> list[int]:
 
 async def test_a_page_of_a_long_list_costs_what_one_of_a_short_list_does(own_redis: Redis) -> None:
     """Every page, first to last, with filters and without."""
-    views, owner, ids = RedisTaskViews(own_redis), new_id(), [new_id() for _ in range(FEW)]
+    views, owner, ids = TaskViews(own_redis), new_id(), [new_id() for _ in range(FEW)]
     for number, task_id in enumerate(ids):
         await views.create(submitted(task_id, owner=owner, context_id="context"))
         await views.publish(task_id, "run", [status(1, TaskState.FAILED, seconds=-number)])

@@ -1,6 +1,6 @@
 """How large a stored task is, and what is loaded of one that is large."""
 
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import artifact, chunk, said, status, submitted
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.views.interface import Snapshot, TaskViews
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.interface import Snapshot
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent
 from everloop.workflows.contract.messages import text_of
 from everloop.workflows.contract.tasks import TaskState
@@ -57,8 +57,8 @@ async def test_a_snapshot_and_what_follows_make_the_whole(redis_url: str) -> Non
     """Every reader, from whatever moment it joined, ends with each chunk exactly once, in order."""
     writer_client, reader_client = connect_redis(redis_url), connect_redis(redis_url)
     async with writer_client, reader_client:
-        writer: TaskViews = RedisTaskViews(writer_client)
-        readers: Sequence[TaskViews] = [RedisTaskViews(reader_client) for _ in range(READERS_PER_TASK)]
+        writer: TaskViews = TaskViews(writer_client)
+        readers: Sequence[TaskViews] = [TaskViews(reader_client) for _ in range(READERS_PER_TASK)]
         tasks = [submitted() for _ in range(TASKS)]
         for task in tasks:
             await writer.create(task)

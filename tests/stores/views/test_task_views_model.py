@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import open_tasks_key, stream_key
-from everloop.stores.views.interface import TaskQuery, TaskViews
+from everloop.stores.views.interface import TaskQuery
 from everloop.stores.views.parts import microseconds
-from everloop.stores.views.redis import RedisTaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import EVENT_ADAPTER, TaskCreated
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
@@ -86,7 +86,7 @@ async def test_redis_and_memory_agree_on_every_history(redis_url: str, changes: 
     view = submitted()
     memory = MemoryTaskViews()
     async with connect_redis(redis_url) as redis:
-        stored = RedisTaskViews(redis)
+        stored = TaskViews(redis)
         for change in changes:
             await apply(memory, view, change)
             await apply(stored, view, change)
@@ -108,7 +108,7 @@ async def test_the_view_is_the_fold_of_the_stream(redis_url: str, changes: Seque
     """Folding the stream from its start gives the view, and lets every event through."""
     view = submitted()
     async with connect_redis(redis_url) as redis:
-        stored = RedisTaskViews(redis)
+        stored = TaskViews(redis)
         for change in changes:
             await apply(stored, view, change)
 
@@ -122,7 +122,7 @@ async def test_repeating_the_last_change_changes_no_view(redis_url: str, changes
     view = submitted()
     last = changes[-1]
     async with connect_redis(redis_url) as redis:
-        stored = RedisTaskViews(redis)
+        stored = TaskViews(redis)
         for change in changes[:-1]:
             await apply(stored, view, change)
         heard_before = await stream_of(stored, view.task_id)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from everloop.stores.views.interface import InvalidPageTokenError, TaskViews, WaitingPage, WaitingQuery
+from everloop.stores.views.interface import InvalidPageTokenError, WaitingPage, WaitingQuery
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState, TaskView

@@ -10,7 +10,7 @@ from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.stores.artifacts.record import ARTIFACT_TTL, now
 from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact, check_id, part_of
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 
 _PIECE = 1024 * 1024

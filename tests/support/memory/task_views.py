@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 
 from everloop.stores.leases import Lease
+from everloop.stores.retention import MAX_TASK_BYTES
 from everloop.stores.views.interface import (
     MAX_PAGE_BYTES,
-    MAX_TASK_BYTES,
     START,
     IndexEntry,
     OpenTask,
@@ -17,7 +17,6 @@ from everloop.stores.views.interface import (
     StreamedEvent,
     TaskPage,
     TaskQuery,
-    TaskViews,
     ViewArtifact,
     WaitingPage,
     WaitingQuery,
@@ -27,6 +26,7 @@ from everloop.stores.views.interface import (
     position_order,
 )
 from everloop.stores.views.parts import MAX_EVENTS, forwarded, microseconds, scopes_of
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import is_child_task_id, root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
@@ -49,7 +49,7 @@ class MemoryTaskViews(TaskViews):
     """
 
     def __init__(self, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_TASK_BYTES) -> None:
-        super().__init__(max_bytes)
+        self.max_bytes = max_bytes
         self._tasks: defaultdict[str, _StoredTask] = defaultdict(
             lambda: _StoredTask(deque(maxlen=max_events))
         )

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.changes import Announcement, Change
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key

@@ -27,7 +27,8 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import (

@@ -13,7 +13,8 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
-from everloop.stores.views.interface import START, StreamedEvent, TaskViews
+from everloop.stores.views.interface import START, StreamedEvent
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled
 from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState

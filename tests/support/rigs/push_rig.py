@@ -12,7 +12,7 @@ from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
-from everloop.stores.views.interface import TaskViews
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskView

@@ -23,7 +23,8 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Claim, Lease
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.interface import START, TaskViews
+from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import ToolCall, ToolMessage

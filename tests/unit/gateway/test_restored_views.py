@@ -2,7 +2,7 @@
 
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.rendering import with_artifacts
-from everloop.stores.views.interface import MAX_TASK_BYTES
+from everloop.stores.retention import MAX_TASK_BYTES
 from everloop.workflows.contract.messages import FilePart, TextPart
 from everloop.workflows.contract.names import context_key
 from tests.support.memory.artifacts import MemoryArtifacts

@@ -19,18 +19,16 @@ from everloop.stores.keys import (
     view_key,
 )
 from everloop.stores.leases import IS_LATE, Lease, OvertakenError, late_key, order_of
-from everloop.stores.retention import HOLD, TASK_TTL
+from everloop.stores.retention import HOLD, MAX_TASK_BYTES, TASK_TTL
 from everloop.stores.views.codec import ScriptArguments, ViewCodec
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
-    MAX_TASK_BYTES,
     START,
     OpenTask,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
-    TaskViews,
     ViewArtifact,
     WaitingPage,
     WaitingQuery,
@@ -98,14 +96,19 @@ _Loaded = tuple[int, list[tuple[str, object]], list[str | None], list[str], list
 """Size, last entry of the stream, fields (name and value in turn), messages, ids of messages left out."""
 
 
-class RedisTaskViews(TaskViews):
-    """One script folds, publishes, forwards and indexes in one step.
+class TaskViews:
+    """The folded view of every task and the stream of its events.
 
-    A call may be repeated when its answer was lost: what was folded in is dropped the second time; only
-    events outside of the view, such as a tool's progress, appear in the stream again. An open task is kept;
-    `ttl` is how long one that has ended is kept after its last event (default 7 days), and one of which
-    nobody knows whose it is. `max_events` is about how many events its stream keeps (default 10,000), of
-    at most `max_bytes` together.
+    A view and its stream change in one atomic step, by the rules in `everloop.workflows.contract.events`; so
+    does the stream of a client's task with those of its sub-agents. One script does it: it folds, publishes,
+    forwards and indexes. A call may be repeated when its answer was lost: what was folded in is dropped the
+    second time; only events outside of the view, such as a tool's progress, appear in the stream again.
+
+    An open task is kept; `ttl` is how long one that has ended is kept after its last event (default 7 days),
+    and one of which nobody knows whose it is. `max_events` is about how many events its stream keeps (default
+    10,000), of at most `max_bytes` together. That is also how large a view may get (default
+    `MAX_TASK_BYTES`): whoever adds to one asks first how large it is (`size`), since what is published is
+    folded in, whatever its size.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class RedisTaskViews(TaskViews):
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_TASK_BYTES,
     ) -> None:
-        super().__init__(max_bytes)
+        self.max_bytes = max_bytes
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
@@ -129,11 +132,23 @@ class RedisTaskViews(TaskViews):
         self._waiting = RedisWaitingTasks(redis)
 
     async def create(self, view: TaskView) -> None:
+        """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
+
+        Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something.
+        """
         await self._change("create", view.task_id, view.run_id, self._codec(view.task_id).creation(view))
 
     async def publish(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
     ) -> Sequence[TaskState]:
+        """Fold events into the view and append them to the stream, in one atomic step.
+
+        Returns the states that the task took by this: none for a status that is old news, or that says
+        something new of the same state. `lease` is that of the attempt at a call which publishes them.
+
+        Raises:
+            OvertakenError: a later attempt has claimed the call.
+        """
         if not events:
             return ()
         taken = await self._change(
@@ -151,14 +166,26 @@ class RedisTaskViews(TaskViews):
             await self._change("publish", task_id, run_id, self._codec(task_id).events(events), pipeline)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
+        """Give a task the last status that its run did not publish itself, and return whether this did it.
+
+        It does nothing where the view is unknown or says an end already, or where it follows another run
+        whose status is later: what was found out of a run may be out of date when it arrives. An empty run
+        id is that of the run that the view follows.
+        """
         return await self._change("end", task_id, run_id, self._codec(task_id).status(status)) == 1
 
     async def restore(self, view: TaskView) -> None:
+        """Put back a view that the workflow answered, except where newer events were folded in meanwhile."""
         await self._change("restore", view.task_id, view.run_id, self._codec(view.task_id).restoration(view))
 
     async def load(
         self, task_id: str, *, most: int | None = None, history_length: int | None = None
     ) -> Snapshot | None:
+        """Return view and position, or None if the view is unknown or lacks its static part.
+
+        The view has its newest `history_length` messages (None: all). Where it takes more than `most` bytes
+        (None: however many) it comes without messages and artifacts.
+        """
         if most is not None:
             return await self._load_bounded(task_id, most, history_length)
         newest = (1, 0) if history_length == 0 else (-(history_length or 0), -1)
@@ -186,15 +213,21 @@ class RedisTaskViews(TaskViews):
         return Snapshot(view, last[0][0] if last else START, size, ids)
 
     async def size(self, task_id: str) -> int:
+        """Return how many bytes the view of a task takes as it is stored; 0 if there is none."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             self._queue_size(pipeline, task_id)
             return _sum(await pipeline.execute())
 
     async def state(self, task_id: str) -> TaskState | None:
+        """Return the state of a task, or None where `load` does; it reads nothing else."""
         task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
         return TaskState(state) if task and state else None
 
     async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
+        """Return clients' tasks that have not ended, whoever owns them, by the time of their last status.
+
+        The oldest is the first; at most `count` from that number on. What changes meanwhile may be left out.
+        """
         entries = cast(
             "list[tuple[str, float]]",
             await self._redis.zrange(OPEN_TASKS_KEY, first, first + count - 1, withscores=True),
@@ -210,16 +243,22 @@ class RedisTaskViews(TaskViews):
         ]
 
     async def keep_route(self, task_id: str, route: Route) -> None:
+        """Keep what became of a message that has no task of its own, as long as tasks that have ended are.
+
+        Temporal may forget it sooner, and the same message must not be answered anew.
+        """
         sealed = self._cipher.seal_text(route.model_dump_json(), _route_purpose(task_id))
         await self._redis.set(route_key(task_id), sealed, ex=self._ttl)
 
     async def route(self, task_id: str) -> Route | None:
+        """Return what was kept of the message whose task would have this id."""
         kept = cast("str | None", await self._redis.get(route_key(task_id)))
         if kept is None:
             return None
         return Route.model_validate_json(self._cipher.unseal_text(kept, _route_purpose(task_id)))
 
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
+        """Return one artifact of a view, None if there is none; it reads nothing else."""
         found = await self._artifact(keys=[view_key(task_id)], args=[artifact_id])
         if not found:
             return None
@@ -229,12 +268,19 @@ class RedisTaskViews(TaskViews):
     async def read(
         self, positions: Mapping[str, str], *, wait: float, limit: int = 200
     ) -> list[StreamedEvent]:
+        """Return events after the given position of each task's stream, oldest first within a task.
+
+        Waits up to `wait` seconds (0: not at all) for the first one; `wake` ends the wait early.
+        At most `limit` events per task.
+        """
         return await self._reader.read(positions, wait=wait, limit=limit)
 
     async def wake(self) -> None:
+        """Make the `read` of this object that waits now, or else the next one, return at once."""
         await self._reader.wake()
 
     async def holds(self, task_id: str, position: str) -> bool:
+        """Whether the stream still holds the event at this position, so that reading on misses nothing."""
         if not is_position(position):
             return False
         if position == START:
@@ -243,9 +289,23 @@ class RedisTaskViews(TaskViews):
         return [position] == [entry[0] for entry in cast("list[tuple[str, object]]", entries)]
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
+        """List the tasks of an owner, newest status first.
+
+        A task that gets a new status while a client pages moves to the front; it is neither listed twice
+        nor does it push another one out of the pages. A page ends early where it would have more than about
+        `MAX_PAGE_BYTES`. A task of which more is wanted comes without history and artifacts.
+
+        Raises:
+            InvalidPageTokenError: the token was not made by this method.
+        """
         return await self._list.page(query)
 
     async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
+        """List the tasks that ask others than their owner, those that have waited longest first.
+
+        Raises:
+            InvalidPageTokenError: the token was not made by this method.
+        """
         return await self._waiting.page(query)
 
     @staticmethod
