@@ -56,10 +56,9 @@ class RememberedConversation(ContextPort):
     @activity.defn
     async def save_context(self, call: SaveContextInput) -> SaveContextResult | None:
         context = _context(call.task)
-        messages = remembered(call.messages or await self._transcript(call))
+        messages = remembered(await self._transcript(call))
         await self._conversations.append(context, call.task.task_id, messages)
-        is_long = call.memory is not None and await self._compactor.is_long(context, call.memory)
-        return SaveContextResult(is_long=is_long)
+        return SaveContextResult(is_long=await self._compactor.is_long(context, call.memory))
 
     @activity.defn
     async def compact_conversation(self, call: CompactConversationInput) -> None:

@@ -175,16 +175,15 @@ class LoadContextResult(Wire):
 class SaveContextInput(Wire):
     """Append what a task adds to the conversation of its context, once.
 
-    That are the messages from `first` to `length` of its cached transcript, which has this `digest` (but no
-    summaries), or else `messages`.
+    That are the messages from `first` to `length` of its cached transcript, which has this `digest`, but no
+    summaries.
     """
 
     task: TaskRef
-    messages: tuple[ConversationMessage, ...] = ()
     first: int = 0
-    length: int = 0
+    length: int
     digest: str = ""
-    memory: Memory | None = None
+    memory: Memory
 
 
 class SaveContextResult(Wire):

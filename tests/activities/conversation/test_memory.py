@@ -173,7 +173,9 @@ async def test_a_transcript_that_the_cache_lost_is_asked_for(rig: ConversationRi
 async def test_a_cached_transcript_that_differs_is_not_remembered(rig: ConversationRig) -> None:
     """The conversation is what the history holds."""
     await rig.transcripts.put("now", "run", 0, WORK[:4])
-    call = SaveContextInput(task=rig.task("now"), length=4, digest=extend_digest("", WORK[:3]))
+    call = SaveContextInput(
+        task=rig.task("now"), length=4, digest=extend_digest("", WORK[:3]), memory=SUMMARY
+    )
     with pytest.raises(ApplicationError) as caught:
         await rig.port.save_context(call)
     assert caught.value.type == TRANSCRIPT_MISSING

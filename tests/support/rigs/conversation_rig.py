@@ -79,7 +79,8 @@ class ConversationRig:
 
     async def save(self, task_id: str, *messages: ConversationMessage, memory: Memory = SUMMARY) -> bool:
         """Save what a task said; return whether the conversation is long then."""
-        call = SaveContextInput(task=self.task(task_id), messages=messages, memory=memory)
+        await self.transcripts.put(task_id, "run", 0, messages)
+        call = SaveContextInput(task=self.task(task_id), length=len(messages), memory=memory)
         return bool((result := await self.port.save_context(call)) and result.is_long)
 
     async def save_cached(
