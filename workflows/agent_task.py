@@ -112,7 +112,7 @@ class AgentTask:
             state.take_answer(answer, message)
         else:
             state.inbox.append(message)
-        reporting.show(state)
+        reporting.update_details(state)
         return content
 
     @add_message.validator
@@ -134,7 +134,7 @@ class AgentTask:
         at, message_id = workflow.now(), str(workflow.uuid4())
         answer = approvals.approvers_answer(self._state, self._task, given)
         self._state.take_answer(answer, approvals.approval_message(message_id, given, at))
-        reporting.show(self._state)
+        reporting.update_details(self._state)
         return at.isoformat()
 
     @take_approvers_answer.validator

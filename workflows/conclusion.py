@@ -40,7 +40,7 @@ class Conclusion:
         self._state.phase = Phase.DONE
         self._state.questions.clear()
         events = self._last_events(outcome, message)
-        reporting.show(self._state)
+        reporting.update_details(self._state)
         await _to_the_end(self._publish_last(outcome, events))
         self._state.is_routed = True
         reporting.index(self._state, outcome)

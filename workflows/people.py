@@ -1,4 +1,4 @@
-"""Showing the open questions of a task: to its client, and to the task that it works for."""
+"""People in a task: publishing its open questions, and reading the signals of operators."""
 
 import contextlib
 from collections.abc import Callable, Generator, Sequence
@@ -52,9 +52,9 @@ class Asking:
             self._is_busy = True
             await self._hand_down()
             if not self._is_published:
-                await self._show()
+                await self._publish()
             if self._published != self._state.open_questions:
-                await self._tell_parent()
+                await self._signal_parent()
             self._is_busy = False
 
     def go_on(self) -> None:
@@ -90,7 +90,7 @@ class Asking:
                         names.PEOPLE_ANSWER, answer
                     )
 
-    async def _show(self) -> None:
+    async def _publish(self) -> None:
         """Publish what is open, or that the task works again; then the time to answer begins."""
         state = self._state
         if not state.questions:
@@ -105,12 +105,12 @@ class Asking:
         status = approvals.waiting_state(questions)
         state.change_status(status, workflow.now(), message=message, received=state.take_unpublished())
         reporting.index(state, status)
-        reporting.show(state)
+        reporting.update_details(state)
         count = len(questions)
         await reporting.publish(self._scope, f"waits for {count} answer{'s' if count > 1 else ''}")
         approvals.set_deadlines(published, workflow.now())
 
-    async def _tell_parent(self) -> None:
+    async def _signal_parent(self) -> None:
         """Let the task that this one works for ask its client in our place."""
         info, self._published = workflow.info(), self._state.open_questions
         if info.parent is None:
@@ -150,7 +150,7 @@ def noting(state: TaskRunState, name: str) -> Generator[None]:
     except (RefusedSignalError, InvalidAnswerError) as error:
         workflow.logger.warning("signal refused; the details of the task say why")
         state.last_signal = f"`{_as_code(name)}` was refused: {error}"
-    reporting.show(state)
+    reporting.update_details(state)
 
 
 def read(shape: type[Input], inputs: Sequence[object], example: str) -> Input:

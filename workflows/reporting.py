@@ -145,7 +145,7 @@ def shorten(text: str, length: int) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def say(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:
+def queue_messages(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:
     """Let the next call publish the interim text, and the messages received, if there are any."""
     if state.interim or received:
         message = agent_message(state.interim)
@@ -199,10 +199,10 @@ def agent_message(text: str) -> AgentMessage | None:
 def enter(state: TaskRunState, phase: Phase) -> None:
     """Begin a phase, and show it in the Temporal UI."""
     state.phase = phase
-    show(state)
+    update_details(state)
 
 
-def show(state: TaskRunState) -> None:
+def update_details(state: TaskRunState) -> None:
     """Show in the Temporal UI where the task stands."""
     workflow.set_current_details(details(state))
 

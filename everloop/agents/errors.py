@@ -44,7 +44,7 @@ class UnknownAgentError(AgentError):
 _STRICT = ConfigDict(strict=True, extra="forbid")
 """Nothing is converted, and a misspelt name is no other setting left out."""
 
-_MOST_SHOWN = 100  # characters of a value
+_MOST_CHARACTERS = 100  # characters of a value
 
 Defined = TypeVar("Defined")
 
@@ -104,7 +104,7 @@ def _line(problem: ErrorDetails, hints: Mapping[str, str]) -> str:
         case _:
             place = "".join([str(field), *(f"[{index}]" for index in path if isinstance(index, int))])
             expected = _expected(problem["msg"], hints.get(str(field)))
-            return f"{place} is {_shown(problem['input'])}; {expected}"
+            return f"{place} is {_rendered(problem['input'])}; {expected}"
 
 
 def _expected(message: str, hint: str | None) -> str:
@@ -114,7 +114,7 @@ def _expected(message: str, hint: str | None) -> str:
     return f"it should {rest}" if should else message
 
 
-def _shown(value: object) -> str:
+def _rendered(value: object) -> str:
     """Return how a line shows a value: of what may hold other values, perhaps secret ones, its type alone."""
     if isinstance(value, timedelta):
         return str(value)
@@ -122,5 +122,5 @@ def _shown(value: object) -> str:
         return value.__name__
     if value is None or isinstance(value, str | int | float):
         text = repr(value)
-        return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]} …"
+        return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
     return f"of type {type(value).__name__}"

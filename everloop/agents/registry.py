@@ -43,7 +43,7 @@ def translate_import_errors(file: Path) -> Generator[None]:
         yield
     except (Exception, SystemExit) as error:
         where, line = _place_of(error, file.resolve())
-        raise AgentDefinitionError(f"{shown(where)}:{line}: {_reason_of(error)}") from error
+        raise AgentDefinitionError(f"{display_path(where)}:{line}: {_reason_of(error)}") from error
 
 
 def _place_of(error: BaseException, file: Path) -> tuple[Path, int]:
@@ -77,7 +77,7 @@ def _without_values(error: ValidationError) -> str:
     return "; ".join(f"{place}: {rule}".removeprefix(": ") for place, rule in zip(places, rules, strict=True))
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path as people know it: relative to where they started the process, if it is below."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
@@ -102,7 +102,7 @@ def _agents_of(location: str) -> list[FoundAgent]:
     """
     module_name, _, attribute = location.partition(":")
     module = _imported(module_name, location)
-    file = shown(Path(module.__file__)) if module.__file__ else module_name
+    file = display_path(Path(module.__file__)) if module.__file__ else module_name
     with translate_import_errors(Path(module.__file__ or module_name)):
         value: object = getattr(module, attribute or "agent", None)
     if value is None:
@@ -138,7 +138,7 @@ def _agents_in(directory: Path) -> list[FoundAgent]:
     files = [file for file in _modules_in(directory) if not file.stem.startswith("_")]
     if not files:
         raise AgentDefinitionError(
-            f"EVERLOOP_AGENTS: the directory {shown(directory)!r} has no agents; "
+            f"EVERLOOP_AGENTS: the directory {display_path(directory)!r} has no agents; "
             "expected files NAME.py that define some"
         )
     _search(directory)
@@ -164,8 +164,8 @@ def _check_names(directories: Iterable[Path]) -> None:
         for file in _modules_in(directory):
             if file.stem in seen:
                 raise AgentDefinitionError(
-                    f"{shown(file)}:1: {shown(seen[file.stem])} has the same name, and one of them would "
-                    "be imported in place of the other; rename one"
+                    f"{display_path(file)}:1: {display_path(seen[file.stem])} has the same name, and one of "
+                    "them would be imported in place of the other; rename one"
                 )
             seen[file.stem] = file
 
@@ -180,8 +180,8 @@ def _check_helpers(directory: Path) -> None:
     for file in _modules_in(directory):
         if file.stem.startswith("_") and not _is_imported_by_name(file):
             raise AgentDefinitionError(
-                f"{shown(file)}:1: Python has another module {file.stem!r}, which would be imported in its "
-                "place; rename the file"
+                f"{display_path(file)}:1: Python has another module {file.stem!r}, which would be imported "
+                "in its place; rename the file"
             )
 
 
@@ -198,10 +198,10 @@ def _agents_in_file(file: Path) -> list[FoundAgent]:
     agents = [agent for value in public for agent in _agents_of_value(value) or ()]
     if not agents:
         raise AgentDefinitionError(
-            f"{shown(file)}:1: it defines no agent; give one a public name, or call the file "
+            f"{display_path(file)}:1: it defines no agent; give one a public name, or call the file "
             f"_{file.name} if others import it"
         )
-    return [FoundAgent(agent, shown(file)) for agent in agents]
+    return [FoundAgent(agent, display_path(file)) for agent in agents]
 
 
 def _run(file: Path) -> ModuleType:

@@ -47,7 +47,7 @@ TASK_VERSION = SearchAttributeKey.for_int("TaskVersion")
 
 SEARCH_ATTRIBUTES = (AGENT_ID, CONTEXT_ID, OWNER, TASK_STATE, TASK_VERSION)
 
-MAX_SHOWN_CONFIG_ID_BYTES = 64
+MAX_PLAIN_CONFIG_ID_BYTES = 64
 """Of the id of a push config that stands as it is in the id of its workflow."""
 
 _MARK = "\x1f"
@@ -162,7 +162,7 @@ def push_workflow_id(task_id: str, config_id: str) -> str:
 
     Temporal's SQL stores have 255 bytes for the id of a workflow, which one config id may have alone.
     """
-    if len(config_id.encode()) > MAX_SHOWN_CONFIG_ID_BYTES:
+    if len(config_id.encode()) > MAX_PLAIN_CONFIG_ID_BYTES:
         config_id = _derive("push-workflow", config_id)
     return f"{task_id}/push/{config_id}"
 

@@ -110,15 +110,15 @@ MAX_DEPTH = 30
 to three of them, and the task around it takes some as well."""
 
 
-MAX_SHOWN_BYTES = 16_000
+MAX_EXCERPT_BYTES = 16_000
 """Of a tool's result, in UTF-8, that clients are told with its end; the rest they can fetch."""
 
 
 def beginning(text: str) -> str:
     """Return as much of a text as is shown at once, in whole characters."""
-    if len(text) * 4 <= MAX_SHOWN_BYTES:
+    if len(text) * 4 <= MAX_EXCERPT_BYTES:
         return text
-    return text[:MAX_SHOWN_BYTES].encode(errors="replace")[:MAX_SHOWN_BYTES].decode(errors="ignore")
+    return text[:MAX_EXCERPT_BYTES].encode(errors="replace")[:MAX_EXCERPT_BYTES].decode(errors="ignore")
 
 
 def is_sendable(value: JsonValue) -> bool:

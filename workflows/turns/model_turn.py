@@ -80,7 +80,7 @@ class ModelTurn:
         received = state.take_inbox(screened)
         if received:
             state.take_back_answer()
-        reporting.say(state, received)
+        reporting.queue_messages(state, received)
         reply = await self._reply()
         state.fold_reply(reply)
         stop_if_cancelled()
@@ -96,7 +96,7 @@ class ModelTurn:
         if self._state.invalid_answers > REPAIRS:
             raise invalid_output(self._agent, reply.refused)
 
-    async def show(self) -> None:
+    async def reveal_task(self) -> None:
         """Let the client see the task, if it was hidden so far."""
         if self._scope.has_hidden_task:
             await reporting.open_task(self._scope.ref, reporting.opening(self._scope.ref, self._scope.task))
@@ -253,7 +253,7 @@ class ModelTurn:
     async def _wait_for_operator(self, reason: str) -> None:
         """Wait for the signal `resume`; the next call tells that the task works again."""
         state = self._state
-        await self.show()
+        await self.reveal_task()
         state.waits_for_resume = reason
         reporting.enter(state, Phase.WAITING)
         text = f"waiting for an operator, who can resume the task: {reason}"

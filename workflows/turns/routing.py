@@ -38,7 +38,7 @@ class RoutingTurn:
         if self._state.is_routed:  # it had to be shown meanwhile, and this reply is work on it
             return None if reply.tool_calls else reply
         if reply.tool_calls or self._state.inbox:
-            await self._model.show()
+            await self._model.reveal_task()
             await self._answer_calls(reply)
             return None
         message = AgentMessage(

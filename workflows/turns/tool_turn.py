@@ -51,31 +51,31 @@ class ToolTurn:
         self._skipping = {}
         if not state.questions:
             reporting.enter(state, Phase.TOOLS)
-            reporting.say(state, state.take_unpublished())
+            reporting.queue_messages(state, state.take_unpublished())
         courses = {call.id: asyncio.create_task(self._take_course(call)) for call in state.pending}
-        showing = asyncio.create_task(self._asking.keep_published(self._has_next_call))
+        publishing = asyncio.create_task(self._asking.keep_published(self._has_next_call))
         try:
-            await self._until_over(courses, showing, while_parked)
+            await self._until_over(courses, publishing, while_parked)
         except GeneratorExit:  # the worker forgets the workflow, and nothing can be awaited
             raise
         except BaseException:
             # Nothing goes on, also where one of the calls has failed.
-            await _cancelled(*courses.values(), showing)
+            await _cancelled(*courses.values(), publishing)
             raise
-        await _cancelled(showing)
+        await _cancelled(publishing)
         state.fold_tool_results([state.results[call.id] for call in calls])
         stop_if_cancelled()
 
     async def _until_over(
         self,
         courses: Mapping[str, asyncio.Task[None]],
-        showing: asyncio.Task[None],
+        publishing: asyncio.Task[None],
         while_parked: Callable[[Callable[[], bool]], Awaitable[None]],
     ) -> None:
         """Wait until all calls have their results, and nothing is shown that is not so; or one has failed."""
 
         def is_over() -> bool:
-            ended = [task for task in (*courses.values(), showing) if task.done()]
+            ended = [task for task in (*courses.values(), publishing) if task.done()]
             has_failed = any(task.cancelled() or task.exception() for task in ended)
             return has_failed or (len(ended) == len(courses) and self._asking.is_up_to_date)
 
@@ -87,7 +87,7 @@ class ToolTurn:
             if self._is_parked():
                 await while_parked(self._is_parked)
                 await workflow.wait_condition(lambda: is_over() or not self._is_parked())
-        for task in (*courses.values(), showing):
+        for task in (*courses.values(), publishing):
             if task.done():
                 task.result()
 
@@ -113,7 +113,7 @@ class ToolTurn:
         result = call.result(content, outcome)
         await self._scope.store_result(self._position(call), result, f"{call.name} skipped")
         self._state.skip_call(call, result)
-        reporting.show(self._state)
+        reporting.update_details(self._state)
 
     async def _work(self, call: ToolCall) -> None:
         """Run the call, wait for what it asks people, and run it again, until it has a result."""
@@ -131,7 +131,7 @@ class ToolTurn:
                 state.ask(reply)
             else:
                 state.end_call(call, reply)
-            reporting.show(state)
+            reporting.update_details(state)
             stop_if_cancelled()
 
     async def _until_ready(self, call: ToolCall) -> None:

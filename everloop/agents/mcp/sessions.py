@@ -297,10 +297,10 @@ class McpSession:
 
     async def _stay(self, client: Client) -> None:
         tools = client.server_capabilities.tools
-        tells = bool(tools and tools.list_changed)
-        if not tells or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        announces = bool(tools and tools.list_changed)
+        if not announces or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             # Over HTTP it tells on a stream that may have broken off without our hearing of it.
-            self.tools.announces_changes = tells and bool(self._server.command)
+            self.tools.announces_changes = announces and bool(self._server.command)
             await self._leaves.wait()
             return
         listening = asyncio.create_task(self._listen(client))

@@ -252,7 +252,7 @@ def _filename(part: pb.Part) -> str:
     return "" if filename_flaw(part.filename) else part.filename
 
 
-MAX_SHOWN = 50_000
+MAX_INLINE = 50_000
 """Characters of all artifacts but the answer itself that the model reads at once."""
 
 _REST = "the artifact that was taken over has all of it"
@@ -285,7 +285,7 @@ def reason_of(task: pb.Task) -> str:
 
 
 def _artifact_texts(task: pb.Task) -> Iterator[str]:
-    left = MAX_SHOWN
+    left = MAX_INLINE
     for artifact in task.artifacts:
         text = text_of(joined(artifact.parts))
         if artifact.artifact_id == RESPONSE_ARTIFACT:

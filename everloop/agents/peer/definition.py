@@ -45,14 +45,14 @@ class Peer:
 def card_address(card_url: str) -> str:
     """Return where the card itself is."""
     if flaw := url_flaw(card_url):
-        raise AgentDefinitionError(f"peer({shown(card_url)}): the address {flaw}")
+        raise AgentDefinitionError(f"peer({redacted(card_url)}): the address {flaw}")
     parts = urlsplit(card_url)
     if parts.path.endswith(".json"):
         return card_url
     return parts._replace(path=f"{parts.path.rstrip('/')}{CARD_PATH}", fragment="").geturl()
 
 
-def shown(card_url: str) -> str:
+def redacted(card_url: str) -> str:
     """Return the address for a message; one with a password in it is not shown."""
     return "…" if "@" in card_url else repr(card_url)
 

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.peer.definition import DEFAULT_TIMEOUT, LONGEST_NAME, Peer, card_address, name_of, shown
+from everloop.agents.peer.definition import (
+    DEFAULT_TIMEOUT,
+    LONGEST_NAME,
+    Peer,
+    card_address,
+    name_of,
+    redacted,
+)
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
@@ -57,7 +64,7 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
     try:
         allowance = read_allowance(",".join(hosts))
     except ValueError as error:
-        raise AgentDefinitionError(f"peer({shown(card_url)}): hosts: {error}") from None
+        raise AgentDefinitionError(f"peer({redacted(card_url)}): hosts: {error}") from None
     asked = Peer(address, tool_name, headers or {}, token or "", timeout, idempotent, allowance)
 
     async def ask(call: ToolContext, request: str, context: str = "", files: tuple[str, ...] = ()) -> str:

@@ -234,7 +234,7 @@ class PeerTask:
             task = await self._get()
             if self._is_stopped(task.status):
                 return task
-            await self._tell(task.status)
+            await self._report_progress(task.status)
             if not await self._subscribe():
                 await asyncio.sleep(self._pause())
 
@@ -341,7 +341,7 @@ class PeerTask:
                 return False
             case _:
                 return False
-        await self._tell(self._seen.status)
+        await self._report_progress(self._seen.status)
         return self._is_stopped(self._seen.status)
 
     def _is_stopped(self, status: pb.TaskStatus) -> bool:
@@ -352,7 +352,7 @@ class PeerTask:
             self.kept = self.kept.with_(answered="")
         return is_asking or status.state in OVER
 
-    async def _tell(self, status: pb.TaskStatus) -> None:
+    async def _report_progress(self, status: pb.TaskStatus) -> None:
         """Pass on what the peer says of its work, once."""
         said = self._hide(excerpt(words_of(status.message)))
         if status.state == pb.TaskState.TASK_STATE_WORKING and said and said != self._published:

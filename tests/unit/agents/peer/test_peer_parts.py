@@ -4,7 +4,7 @@ import pytest
 from a2a.types import a2a_pb2 as pb
 from pydantic import JsonValue
 
-from everloop.agents.peer.answers import MAX_SHOWN, answer_of, value_of, value_part
+from everloop.agents.peer.answers import MAX_INLINE, answer_of, value_of, value_part
 from everloop.agents.peer.task import meaning, question_of
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
@@ -37,7 +37,7 @@ def test_data_comes_back_as_it_was(value: JsonValue) -> None:
 
 def test_an_answer_is_what_was_said_last_and_in_artifacts() -> None:
     """The same twice is said once; what is long is cut, but for the answer; then what was taken over."""
-    long = "x" * (MAX_SHOWN + 1)
+    long = "x" * (MAX_INLINE + 1)
     task = pb.Task(
         context_id="c1",
         artifacts=[_text("response", long), _text("other", long), _text("more", "more")],
