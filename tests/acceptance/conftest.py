@@ -1,28 +1,21 @@
 """What the acceptance tests share: tests that break nothing use one steady deployment, others their own."""
 
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.deployment import (
+    ACCEPTANCE_AGENT,
+    Deployment,
+    Service,
+    running_deployment,
+    running_service,
+)
 from tests.support.rigs.people import PEOPLE_AGENT, Harness
 from tests.support.seeded_secrets import LogSearch
 from tests.support.servers.scripted_openai import ScriptedOpenAI
-
-
-@dataclass(frozen=True)
-class Steady:
-    """One worker and two gateways that no test harms."""
-
-    model: ScriptedOpenAI
-    gateways: tuple[Gateway, Gateway]
-
-    @property
-    def url(self) -> str:
-        return self.gateways[0].url
 
 
 @pytest.fixture(scope="session")
@@ -47,31 +40,23 @@ def logs_without_content(log_search: LogSearch) -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def _steady(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Steady]:
-    directory = tmp_path_factory.mktemp("steady")
-    async with ScriptedOpenAI() as model, running_deployment(directory, model.base_url) as everloop:
-        await everloop.add_worker()
-        yield Steady(model, (await everloop.add_gateway(), await everloop.add_gateway()))
+async def _steady(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    async with running_service(tmp_path_factory.mktemp("steady"), ACCEPTANCE_AGENT) as running:
+        yield running
 
 
 @pytest.fixture
-def steady(_steady: Steady) -> Steady:
-    """The steady deployment with an empty script."""
-    _steady.model.script = ()
-    _steady.model.requests.clear()
+def steady(_steady: Service) -> Service:
+    """A deployment that no test harms, with an empty script."""
+    _steady.script(())
     return _steady
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def steady_harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Harness]:
     """An agent that asks people, which no test harms."""
-    directory = tmp_path_factory.mktemp("desk")
-    async with (
-        ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, agents=PEOPLE_AGENT) as everloop,
-    ):
-        await everloop.add_worker()
-        yield Harness(model, everloop, await everloop.add_gateway())
+    async with running_service(tmp_path_factory.mktemp("desk"), PEOPLE_AGENT) as running:
+        yield Harness(running.model, running.everloop, running.gateway)
 
 
 @pytest.fixture

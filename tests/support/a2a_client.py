@@ -91,7 +91,12 @@ class _Sending(ClientCallInterceptor):
 
 
 def request(
-    text: str, *, message_id: str = "", task_id: str = "", return_immediately: bool = False
+    text: str,
+    *,
+    message_id: str = "",
+    task_id: str = "",
+    context_id: str = "",
+    return_immediately: bool = False,
 ) -> SendMessageRequest:
     """Return a request with one text part; each message has an id of its own unless one is given."""
     return SendMessageRequest(
@@ -99,6 +104,7 @@ def request(
             message_id=message_id or str(uuid4()),
             role=Role.ROLE_USER,
             task_id=task_id,
+            context_id=context_id,
             parts=[Part(text=seed_text(text))],
         ),
         configuration=SendMessageConfiguration(return_immediately=return_immediately),

@@ -8,9 +8,9 @@ import pytest_asyncio
 from a2a.client import A2AClientError, Client
 from a2a.types import a2a_pb2 as pb
 
-from tests.support.a2a_client import connected, request, response_of, send
+from tests.support.a2a_client import connected, request
 from tests.support.rigs.deployment import Deployment, running_deployment
-from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 
 
 @pytest_asyncio.fixture
@@ -50,36 +50,3 @@ async def test_a_worker_and_a_gateway_killed_while_the_model_decides(
     assert [part.text for part in first.message.parts] == ["Four."]
     assert again == first
     assert len(model.requests) == 2
-
-
-async def test_a_context_remembers_answers_and_tasks(model: ScriptedOpenAI, deciding: Deployment) -> None:
-    """The next message of the context reaches a model that knows what was said, with or without a task."""
-    model.script = [
-        Reply(["Four."]),
-        Reply([tool_call("create_task")]),
-        Reply([tool_call("look_up", '{"word": "five"}')]),
-        Reply(["Five is a word."]),
-        Reply(["We spoke of four and five."]),
-    ]
-    await deciding.add_worker()
-    gateway = await deciding.add_gateway()
-    async with connected(gateway.url, streaming=False) as client:
-        direct = await ask(client, request("2 + 2"))
-
-        def more(text: str) -> pb.SendMessageRequest:
-            message = request(text)
-            message.message.context_id = direct.message.context_id
-            return message
-
-        task = await send(client, more("What is five?"))
-        last = await ask(client, more("What did we speak of?"))
-        listed = await client.list_tasks(pb.ListTasksRequest(context_id=direct.message.context_id))
-
-    assert response_of(task) == "Five is a word."
-    assert [part.text for part in last.message.parts] == ["We spoke of four and five."]
-    assert [listed_task.id for listed_task in listed.tasks] == [task.id]
-    recalled = model.requests[-1].conversation
-    said = [m["content"] for m in recalled if m["role"] in {"user", "assistant"} and m["content"]]
-    assert said == ["2 + 2", "Four.", "What is five?", "Five is a word.", "What did we speak of?"]
-    assert len(model.requests[-1].tool_results) == 1
-    assert "create_task" not in str(recalled)

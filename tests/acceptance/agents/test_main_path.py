@@ -4,26 +4,26 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from uuid import uuid4
 
+import pytest
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
+from a2a.utils.errors import InvalidParamsError
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.rigs.deployment import Deployment
+from tests.support.rigs.deployment import Deployment, Service
 from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 from tests.support.wires.raw_stream import Event, RawStream
 
 
-async def test_a_task_with_tools_streams_its_answer(steady: Steady) -> None:
+async def test_a_task_with_tools_streams_its_answer(steady: Service) -> None:
     """The client sees the task, what the agent says on the way, the answer in pieces, and the end."""
     steady.model.script = [
         Reply(["Let me see.", tool_call("repeat", '{"text": "ab", "times": 2}')]),
         Reply(["The ", "answer ", "is abab."]),
     ]
 
-    async with connected(steady.url) as client:
+    async with connected(steady.gateway.url) as client:
         answer = await Answer().read(client.send_message(request("Repeat ab.")))
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
 
@@ -35,7 +35,7 @@ async def test_a_task_with_tools_streams_its_answer(steady: Steady) -> None:
     assert steady.model.requests[1].tool_results == ["abab"]
 
 
-async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(steady: Steady) -> None:
+async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(steady: Service) -> None:
     """Over server-sent events: retries, thoughts, the progress of tools, and what each model call used."""
     steady.model.script = [
         Refusal(503, headers={"retry-after-ms": "20"}),
@@ -44,11 +44,11 @@ async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(ste
     ]
 
     seen, plain, began = RawStream(), RawStream(), datetime.now(UTC) - timedelta(milliseconds=1)
-    async with seen.sent(steady.url, "Report.", **{"A2A-Extensions": EVENTS_EXTENSION}) as events:
+    async with seen.sent(steady.gateway.url, "Report.", **{"A2A-Extensions": EVENTS_EXTENSION}) as events:
         shown = [event async for update in events if (event := _of_extension(update))]
     steady.model.script = steady.model.script[1:]
     steady.model.requests.clear()
-    async with plain.sent(steady.url, "Report.") as events:
+    async with plain.sent(steady.gateway.url, "Report.") as events:
         hidden = [event async for update in events if (event := _of_extension(update))]
 
     (retry,) = [event for event in shown if event["kind"] == "retry"]
@@ -87,25 +87,14 @@ def _kinds(events: Sequence[Event]) -> list[str]:
     return [kind for kind, _ in groupby(event["kind"] for event in events)]
 
 
-async def test_a_blocking_client_gets_the_finished_task(steady: Steady) -> None:
-    """SendMessage without streaming answers when the task is done."""
-    steady.model.script = [Reply(["Done."])]
-
-    async with connected(steady.url, streaming=False) as client:
-        task = await send(client, request("Do it."))
-
-    assert task.status.state == TaskState.TASK_STATE_COMPLETED
-    assert response_of(task) == "Done."
-
-
-async def test_twenty_equal_messages_are_one_task(steady: Steady) -> None:
+async def test_twenty_equal_messages_are_one_task(steady: Service) -> None:
     """A client that retries, at any of two gateways, finds the task that it has already started."""
     steady.model.script = [Reply(["Once."])]
-    message = request("Do it.", message_id=str(uuid4()))
+    message, other = request("Do it."), await steady.everloop.add_gateway()
 
     async with (
-        connected(steady.gateways[0].url, streaming=False) as one,
-        connected(steady.gateways[1].url, streaming=False) as two,
+        connected(steady.gateway.url, streaming=False) as one,
+        connected(other.url, streaming=False) as two,
     ):
         tasks = await asyncio.gather(*(send((one, two)[n % 2], message) for n in range(20)))
         listed = await one.list_tasks(ListTasksRequest(context_id=tasks[0].context_id))
@@ -130,3 +119,37 @@ async def test_a_task_waits_for_a_worker(model: ScriptedOpenAI, everloop: Deploy
     assert submitted.status.state == seen.status.state == TaskState.TASK_STATE_SUBMITTED
     assert done.id == submitted.id
     assert response_of(done) == "Late, but done."
+
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [(Refusal(401, "invalid_api_key"), "OPENAI_API_KEY"), (Refusal(404, "model_not_found"), "scripted")],
+    ids=["wrong_key", "unknown_model"],
+)
+async def test_a_provider_that_refuses_ends_the_task(
+    steady: Service, refusal: Refusal, expected: str
+) -> None:
+    """One attempt, and a status that names the cause and what to check."""
+    steady.model.script = [refusal]
+
+    async with connected(steady.gateway.url, streaming=False) as client:
+        task = await send(client, request("Go."))
+
+    assert task.status.state == TaskState.TASK_STATE_FAILED
+    assert expected in task.status.message.parts[0].text
+    assert len(steady.model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", "empty"), ("x" * 11_000_000, "10000000")],
+    ids=["empty_message", "eleven_megabytes"],
+)
+async def test_a_message_that_cannot_be_taken_is_refused(steady: Service, text: str, expected: str) -> None:
+    """The error names the limit or what is missing; no task is started."""
+    async with connected(steady.gateway.url, streaming=False) as client:
+        with pytest.raises(InvalidParamsError) as refused:
+            await send(client, request(text))
+
+    assert expected in str(refused.value).replace(",", "")
+    assert "Traceback" not in str(refused.value)

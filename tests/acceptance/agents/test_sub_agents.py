@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
-import pytest
-import pytest_asyncio
 from a2a.client import Client
 from a2a.client.client import ClientCallContext
 from a2a.client.service_parameters import ServiceParametersFactory, with_a2a_extensions
@@ -16,171 +13,104 @@ from pydantic import JsonValue
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import say, shown
 from tests.support.seeded_secrets import seed_secret
-from tests.support.servers.scripted_openai import Answer as ModelAnswer
-from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import Reply, by_model, tool_call
 
-AGENTS = "tests.support.agents.sub_agents:agents"
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 
 
-@pytest_asyncio.fixture
-async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
-    async with running_deployment(tmp_path, model.base_url, agents=AGENTS) as running:
-        yield running
-
-
-def by_model(**scripts: list[ModelAnswer]) -> Callable[[ReceivedRequest], ModelAnswer]:
-    """Let each model have a script of its own."""
-    return lambda received: scripts[str(received.body["model"])].pop(0)
-
-
-def said_by(model: ScriptedOpenAI, name: str) -> list[ReceivedRequest]:
-    return [received for received in model.requests if received.body["model"] == name]
-
-
-def extended() -> ClientCallContext:
-    parameters = ServiceParametersFactory.create([with_a2a_extensions([EVENTS_EXTENSION])])
-    return ClientCallContext(service_parameters=parameters)
-
-
 async def read(client: Client, message: SendMessageRequest) -> list[dict[str, JsonValue]]:
     """Return the events of the extension that a subscriber gets."""
-    events: list[dict[str, JsonValue]] = []
-    async for response in client.send_message(message, context=extended()):
-        if response.HasField("status_update") and EVENTS_EXTENSION in response.status_update.metadata.fields:
-            shown_event = MessageToDict(response.status_update.metadata)[EVENTS_EXTENSION]
-            events.append(shown_event)
-    return events
+    parameters = ServiceParametersFactory.create([with_a2a_extensions([EVENTS_EXTENSION])])
+    context = ClientCallContext(service_parameters=parameters)
+    return [
+        MessageToDict(response.status_update.metadata)[EVENTS_EXTENSION]
+        async for response in client.send_message(message, context=context)
+        if EVENTS_EXTENSION in response.status_update.metadata.fields
+    ]
 
 
-@pytest.mark.parametrize(
-    "killed", ["while it asks", pytest.param("while the sub-agent's model writes", marks=pytest.mark.slow)]
-)
-async def test_a_question_of_a_sub_agent_survives_a_worker(
-    model: ScriptedOpenAI, everloop: Deployment, killed: str
-) -> None:
+async def test_a_question_of_a_sub_agent_survives_a_worker(agents: Service) -> None:
     """It is asked at the client's task, answered there, and what it led to happens once."""
-    stuck = [Reply(["Half a po", asyncio.Event()])] if killed != "while it asks" else []
-    model.script = by_model(
-        lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
-        writer=[Reply([tool_call("ask_title")]), *stuck, Reply(["A poem."])],
+    agents.script(
+        by_model(
+            lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
+            writer=[Reply([tool_call("ask_title")]), Reply(["A poem."])],
+        )
     )
-    worker = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
 
-    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
+    async with connected(agents.at("lead"), streaming=False) as client:
         parked = await send(client, request("Go."))
-        assert parked.status.state == INPUT_REQUIRED
-        assert "Which title?" in shown(parked)
-        if killed == "while it asks":
-            worker.kill()
-            await everloop.add_worker()
-            task = await send(client, say(parked.id, "Autumn"))
-        else:
-            answering = asyncio.create_task(send(client, say(parked.id, "Autumn")))
-            await model.request(3)
-            worker.kill()
-            await everloop.add_worker()
-            task = await answering
+        await agents.replace_worker()
+        task = await send(client, say(parked.id, "Autumn"))
 
+    assert parked.status.state == INPUT_REQUIRED
+    assert "Which title?" in shown(parked)
     assert (task.status.state, response_of(task)) == (COMPLETED, "It is written.")
-    assert said_by(model, "lead")[-1].tool_results == ["A poem."]
-    assert said_by(model, "writer")[-1].tool_results == ["the title is Autumn"]
+    assert agents.model.requests_of("lead")[-1].tool_results == ["A poem."]
+    assert agents.model.requests_of("writer")[-1].tool_results == ["the title is Autumn"]
 
 
-async def test_a_secret_finds_its_way_down(model: ScriptedOpenAI, everloop: Deployment) -> None:
+async def test_a_secret_finds_its_way_down(agents: Service) -> None:
     """The sub-agent's tool reads it; nobody else sees it, not even the models."""
-    model.script = by_model(
-        lead=[Reply([tool_call("writer", '{"request": "Log in."}')]), Reply(["In."])],
-        writer=[Reply([tool_call("log_in")]), Reply(["Logged in."])],
+    agents.script(
+        by_model(
+            lead=[Reply([tool_call("writer", '{"request": "Log in."}')]), Reply(["In."])],
+            writer=[Reply([tool_call("log_in")]), Reply(["Logged in."])],
+        )
     )
-    await everloop.add_worker()
-    gateway = await everloop.add_gateway()
 
-    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
+    async with connected(agents.at("lead"), streaming=False) as client:
         parked = await send(client, request("Go."))
         assert parked.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
         task = await send(client, say(parked.id, f"secret: {seed_secret('hunter2-hunter2')}"))
 
     assert response_of(task) == "In."
-    assert said_by(model, "writer")[-1].tool_results == ["it has 15 characters"]
-    assert "hunter2" not in json.dumps([received.body for received in model.requests])
+    assert agents.model.requests_of("writer")[-1].tool_results == ["it has 15 characters"]
+    assert "hunter2" not in json.dumps([received.body for received in agents.model.requests])
     assert "hunter2" not in str(task)
 
 
-@pytest.mark.slow
-async def test_an_approval_of_a_sub_agents_call(
-    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
-) -> None:
-    """Nothing happens before the client of the parent has agreed; the worker that asked may be gone."""
-    ledger = tmp_path / "published"
-    arguments = json.dumps({"text": "A poem.", "ledger": str(ledger)})
-    model.script = by_model(
-        lead=[Reply([tool_call("writer", '{"request": "Publish."}')]), Reply(["Out."])],
-        writer=[Reply([tool_call("publish_text", arguments)]), Reply(["Published."])],
-    )
-    worker = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
-
-    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
-        parked = await send(client, request("Go."))
-        before = ledger.exists()
-        worker.kill()
-        await everloop.add_worker()
-        task = await send(client, say(parked.id, "yes"))
-
-    assert not before
-    assert response_of(task) == "Out."
-    assert ledger.read_text("utf-8") == "A poem.\n"
-
-
-async def test_the_guard_of_an_agent_holds_for_its_sub_agent(
-    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
-) -> None:
+async def test_the_guard_of_an_agent_holds_for_its_sub_agent(agents: Service, ledger: Path) -> None:
     """What it denies does not run; what people approve runs once, though the worker that asked died."""
-    ledger = tmp_path / "ledger"
     arguments = json.dumps({"ledger": str(ledger), "gate": ""})
     calls = [tool_call("repeat", '{"text": "x", "times": 3}'), tool_call("write_line", arguments, index=1)]
-    model.script = by_model(
-        lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
-        writer=[Reply(calls), Reply(["Written."])],
+    agents.script(
+        by_model(
+            lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
+            writer=[Reply(calls), Reply(["Written."])],
+        )
     )
-    worker = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
 
-    async with connected(f"{gateway.url}/agents/lead", streaming=False) as client:
+    async with connected(agents.at("lead"), streaming=False) as client:
         parked = await send(client, request("Go."))
         before = ledger.exists()
-        worker.kill()
-        await everloop.add_worker()
+        await agents.replace_worker()
         task = await send(client, say(parked.id, "yes"))
 
     assert (parked.status.state, before) == (INPUT_REQUIRED, False)
     assert "write_line" in shown(parked)
     assert (task.status.state, response_of(task)) == (COMPLETED, "Done.")
-    refused, written = said_by(model, "writer")[-1].tool_results
+    refused, written = agents.model.requests_of("writer")[-1].tool_results
     assert refused.startswith("the tool 'repeat' is not allowed here (allowed: all others;")
     assert written == "written"
     assert len(ledger.read_text("utf-8").splitlines()) == 1
 
 
-async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
-    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
-) -> None:
+async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(agents: Service, tmp_path: Path) -> None:
     """The call that asks it starts and ends as any; its own events come in between, with the path to it."""
     arguments = json.dumps({"folder": str(tmp_path), "gate": ""})
-    model.script = by_model(
-        lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
-        writer=[Reply([tool_call("write_once", arguments)]), Reply(["A line."])],
+    agents.script(
+        by_model(
+            lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
+            writer=[Reply([tool_call("write_once", arguments)]), Reply(["A line."])],
+        )
     )
-    await everloop.add_worker()
-    gateway = await everloop.add_gateway()
 
-    async with connected(f"{gateway.url}/agents/lead") as client:
+    async with connected(agents.at("lead")) as client:
         events = await read(client, request("Go."))
 
     outer = [event["kind"] for event in events]
@@ -190,35 +120,32 @@ async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(
     invoked = next(event for event in events if event["kind"] == "agent-invoked")
     assert (invoked["agent_id"], invoked["call_id"]) == ("writer", "r00001c01")
     forwarded = [event for event in events if event["kind"] == "sub-agent"]
-    assert {json.dumps(event["path"]) for event in forwarded} == {
-        json.dumps([str(invoked["task_id"]).rpartition("/")[2]])
-    }
-    inner = [event["event"] for event in forwarded]
-    kinds = [each["kind"] for each in inner if isinstance(each, dict)]
+    (child,) = {str(event["path"]) for event in forwarded}
+    assert child == str([str(invoked["task_id"]).rpartition("/")[2]])
+    kinds = [inner["kind"] for event in forwarded if isinstance(inner := event["event"], dict)]
     assert kinds.index("tool-call") < kinds.index("tool-start") < kinds.index("tool-complete")
     assert "artifact-chunk" in kinds
 
 
-async def test_a_handed_over_task_survives_a_worker(model: ScriptedOpenAI, everloop: Deployment) -> None:
+async def test_a_handed_over_task_survives_a_worker(agents: Service) -> None:
     """The other agent goes on with all that was said, under the same task, and answers once."""
-    model.script = by_model(
-        lead=[Reply(["Over to you.", tool_call("hand_over_to_closer", '{"reason": "it is late"}')])],
-        closer=[Reply(["Half an ans", asyncio.Event()]), Reply(["Closed."])],
+    agents.script(
+        by_model(
+            lead=[Reply(["Over to you.", tool_call("hand_over_to_closer", '{"reason": "it is late"}')])],
+            closer=[Reply(["Half an ans", asyncio.Event()]), Reply(["Closed."])],
+        )
     )
-    worker = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
 
-    async with connected(f"{gateway.url}/agents/lead") as client:
+    async with connected(agents.at("lead")) as client:
         reading = asyncio.create_task(Answer().read(client.send_message(request("Go."))))
-        await model.request(2)
-        worker.kill()
-        await everloop.add_worker()
+        await agents.model.request(2)
+        await agents.replace_worker()
         answer = await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
 
     assert answer.text == response_of(task) == "Closed."
     assert answer.finals == 1
-    asked = said_by(model, "closer")[-1]
+    asked = agents.model.requests_of("closer")[-1]
     assert [message["role"] for message in asked.conversation] == ["system", "user", "assistant", "tool"]
     assert asked.conversation[0]["content"] == "You close."
     offered = json.dumps(asked.body["tools"])

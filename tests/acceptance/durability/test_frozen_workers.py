@@ -7,7 +7,6 @@ import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
@@ -69,31 +68,3 @@ async def test_a_tool_that_thaws_writes_nothing(
     assert {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept} == set()
     assert after == task
     assert len((folder / "refused").read_text().splitlines()) == 7
-
-
-@pytest.mark.slow
-async def test_a_model_call_that_thaws_writes_nothing(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """No text, no reply, no status; the client reads the other attempt's answer, once."""
-    rest = asyncio.Event()
-    model.script = [Reply(["Half an ", rest, "old answer."]), Reply(["A whole ", "answer."])]
-    frozen = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
-
-    async with connected(gateway.url) as client:
-        answer = Answer()
-        reading = asyncio.create_task(answer.read(client.send_message(request("Write."))))
-        while "Half an " not in answer.text:  # noqa: ASYNC110 -- the stream is read beside us
-            await asyncio.sleep(0.02)
-        os.kill(frozen.pid, signal.SIGSTOP)
-        await everloop.add_worker()
-        await reading
-        task = await client.get_task(GetTaskRequest(id=answer.task_id))
-        before = await kept_by(everloop)
-        rest.set()
-        os.kill(frozen.pid, signal.SIGCONT)
-        await _until_logged(everloop, OVERTAKEN)
-        after = await client.get_task(GetTaskRequest(id=answer.task_id))
-
-    assert answer.text == response_of(task) == "A whole answer."
-    assert {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept} == set()
-    assert after == task

@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 from a2a.client import A2AClientError, Client
 from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest, TaskState
 from redis.asyncio import Redis
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.rigs.deployment import Deployment
+from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment, Service, running_service
 from tests.support.servers.processes import temporal_answers, wait_until_answers
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
@@ -45,30 +47,32 @@ async def _until_happens(effects: Path) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_a_worker_killed_while_the_model_writes(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """Another worker asks again, once; the client's draft is replaced and it sees one whole answer."""
-    model.script = [Reply(["Half an ans", asyncio.Event()]), Reply(["A whole ", "answer."])]
-    worker = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    """What tests share that kill workers and gateways."""
+    async with running_service(tmp_path_factory.mktemp("kills"), ACCEPTANCE_AGENT) as running:
+        yield running
 
-    async with connected(gateway.url) as client:
+
+async def test_a_worker_killed_while_the_model_writes(service: Service) -> None:
+    """Another worker asks again, once; the client's draft is replaced and it sees one whole answer."""
+    service.script([Reply(["Half an ans", asyncio.Event()]), Reply(["A whole ", "answer."])])
+
+    async with connected(service.gateway.url) as client:
         answer = Answer()
         reading = await _read_until(answer, "Half an ans", client, request("Answer me."))
-        worker.kill()
-        await everloop.add_worker()
+        await service.replace_worker()
         await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
 
     assert answer.text == response_of(task) == "A whole answer."
     assert answer.finals == 1
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
-    assert len(model.requests) == 2
+    assert len(service.model.requests) == 2
 
 
 @pytest.mark.parametrize("tool", ["write_line", "write_once"])
-async def test_a_worker_killed_while_a_tool_runs(
-    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path, tool: str
-) -> None:
+async def test_a_worker_killed_while_a_tool_runs(service: Service, tmp_path: Path, tool: str) -> None:
     """An idempotent tool runs again with the same key; another is not run again, and the model is told.
 
     The client that streams sees one answer.
@@ -78,23 +82,20 @@ async def test_a_worker_killed_while_a_tool_runs(
     if tool == "write_once":
         effects.mkdir()
     arguments = json.dumps({target: str(effects), "gate": str(gate)})
-    model.script = [Reply([tool_call(tool, arguments)]), Reply(["Done."])]
-    worker = await everloop.add_worker()
-    gateway = await everloop.add_gateway()
+    service.script([Reply([tool_call(tool, arguments)]), Reply(["Done."])])
 
-    async with connected(gateway.url) as client:
+    async with connected(service.gateway.url) as client:
         reading = asyncio.create_task(Answer().read(client.send_message(request("Write."))))
         await _until_happens(effects)
-        worker.kill()
+        await service.replace_worker()
         gate.touch()
-        await everloop.add_worker()
         answer = await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
 
     assert answer.text == response_of(task) == "Done."
     assert answer.finals == 1
     assert answer.states[-1] == task.status.state == TaskState.TASK_STATE_COMPLETED
-    (result,) = model.requests[1].tool_results
+    (result,) = service.model.requests[1].tool_results
     if tool == "write_line":
         (line,) = effects.read_text().splitlines()
         assert line.startswith(f"{task.id}/r00001c01")
@@ -106,81 +107,53 @@ async def test_a_worker_killed_while_a_tool_runs(
         assert result == "created"
 
 
-async def test_a_killed_gateway_loses_no_event(model: ScriptedOpenAI, everloop: Deployment) -> None:
-    """The client subscribes at another gateway and sees the rest; its message, sent again, finds all."""
+async def test_a_killed_gateway_loses_no_event(service: Service) -> None:
+    """Who subscribes at another one, or sends the message again there, has the text so far, then the rest."""
     more = asyncio.Event()
     message = request("Answer me.")
-    model.script = [Reply(["First half, ", more, "second half."])]
-    await everloop.add_worker()
-    first, second = await everloop.add_gateway(), await everloop.add_gateway()
+    service.script([Reply(["First half, ", more, "second half."])])
+    dying = await service.everloop.add_gateway()
 
-    async with connected(first.url) as client:
+    async with connected(dying.url) as client:
         answer = Answer()
         reading = await _read_until(answer, "First half, ", client, message)
-        first.process.kill()
+        dying.process.kill()
         with pytest.raises(A2AClientError):
             await reading
-    async with connected(second.url) as client:
+    async with connected(service.gateway.url) as client:
         subscription = client.subscribe(SubscribeToTaskRequest(id=answer.task_id))
-        rest = Answer()
+        rest, again = Answer(), Answer()
         rest.add(await anext(subscription))
         assert rest.text == "First half, "
+        reading = await _read_until(again, "First half, ", client, message)
         more.set()
         await rest.read(subscription)
-        again = await Answer().read(client.send_message(message))
+        await reading
+        later = await Answer().read(client.send_message(message))
 
-    for seen in (rest, again):
+    for seen in (rest, again, later):
         assert seen.task_id == answer.task_id
         assert seen.text == "First half, second half."
         assert seen.states[-1] == TaskState.TASK_STATE_COMPLETED
-    assert len(model.requests) == 1
+    assert len(service.model.requests) == 1
 
 
-async def test_a_message_sent_again_past_a_killed_gateway(
-    model: ScriptedOpenAI, everloop: Deployment
-) -> None:
-    """While the task runs, the message finds it at another gateway: the text so far, then the rest."""
-    more = asyncio.Event()
-    model.script = [Reply(["First half, ", more, "second half."])]
-    message = request("Answer me.")
-    await everloop.add_worker()
-    first, second = await everloop.add_gateway(), await everloop.add_gateway()
-
-    async with connected(first.url) as client:
-        answer = Answer()
-        reading = await _read_until(answer, "First half, ", client, message)
-        first.process.kill()
-        with pytest.raises(A2AClientError):
-            await reading
-    async with connected(second.url) as client:
-        again = Answer()
-        reading = await _read_until(again, "First half, ", client, message)
-        more.set()
-        await reading
-
-    assert again.task_id == answer.task_id
-    assert again.text == "First half, second half."
-    assert again.finals == 1
-    assert again.states[-1] == TaskState.TASK_STATE_COMPLETED
-    assert len(model.requests) == 1
-
-
-async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path) -> None:
+async def test_an_emptied_redis(service: Service, tmp_path: Path) -> None:
     """The task completes, the model reads the whole transcript, and the view comes back."""
     effects, gate = tmp_path / "effects", tmp_path / "gate"
     arguments = json.dumps({"ledger": str(effects), "gate": str(gate)})
-    model.script = [
-        Reply(["I will write.", tool_call("write_line", arguments)]),
-        Reply([tool_call("repeat", '{"text": "x", "times": 3}')]),
-        Reply(["All done."]),
-    ]
-    await everloop.add_worker()
-    gateway = await everloop.add_gateway()
+    service.script(
+        [
+            Reply(["I will write.", tool_call("write_line", arguments)]),
+            Reply([tool_call("repeat", '{"text": "x", "times": 3}')]),
+            Reply(["All done."]),
+        ]
+    )
 
-    async with connected(gateway.url, streaming=False) as client:
+    async with connected(service.gateway.url, streaming=False) as client:
         sending = asyncio.create_task(send(client, request("Write.")))
         await _until_happens(effects)
-        async with Redis.from_url(everloop.redis_url) as redis:
+        async with Redis.from_url(service.everloop.redis_url) as redis:
             await redis.flushall()
         gate.touch()
         done = await sending
@@ -189,9 +162,8 @@ async def test_an_emptied_redis(model: ScriptedOpenAI, everloop: Deployment, tmp
     assert task.status.state == done.status.state == TaskState.TASK_STATE_COMPLETED
     assert response_of(task) == "All done."
     assert [message.parts[0].text for message in task.history] == ["Write.", "I will write."]
-    assert [m["role"] for m in model.requests[2].conversation] == [
-        "system", "user", "assistant", "tool", "assistant", "tool",
-    ]  # fmt: skip
+    roles = [message["role"] for message in service.model.requests[2].conversation]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool"]
     (line,) = effects.read_text().splitlines()
     assert line.startswith(f"{task.id}/r00001c01")
 

@@ -12,9 +12,8 @@ from temporalio.exceptions import ApplicationError
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.acceptance.conftest import Steady
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.rigs.deployment import Deployment, Service, running_deployment
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=200",)
@@ -63,12 +62,12 @@ async def _runs(everloop: Deployment, task_id: str) -> list[str]:
     return [run.run_id async for run in client.list_workflows(f"WorkflowId = '{task_id}'")]
 
 
-async def test_messages_and_results_of_three_megabytes(steady: Steady) -> None:
+async def test_messages_and_results_of_three_megabytes(steady: Service) -> None:
     """Neither Temporal's limit of 2 MB nor its history notices; the model reads every byte."""
     steady.model.script = [_call(1, LARGE), Reply(["Much."])]
     text = "y" * LARGE
 
-    async with connected(steady.url) as client:
+    async with connected(steady.gateway.url) as client:
         answer = await Answer().read(client.send_message(request(text)))
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
 

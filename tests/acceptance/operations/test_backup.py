@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 from a2a.client import Client as A2AClient
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, SendMessageRequest, Task, TaskState
 from a2a.utils.errors import TaskNotFoundError
@@ -112,12 +113,6 @@ async def reindex(everloop: Deployment) -> str:
     return told
 
 
-def in_context(text: str, context_id: str) -> SendMessageRequest:
-    message = request(text)
-    message.message.context_id = context_id
-    return message
-
-
 @dataclass(frozen=True)
 class Left:
     """The tasks of a day with a backup, by where they stood when Temporal was copied, and how some looked."""
@@ -183,7 +178,7 @@ async def test_all_is_lost_and_restored(tmp_path: Path, ledger: Path) -> None:
             known = {name for name in ("later", "lost") if await house.knows(getattr(left, name))}
             sent_again = await send(house.people, left.order)
             ends = [await send(house.people, say(task.id, "20:00")) for task in (left.parked, left.answered)]
-            await send(house.people, in_context("Recall it.", left.said.context_id))
+            await send(house.people, request("Recall it.", context_id=left.said.context_id))
 
     assert content == b"".join(big_content(MEGABYTES))
     assert [strip(task) for task in shown] == [strip(task) for task in left.shown]
@@ -199,6 +194,7 @@ async def test_all_is_lost_and_restored(tmp_path: Path, ledger: Path) -> None:
     assert recalled[1:] == ["Remember this.", "Remember is done.", "Recall it."]
 
 
+@pytest.mark.slow
 async def test_redis_is_lost_and_an_older_copy_restored(tmp_path: Path, ledger: Path) -> None:
     """Tasks are as Temporal knows them; of artifacts and conversations, what the copy has."""
     orders = Orders(ledger)
@@ -210,7 +206,7 @@ async def test_redis_is_lost_and_an_older_copy_restored(tmp_path: Path, ledger: 
             await backup.copy_redis()
             await send(house.people, say(answered.id, "18:00"))
             later = await send(house.artifacts, request("Write another file."))
-            told = await send(house.people, in_context("Remember that too.", said.context_id))
+            told = await send(house.people, request("Remember that too.", context_id=said.context_id))
         for process in backup.everloop.started:
             process.stop()
         backup.everloop.valkey.kill()
@@ -222,7 +218,7 @@ async def test_redis_is_lost_and_an_older_copy_restored(tmp_path: Path, ledger: 
             contents = [await house.content(task) for task in (written, later)]
             shown = await house.got_written(later)
             end = await send(house.people, say(parked.id, "20:00"))
-            await send(house.people, in_context("Recall it.", said.context_id))
+            await send(house.people, request("Recall it.", context_id=said.context_id))
 
     assert states == [ASKS, COMPLETED, COMPLETED]
     assert contents == [b"".join(big_content(MEGABYTES)), httpx.codes.NOT_FOUND]

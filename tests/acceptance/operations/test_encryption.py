@@ -137,20 +137,3 @@ async def test_no_server_keeps_a_word_in_plain(vault: Vault) -> None:
     assert during | await vault.places_with(vault.word) == set()
     assert await vault.places_with(task.id) >= {"temporal", "valkey"}  # so the search works: ids are plain
     assert await vault.key_ids(task.id) == {b"k1", b"k2"}
-
-
-async def test_encryption_is_switched_on_while_a_task_runs(vault: Vault) -> None:
-    """A task that began in plain goes on, and what it says from then on is encrypted."""
-    worker, gateway = await vault.start()
-    task = await _begin(vault, gateway)
-    before = await vault.places_with(vault.word)
-    worker.kill()
-    gateway.process.stop()
-    vault.use_keys("k1")
-    _, gateway = await vault.start()
-    ended = await _end(vault, gateway, task)
-
-    assert before >= {"temporal", "valkey", "blobs"}
-    assert ended.status.state == COMPLETED
-    assert response_of(ended) == f"The word is {vault.word}."
-    assert await vault.key_ids(task.id) == {b"", b"k1"}

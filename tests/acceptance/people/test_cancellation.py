@@ -28,7 +28,7 @@ from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import call_key, child_task_id, name_calls
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.support.a2a_client import Answer, connected, request, send
-from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.deployment import Deployment, Gateway, Service, running_service
 from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 
 CANCELED = TaskState.TASK_STATE_CANCELED
@@ -36,24 +36,11 @@ INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
 NEWSROOM = "tests.support.agents.chaos:newsroom"
 
 
-@dataclass(frozen=True)
-class Newsroom:
-    """One worker and one gateway for all tasks that are cancelled here."""
-
-    gateway: Gateway
-    model: ScriptedOpenAI
-    temporal: Client
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def newsroom(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Newsroom]:
-    directory = tmp_path_factory.mktemp("newsroom")
-    async with (
-        ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, agents=NEWSROOM) as everloop,
-    ):
-        await everloop.add_worker()
-        yield Newsroom(await everloop.add_gateway(), model, await Client.connect(everloop.temporal_address))
+async def newsroom(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    """One worker and one gateway for all tasks that are cancelled here."""
+    async with running_service(tmp_path_factory.mktemp("newsroom"), NEWSROOM) as running:
+        yield running
 
 
 class Follower:
@@ -160,11 +147,11 @@ async def test_cancel_before_a_worker_comes(model: ScriptedOpenAI, everloop: Dep
 
 
 @pytest.mark.parametrize("make", [_streaming, _tools, _parked, _waiting, _child])
-async def test_cancel(newsroom: Newsroom, make: Callable[[str], Case]) -> None:
+async def test_cancel(newsroom: Service, make: Callable[[str], Case]) -> None:
     """Remote calls are cut off before anybody hears of the end, nothing runs on, and a draft has failed."""
     model, case = newsroom.model, make(newsroom.model.base_url)
-    model.requests.clear()
-    model.script = case.script
+    newsroom.script(case.script)
+    temporal = await Client.connect(newsroom.everloop.temporal_address)
 
     async with _following(newsroom.gateway, "Work.") as (client, task, follower):
         await model.request(len(case.script))
@@ -175,7 +162,7 @@ async def test_cancel(newsroom: Newsroom, make: Callable[[str], Case]) -> None:
         assert await _cancel_again_and_again(client, task.id) == canceled
         answer = await follower.end()
         for id_ in (task.id, *(child_task_id(task.id, call) for call in case.children)):
-            await _ends_canceled(newsroom.temporal, id_)
+            await _ends_canceled(temporal, id_)
         shown = await client.get_task(GetTaskRequest(id=task.id))
 
     assert canceled.status.state == CANCELED

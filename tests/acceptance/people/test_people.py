@@ -14,7 +14,6 @@ from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.agents.people import Seats
 from tests.support.rigs.people import (
     Harness,
     asked_for,
@@ -43,25 +42,27 @@ async def client(steady_harness: Harness) -> AsyncGenerator[Client]:
 
 
 class Policy(NamedTuple):
-    """A call that its policy stops, and what it does when people agree."""
+    """A call that its policy stops, the approval, and what the call does then."""
 
     tool: str
     arguments: Arguments
+    approval: JsonValue
     effect: JsonValue
     result: str
 
 
 POLICIES = {
-    "on the arguments": Policy("pay", {"amount": 5000.5, "to": "Ann"}, [5000.5, "Ann"], "paid 5000.5 to Ann"),
-    "on the tool": Policy("wipe", {"disk": "sda"}, "sda", "wiped sda"),
-    "on the agent": Policy("deploy", {"version": "1.2"}, "1.2", "deployed 1.2"),
+    "on the arguments": Policy(
+        "pay", {"amount": 5000.5, "to": "Ann"}, "yes", [5000.5, "Ann"], "paid 5000.5 to Ann"
+    ),
+    "on the tool": Policy("wipe", {"disk": "sda"}, {"approved": True}, "sda", "wiped sda"),
+    "on the agent": Policy("deploy", {"version": "1.2"}, "yes", "1.2", "deployed 1.2"),
 }
 
 
-@pytest.mark.parametrize("approval", ["yes", {"approved": True}], ids=["text", "data"])
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
 async def test_an_approved_call_runs_once(
-    steady_harness: Harness, client: Client, ledger: Path, policy: Policy, approval: JsonValue
+    steady_harness: Harness, client: Client, ledger: Path, policy: Policy
 ) -> None:
     """Nothing happens before people have seen the exact arguments and agreed."""
     exact = {**policy.arguments, "ledger": str(ledger)}
@@ -69,7 +70,7 @@ async def test_an_approved_call_runs_once(
 
     parked = await send(client, request("Go."))
     before = effects(ledger)
-    task = await send(client, say(parked.id, approval))
+    task = await send(client, say(parked.id, policy.approval))
 
     assert parked.status.state == INPUT_REQUIRED
     assert f"Approve the call {policy.tool}?\n{json.dumps(exact, indent=2)}\n" in shown(parked)
@@ -82,31 +83,22 @@ async def test_an_approved_call_runs_once(
     assert steady_harness.tool_results == [policy.result]
 
 
-@pytest.mark.parametrize(
-    ("rejection", "result"),
-    [
-        ("No.", "rejected by the user"),
-        ({"approved": False, "note": "too dear."}, "rejected by the user: too dear."),
-    ],
-    ids=["text", "data"],
-)
-async def test_a_rejected_call_does_not_run(
-    steady_harness: Harness, client: Client, ledger: Path, rejection: JsonValue, result: str
-) -> None:
-    """The model reads the rejection, with its note if it has one, as the result of its call, and goes on."""
+async def test_a_rejected_call_does_not_run(steady_harness: Harness, client: Client, ledger: Path) -> None:
+    """The model reads the rejection, with its note, as the result of its call, and goes on."""
     steady_harness.expect(call("pay", {"amount": 5000, "to": "Ann", "ledger": str(ledger)}))
 
     parked = await send(client, request("Go."))
-    task = await send(client, say(parked.id, rejection))
+    task = await send(client, say(parked.id, {"approved": False, "note": "too dear."}))
 
     assert response_of(task) == "Done."
-    assert steady_harness.tool_results == [result]
+    assert steady_harness.tool_results == ["rejected by the user: too dear."]
     assert effects(ledger) == []
 
 
 class Asked(NamedTuple):
     """A kind of question, what is no answer to it, what the refusal says, an answer and what it means."""
 
+    asks: str
     kind: str
     wrong: JsonValue
     expected: str
@@ -114,35 +106,26 @@ class Asked(NamedTuple):
     value: JsonValue
 
 
-KINDS = {
-    "clarification by text": Asked("clarification", None, "a text or data part", "Ann", "Ann"),
-    "clarification by data": Asked("clarification", None, "a text or data part", {"a": "A"}, {"a": "A"}),
-    "confirmation by text": Asked("confirmation", "maybe", 'answer "yes" or "no"', "No.", False),
-    "confirmation by data": Asked("confirmation", {"sure": 1}, '"yes" or "no"', {"approved": True}, True),
-    "selection by text": Asked("selection", "19:00", "one of: 18:00, 20:00", "20:00", "20:00"),
-    "selection by data": Asked("selection", 18, "one of: 18:00, 20:00", {"selected": "18:00"}, "18:00"),
-    "data by text": Asked("data", "two", '"maximum": 8', '{"adults": 3}', {"adults": 3}),
-    "data by data": Asked("data", {"adults": 9}, '{"maximum": 8} at $.adults', {"adults": 2}, {"adults": 2}),
-}
-
-BESIDES: dict[str, Arguments] = {
-    "selection": {"options": ["18:00", "20:00"]},
-    "data": {"schema": Seats.model_json_schema()},
-}
-"""What the model gives `request_input` beside the question and its kind."""
+KINDS = [
+    Asked("book", "clarification", None, "a text or data part", {"a": "A"}, {"a": "A"}),
+    Asked("request_input", "confirmation", "maybe", 'answer "yes" or "no"', "No.", False),
+    Asked("request_input", "selection", "19:00", "one of: 18:00, 20:00", "20:00", "20:00"),
+    Asked("book", "data", {"adults": 9}, '{"maximum": 8} at $.adults', {"adults": 2}, {"adults": 2}),
+]
 
 
-@pytest.mark.parametrize("asks", ["book", "request_input"])
-@pytest.mark.parametrize("asked", KINDS.values(), ids=KINDS.keys())
+@pytest.mark.parametrize("asked", KINDS, ids=[asked.kind for asked in KINDS])
 async def test_each_kind_of_question_takes_its_kind_of_answer(
-    steady_harness: Harness, client: Client, ledger: Path, asks: str, asked: Asked
+    steady_harness: Harness, client: Client, ledger: Path, asked: Asked
 ) -> None:
     """Whether a tool asks or the model: what is no answer is refused and changes nothing."""
     arguments: dict[str, Arguments] = {
         "book": {"ledger": str(ledger)},
-        "request_input": {"question": "Well?", **BESIDES.get(asked.kind, {})},
+        "request_input": {"question": "Well?"},
     }
-    steady_harness.expect(call(asks, {"kind": asked.kind, **arguments[asks]}))
+    if asked.kind == "selection":
+        arguments["request_input"]["options"] = ["18:00", "20:00"]
+    steady_harness.expect(call(asked.asks, {"kind": asked.kind, **arguments[asked.asks]}))
 
     parked = await send(client, request("Go."))
     with pytest.raises(InvalidParamsError) as refused:
@@ -155,12 +138,11 @@ async def test_each_kind_of_question_takes_its_kind_of_answer(
     assert asked.expected in str(refused.value)
     assert still == parked
     assert response_of(task) == "Done."
-    said = json.dumps(asked.value)
-    if asks == "book":
+    (result,) = steady_harness.tool_results
+    if asked.asks == "book":
         assert effects(ledger) == [[asked.value, "user"]]
-        assert steady_harness.tool_results == [f"booked {said}"]
+        assert result == f"booked {json.dumps(asked.value)}"
     else:
-        (result,) = steady_harness.tool_results
         assert asked.value == (result if isinstance(asked.value, str) else json.loads(result))
 
 
@@ -217,12 +199,7 @@ class Signal(NamedTuple):
 
 
 SIGNALS = {
-    "approval": Signal("wipe", {"disk": "sda"}, {}, ["sda"], "wiped sda"),
-    "rejection": Signal(
-        "wipe", {"disk": "sda"}, {"approved": False, "note": "keep"}, [], "rejected by the operator: keep"
-    ),
-    "selection": Signal("book", {"kind": "selection"}, {}, [["18:00", "operator"]], 'booked "18:00"'),
-    "free text": Signal(
+    "answer": Signal(
         "book", {"kind": "clarification"}, {"value": "Ann"}, [["Ann", "operator"]], 'booked "Ann"'
     ),
     "no secret": Signal("open_vault", {}, {}, [], "rejected by the operator"),
@@ -255,52 +232,6 @@ async def test_an_operator_sends_the_signal_that_the_details_show(
     assert rest.states[-1] == COMPLETED
     assert steady_harness.tool_results == [signal.result]
     assert effects(ledger) == signal.effects
-
-
-@pytest.mark.parametrize(
-    ("kind", "signal", "problem"),
-    [
-        (
-            "selection",
-            {"call_id": "r00009c01", "value": "18:00"},
-            "no call 'r00009c01' waits; waiting: r00001c01",
-        ),
-        ("selection", {"call_id": "r00001c01", "value": "19:00"}, "answer with one of: 18:00, 20:00"),
-        ("clarification", {"call_id": "r00001c01", "value": "…"}, 'put the answer in place of "…"'),
-    ],
-)
-async def test_a_signal_that_answers_nothing_changes_nothing(
-    steady_harness: Harness, client: Client, kind: str, signal: Arguments, problem: str
-) -> None:
-    """The task stays parked, and the operator reads what was wrong in the details."""
-    steady_harness.expect(call("book", {"kind": kind, "ledger": "nowhere"}))
-
-    parked = await send(client, request("Go."))
-    await steady_harness.signal_approve(parked.id, json.dumps({**signal, "approved": True}))
-    details = await steady_harness.details(parked.id)
-    still = await client.get_task(GetTaskRequest(id=parked.id))
-
-    assert re.search(f"`approve` was refused: .*{problem}", details)
-    assert still == parked
-
-
-@pytest.mark.parametrize(
-    ("default", "result"),
-    [("blue", "painted blue by timeout"), (None, "rejected because nobody answered in time")],
-)
-async def test_a_question_that_nobody_answers_in_time(
-    steady_harness: Harness, client: Client, default: str | None, result: str
-) -> None:
-    """Its default is the answer then; without one the call ends as rejected, and does not run again."""
-    steady_harness.expect(call("choose", {"default": default}))
-
-    parked = await send(client, request("Go."))
-    await (await steady_harness.workflow(parked.id)).result()
-    task = await client.get_task(GetTaskRequest(id=parked.id))
-
-    assert parked.status.state == INPUT_REQUIRED
-    assert task.status.state == COMPLETED
-    assert steady_harness.tool_results == [result]
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["blocking", "streaming"])

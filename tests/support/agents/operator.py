@@ -2,9 +2,7 @@
 
 import asyncio
 import os
-import time
 from datetime import timedelta
-from pathlib import Path
 
 from everloop.agents.agent import Agent, Limits
 from everloop.agents.peer.plugin import peer
@@ -31,15 +29,6 @@ async def hang(ledger: str, gate: str, context: ToolContext) -> str:
     return await pay.function(ledger, gate, context)
 
 
-@tool(timeout=LONG)
-def pay_slowly(ledger: str, gate: str, context: ToolContext) -> str:
-    """Do the same in a thread, which nobody can stop."""
-    append_line(ledger, context.idempotency_key)
-    while gate and not Path(gate).exists():
-        time.sleep(0.02)
-    return "paid"
-
-
 @tool(idempotent=True, timeout=LONG)
 async def look_up(ledger: str, gate: str, context: ToolContext) -> str:
     """Do the same, and say that it may be repeated."""
@@ -59,7 +48,7 @@ agent = Agent(
     name="Clerk",
     description="Runs what the scripted model asks for.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(pay, hang, pay_slowly, look_up, transfer)],
+    plugins=[prompt("Follow the script."), tools(pay, hang, look_up, transfer)],
     limits=Limits(iterations=100),
 )
 

@@ -80,16 +80,6 @@ def _question(kind: InputKind) -> InputRequired:
             return InputRequired("Under which name?", kind)
 
 
-@tool
-def choose(default: str | None, context: ToolContext) -> str:
-    """Ask for a colour and wait a second for it."""
-    if not context.answers:
-        time = timedelta(seconds=1)
-        raise InputRequired("Which?", "selection", options=["red", "blue"], timeout=time, default=default)
-    answer = context.answers[-1]
-    return f"painted {answer.value} by {answer.by}"
-
-
 @tool(idempotent=True, timeout=LONG)
 async def open_vault(ledger: str, context: ToolContext) -> str:
     """Ask for the token of the vault, wait for a gate file, then use it, and talk too much about it."""
@@ -101,15 +91,6 @@ async def open_vault(ledger: str, context: ToolContext) -> str:
     await context.progress(f"opening with {token}")
     await asyncio.to_thread(_append, ledger, fingerprint(token))
     return f"opened with {token}"
-
-
-@tool(idempotent=True, needs_approval=True, timeout=LONG)
-async def audit(ledger: str) -> str:
-    """Audit the vault, which people approve, and which takes until a gate file is there."""
-    Path(f"{ledger}.audited").touch()
-    while not Path(f"{ledger}.end").exists():  # noqa: ASYNC110 -- the gate is opened by another process
-        await asyncio.sleep(0.02)
-    return "audited"
 
 
 def fingerprint(token: str) -> str:
@@ -126,10 +107,6 @@ agent = Agent(
     name="Harness",
     description="Runs what the scripted model asks for, when people agree.",
     model="scripted",
-    plugins=[
-        prompt("Follow the script."),
-        tools(pay, wipe, deploy, book, choose, open_vault, audit),
-        request_input(),
-    ],
+    plugins=[prompt("Follow the script."), tools(pay, wipe, deploy, book, open_vault), request_input()],
     needs_approval=_deploys,
 )

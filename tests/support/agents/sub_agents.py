@@ -1,15 +1,12 @@
 """Agents that work together, and with plugins; each asks a model of its own name.
 
-A test may say in the environment where an MCP server listens; otherwise one is started. What another one says
-of its tool `erase` is in the file that a test names there.
+A test may say in the environment where an MCP server listens; otherwise one is started.
 """
 
 import os
 import sys
-from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -30,14 +27,10 @@ from everloop import (
     tools,
 )
 from tests.support.agents.acceptance import repeat, write_line, write_once
-from tests.support.agents.marks import append_line
 
 LONG = timedelta(seconds=60)
 MCP_SERVER = Path(__file__).parents[1] / "servers/mcp_servers/ledger.py"
 MCP_URL = "EVERLOOP_TEST_MCP_URL"
-CHANGING_SERVER = Path(__file__).parents[1] / "servers/mcp_servers/small.py"
-HINTS = "EVERLOOP_TEST_HINTS"
-STRATEGIES: Sequence[Literal["summary", "hierarchical"]] = ("summary", "hierarchical")
 
 
 class Sum(BaseModel):
@@ -62,13 +55,6 @@ async def log_in(context: ToolContext) -> str:
     if not isinstance(password, str):
         raise AuthRequired("Which password?", "password")
     return f"it has {len(password)} characters"
-
-
-@tool(needs_approval=True)
-def publish_text(text: str, ledger: str) -> str:
-    """Publish a text; people approve it."""
-    append_line(ledger, text)
-    return "published"
 
 
 def _ledger() -> Plugin:
@@ -97,7 +83,7 @@ agents = [
         name="Writer",
         description="Writes, and asks people.",
         model="writer",
-        plugins=[tools(ask_title, log_in, publish_text, write_line, write_once, repeat)],
+        plugins=[tools(ask_title, log_in, write_line, write_once, repeat)],
     ),
     Agent(
         id="closer",
@@ -123,27 +109,11 @@ agents = [
     ),
     Agent(id="served", name="Served", description="Uses an MCP server.", model="served", plugins=[_ledger()]),
     Agent(
-        id="eraser",
-        name="Eraser",
-        description="Uses an MCP server that changes what it says of itself.",
-        model="eraser",
-        plugins=[
-            mcp(
-                command=[sys.executable, str(CHANGING_SERVER), "stdio"],
-                name="changing",
-                env={"HINTS": os.environ.get(HINTS, "")},
-            )
-        ],
-    ),
-    *(
-        Agent(
-            id=strategy,
-            name=strategy.capitalize(),
-            description="Keeps in mind what was said long ago.",
-            model=strategy,
-            plugins=[tools(write_once)],
-            memory=Memory(max_messages=4, strategy=strategy),
-        )
-        for strategy in STRATEGIES
+        id="summary",
+        name="Summary",
+        description="Keeps in mind what was said long ago.",
+        model="summary",
+        plugins=[tools(write_once)],
+        memory=Memory(max_messages=4, strategy="summary"),
     ),
 ]

@@ -20,6 +20,7 @@ from tests.support.servers.processes import (
     running_valkey,
     wait_until_answers,
 )
+from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
 ACCEPTANCE_AGENT = "tests.support.agents.acceptance:agent"
 
@@ -71,6 +72,41 @@ class Deployment:
         process = ServerProcess(command, log, {**self.environment, **variables})
         self.started.append(process)
         return process
+
+
+@dataclass
+class Service:
+    """A deployment with one worker and one gateway, and the model that they ask; tests may share it."""
+
+    model: ScriptedOpenAI
+    everloop: Deployment
+    gateway: Gateway
+    worker: ServerProcess
+
+    def script(self, script: Script) -> None:
+        """Let the model answer so from now on, and forget what it was asked."""
+        self.model.script = script
+        self.model.requests.clear()
+
+    def at(self, agent_id: str) -> str:
+        """Return the address of an agent."""
+        return f"{self.gateway.url}/agents/{agent_id}"
+
+    async def replace_worker(self, **settings: str) -> None:
+        """Kill the worker, and start another one."""
+        self.worker.kill()
+        self.worker = await self.everloop.add_worker(**settings)
+
+
+@asynccontextmanager
+async def running_service(directory: Path, agents: str, **variables: str) -> AsyncGenerator[Service]:
+    """Start a deployment of agents, with a worker and a gateway."""
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(directory, model.base_url, agents=agents, **variables) as everloop,
+    ):
+        worker = await everloop.add_worker()
+        yield Service(model, everloop, await everloop.add_gateway(), worker)
 
 
 async def kept_by(everloop: Deployment) -> dict[str, object]:

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -20,10 +20,9 @@ from pydantic import JsonValue
 
 from everloop import HookContext, Plugin, ToolContext
 from everloop.agents.hooks import ANYBODY
-from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
+from everloop.agents.tool_context import Content, ToolArtifacts
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.artifacts import StoredArtifact
-from everloop.workflows.contract.messages import Part
 from everloop.workflows.contract.tasks import Identity
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 
@@ -41,96 +40,24 @@ def asker(caller: Identity = ANYBODY) -> HookContext:
     return HookContext(task_id="task", context_id="context", owner="owner", agent_id="agent", auth=caller)
 
 
-class KeptArtifacts(ToolArtifacts):
+class KeptArtifacts:
     """Keeps the files of a call. Tools of MCP servers do nothing else with artifacts."""
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, str, Content]] = {}
         self.refuses = False
 
-    async def write_file(  # noqa: PLR0913 -- the interface's
-        self,
-        artifact_id: str,
-        content: Content,
-        *,
-        media_type: str = "",
-        filename: str = "",
-        name: str = "",
-        description: str = "",
+    @property
+    def of_a_tool(self) -> ToolArtifacts:
+        return cast("ToolArtifacts", self)
+
+    async def write_file(
+        self, artifact_id: str, content: Content, *, media_type: str = "", filename: str = "", name: str = ""
     ) -> StoredArtifact:
         if self.refuses:
             raise ValueError("the quota is used up")
         self.files[artifact_id] = (filename, media_type, content)
         return StoredArtifact.model_construct(artifact_id=artifact_id)
-
-    def open_file(
-        self,
-        artifact_id: str,
-        *,
-        media_type: str = "",
-        filename: str = "",
-        name: str = "",
-        description: str = "",
-    ) -> AbstractAsyncContextManager[FileWriter]:
-        _refuse()
-
-    async def write_data(
-        self, artifact_id: str, value: JsonValue, *, name: str = "", description: str = ""
-    ) -> StoredArtifact:
-        _refuse()
-
-    async def write_rows(
-        self,
-        artifact_id: str,
-        rows: Iterable[Row] | object,
-        *,
-        schema: Mapping[str, JsonValue] | None = None,
-        name: str = "",
-        description: str = "",
-    ) -> StoredArtifact:
-        _refuse()
-
-    async def create(  # noqa: PLR0913 -- the interface's
-        self,
-        artifact_id: str,
-        parts: Sequence[Part],
-        *,
-        name: str = "",
-        description: str = "",
-        complete: bool = True,
-        override: bool = True,
-    ) -> StoredArtifact:
-        _refuse()
-
-    async def append(
-        self, artifact_id: str, parts: Sequence[Part], *, last_chunk: bool = False
-    ) -> StoredArtifact:
-        _refuse()
-
-    async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
-        _refuse()
-
-    async def complete(self, artifact_id: str) -> StoredArtifact:
-        _refuse()
-
-    def read(self, artifact_id: str, index: int = 0) -> AsyncIterator[bytes]:
-        _refuse()
-
-    def read_rows(self, artifact_id: str, index: int = 0) -> AsyncIterator[dict[str, JsonValue]]:
-        _refuse()
-
-    async def get(self, artifact_id: str) -> StoredArtifact:
-        _refuse()
-
-    async def list(self) -> Sequence[StoredArtifact]:
-        _refuse()
-
-    async def delete(self, artifact_id: str) -> None:
-        _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise AssertionError("tools of MCP servers write files only")
 
 
 async def _say_nothing(_text: str) -> None:
@@ -159,7 +86,7 @@ class Caller:
             attempt=1,
             idempotency_key=f"task/{call_id}",
             progress=self.progress,
-            artifacts=self.artifacts,
+            artifacts=self.artifacts.of_a_tool,
             auth=self.identity,
         )
         text = await found.function(arguments=arguments, context=context)

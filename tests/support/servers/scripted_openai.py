@@ -139,6 +139,11 @@ def tool_call(name: str, arguments: str = "{}", *, index: int = 0) -> CallFragme
     return CallFragment(index, ANY_ID, name, arguments)
 
 
+def by_model(**scripts: list[Answer]) -> Script:
+    """Return a script in which each model has its own."""
+    return lambda received: scripts[str(received.body["model"])].pop(0)
+
+
 class ScriptedOpenAI:
     """Serves POST /v1/chat/completions while the `async with` block runs.
 
@@ -158,6 +163,9 @@ class ScriptedOpenAI:
     def playing(self) -> int:
         """How many replies are being streamed now."""
         return len(self._playing)
+
+    def requests_of(self, model: str) -> list[ReceivedRequest]:
+        return [received for received in self.requests if received.body["model"] == model]
 
     async def request(self, number: int) -> ReceivedRequest:
         """Wait for a request, counted from 1."""

@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from everloop.agents.agent import Agent
+from everloop.agents.artifact_tools import artifacts
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
 from everloop.agents.limits import Compaction, Limits, Memory
 from everloop.agents.plugins import handoff, prompt, sub_agent, tools
@@ -78,9 +79,20 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
     )
 
 
+def test_a_task_pins_which_tools_write_artifacts() -> None:
+    """Which one an answer without an artifact is asked for by, and that they run one after another."""
+    defined = agent(plugins=[tools(search), artifacts("granular")], ensure_artifact=True).spec
+
+    assert defined.artifact_tool == "create_artifact"
+    assert agent(plugins=[artifacts()]).spec.artifact_tool is None
+    assert {name for name, spec in defined.tools.items() if not spec.serial} == {"search"}
+
+
 @pytest.mark.parametrize(
     ("define", "expected"),
     [
+        (lambda: agent(ensure_artifact=True), r"add the plugin artifacts\(\)"),
+        (lambda: agent(plugins=[artifacts(), artifacts("granular")]), "'list_artifacts'"),
         (lambda: agent("not good"), "letters, digits"),
         (lambda: agent("-"), "the first a letter or digit"),
         (lambda: agent(plugins=[tools(search), tools(search)]), "'search'"),

@@ -85,6 +85,33 @@ def test_a_wrong_command_line_is_one_line(
     assert told.startswith(f"everloop: {line}")
 
 
+@pytest.mark.parametrize(
+    ("variables", "line"),
+    [
+        ({"OPENAI_API_KEY": "x"}, "OPENAI_API_KEY is set, but EVERLOOP_MODEL is not"),
+        ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, "OPENAI_BASE_URL is set, but OPENAI_API_KEY is not"),
+        ({"EVERLOOP_MODEL": "gpt"}, "EVERLOOP_MODEL is gpt, but OPENAI_API_KEY is not set"),
+        ({"EVERLOOP_PORT": "70000"}, "EVERLOOP_PORT: "),
+    ],
+)
+def test_settings_of_a_stack_that_cannot_work_are_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variables: dict[str, str],
+    line: str,
+) -> None:
+    """Nothing is started; it names the variable, and the exit code is 1."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "EVERLOOP_MODEL"):
+        monkeypatch.setenv(name, variables.get(name, ""))
+    monkeypatch.setenv("EVERLOOP_PORT", variables.get("EVERLOOP_PORT", ""))
+
+    assert run(["up", "--directory", str(tmp_path / "state")]) == 1
+
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"everloop: {line}")
+
+
 def test_what_nobody_foresaw_is_a_line_without_values(capsys: pytest.CaptureFixture[str]) -> None:
     """A message, or a variable, may hold a secret: it says where to look, not what was there."""
     with pytest.raises(KeyError) as unforeseen:

@@ -53,10 +53,11 @@ def test_what_is_no_interval_is_refused(text: str) -> None:
 
 def test_a_scheduled_task_is_that_of_a_message() -> None:
     """Of the agent it knows the id alone, so that it begins with what is current; it may say its context."""
-    defined = definition(owner="acme", context_id="talk", given_id="daily")
+    defined = definition(owner="acme", context_id="talk", given_id="daily", priority=2)
     action = action_of(defined)
 
     assert (action.workflow, action.id, action.task_queue) == (names.WORKFLOW_TYPE, "writer-daily", "queue")
+    assert action.priority == names.place_in_queues("acme", 2)
     (task,) = action.args
     assert isinstance(task, TaskInput)
     assert task.agent == AgentSpec(id="writer")

@@ -1,7 +1,6 @@
 """The supervisor starts processes in order, starts again what dies, and leaves none behind."""
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from everloop.deploy.local.child_process import Service
 from everloop.deploy.local.errors import NotReadyError
 from everloop.deploy.local.supervisor import Supervisor
-from tests.support.servers.processes import ROOT
 
 SLEEP = ("sleep", "600")
 
@@ -23,27 +21,6 @@ while :; do sleep 0.02; done
 """
 
 STUBBORN = "trap '' TERM; touch {file}; while :; do sleep 0.02; done"
-
-LEAVING = "sh -c 'trap \"\" TERM; exec sleep 600' & echo $! > {file}.new; mv {file}.new {file}; wait"
-
-SUPERVISING = """
-import asyncio, os, sys
-from pathlib import Path
-from everloop.deploy.local.child_process import Service
-from everloop.deploy.local.supervisor import Supervisor
-
-async def ready(since):
-    return True
-
-async def main():
-    services = [Service(name, ("sleep", "600"), ready) for name in ("a", "b")]
-    supervisor = Supervisor(services, Path(sys.argv[1]), lambda line: None)
-    await supervisor.start()
-    print(supervisor.pid("a"), supervisor.pid("b"), flush=True)
-    await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
 
 
 async def at_once(_since: float) -> bool:
@@ -61,15 +38,6 @@ def holds(file: Path, text: str = "") -> Callable[[float], asyncio.Future[bool]]
         return file.exists() and text in file.read_text()
 
     return lambda since: asyncio.ensure_future(check(since))
-
-
-async def until(fact: Callable[[], bool]) -> None:
-    """Wait for a fact, at most 30 s."""
-    async with asyncio.timeout(30):
-        while True:
-            if fact():
-                return
-            await asyncio.sleep(0.02)
 
 
 def is_gone(pid: int) -> bool:
@@ -143,17 +111,6 @@ async def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert is_gone(pid)
 
 
-async def test_what_a_service_started_ends_with_it(tmp_path: Path) -> None:
-    """No grandchild outlives the stop."""
-    file = tmp_path / "pid"
-    service = Service("a", ("sh", "-c", LEAVING.format(file=file)), holds(file))
-    async with supervising([service], tmp_path):
-        grandchild = int(file.read_text())
-        assert not is_gone(grandchild)
-
-    await until(lambda: is_gone(grandchild))
-
-
 @pytest.mark.parametrize(
     ("command", "patience", "message"),
     [
@@ -180,20 +137,3 @@ async def test_a_service_that_does_not_start_is_an_error_with_its_log(
     finally:
         await supervisor.stop()
     assert all(is_gone(pid) for pid in pids if pid)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed process")
-async def test_sigkill_of_the_supervisor_leaves_nothing_behind(tmp_path: Path) -> None:
-    """When nobody can stop the children in order, the kernel ends them."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", SUPERVISING, str(tmp_path)), cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout
-    children = [int(word) for word in (await process.stdout.readline()).split()]
-    assert not any(is_gone(pid) for pid in children)
-
-    process.kill()
-    await process.wait()
-
-    assert len(children) == 2
-    await until(lambda: all(is_gone(pid) for pid in children))

@@ -23,7 +23,7 @@ async def no_resource(uri: str) -> ReadResourceResult:
 
 
 def writer(artifacts: KeptArtifacts, key: str = "task/call") -> ResultWriter:
-    return ResultWriter("draw", key, artifacts, no_resource)
+    return ResultWriter("draw", key, artifacts.of_a_tool, no_resource)
 
 
 async def read(*content: TextContent | ImageContent | ResourceLink, structured: JsonValue = None) -> str:
@@ -83,7 +83,9 @@ async def test_of_many_links_not_all_are_followed() -> None:
 
     links = [ResourceLink(uri=f"test://{number}", name=f"N{number}") for number in range(MOST_LINKS + 1)]
     artifacts = KeptArtifacts()
-    told = await ResultWriter("find", "key", artifacts, give).text_of(CallToolResult(content=[*links]))
+    told = await ResultWriter("find", "key", artifacts.of_a_tool, give).text_of(
+        CallToolResult(content=[*links])
+    )
 
     assert len(followed) == len(artifacts.files) == MOST_LINKS
     assert told.endswith(f"[resource test://{MOST_LINKS}: N{MOST_LINKS}]")
