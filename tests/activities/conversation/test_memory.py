@@ -10,8 +10,6 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
-from everloop.stores.conversations import Conversations
-from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
     SaveContextInput,
     SaveContextResult,
@@ -41,8 +39,8 @@ async def client() -> AsyncGenerator[AsyncOpenAI]:
 
 
 @pytest.fixture
-def rig(client: AsyncOpenAI) -> ConversationRig:
-    return ConversationRig(client)
+def rig(client: AsyncOpenAI, redis: Redis) -> ConversationRig:
+    return ConversationRig(client, redis)
 
 
 async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig) -> None:
@@ -127,17 +125,11 @@ WORK = (
 )
 
 
-@pytest.fixture
-def kept_rig(client: AsyncOpenAI, redis: Redis) -> ConversationRig:
-    """The stores of a deployment."""
-    return ConversationRig(client, Conversations(redis), Transcripts(redis))
-
-
-async def test_what_a_task_added_to_its_transcript_is_remembered(kept_rig: ConversationRig) -> None:
+async def test_what_a_task_added_to_its_transcript_is_remembered(rig: ConversationRig) -> None:
     """Not what it recalled itself; a retry adds nothing."""
     for _ in range(2):
-        await kept_rig.save_cached([*RECALLED, *WORK], first=2)
-    kept = await kept_messages(kept_rig.conversations, kept_rig.context)
+        await rig.save_cached([*RECALLED, *WORK], first=2)
+    kept = await kept_messages(rig.conversations, rig.context)
     assert kept == [WORK[0], AssistantMessage(tool_calls=(CALL,)), RESULT, WORK[3]]
 
 

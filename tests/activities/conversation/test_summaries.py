@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
-from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.conversations import ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.tasks import Memory
@@ -26,7 +26,7 @@ async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
     script = [Reply([" They said ", "0 and 1.\n"]), Reply(["They said 0 to 3."])]
     async with (
         ScriptedOpenAI(script) as provider,
-        conversation_rig(provider, Conversations(redis)) as rig,
+        conversation_rig(provider, redis) as rig,
     ):
         assert await rig.talk(0, 3) == [False, False, True]
         await rig.compact()
@@ -61,7 +61,7 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -
 
     async with (
         ScriptedOpenAI(answer) as provider,
-        conversation_rig(provider, Conversations(redis)) as rig,
+        conversation_rig(provider, redis) as rig,
     ):
         levels = list[list[tuple[int, int, int, str]]]()
         for first in (0, 3, 5, 7):
@@ -88,9 +88,9 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -
 
 
 @pytest.mark.parametrize("memory", [SUMMARY, HIERARCHICAL])
-async def test_what_is_summed_up_is_not_summed_up_again(memory: Memory) -> None:
+async def test_what_is_summed_up_is_not_summed_up_again(redis: Redis, memory: Memory) -> None:
     """The worker died after it was stored: the next attempt asks nobody."""
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider, redis) as rig:
         await rig.talk(0, 3, memory)
         for _ in range(2):
             await rig.compact(memory)
@@ -98,10 +98,10 @@ async def test_what_is_summed_up_is_not_summed_up_again(memory: Memory) -> None:
         assert len(provider.requests) == 1
 
 
-async def test_an_attempt_goes_on_where_the_last_one_died() -> None:
+async def test_an_attempt_goes_on_where_the_last_one_died(redis: Redis) -> None:
     """Blocks that have a summary keep it."""
     script = [Reply(["one"]), Refusal(503), Reply(["two"])]
-    async with ScriptedOpenAI(script) as provider, conversation_rig(provider) as rig:
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
         await rig.talk(0, 6, HIERARCHICAL)
         with pytest.raises(ApplicationError) as caught:
             await rig.compact(HIERARCHICAL)
@@ -113,10 +113,10 @@ async def test_an_attempt_goes_on_where_the_last_one_died() -> None:
 
 
 @pytest.mark.parametrize("answer", [Refusal(400), Refusal(401), Reply([" \n"])], ids=repr)
-async def test_a_model_that_writes_no_summary_loses_nothing(answer: Answer) -> None:
+async def test_a_model_that_writes_no_summary_loses_nothing(redis: Redis, answer: Answer) -> None:
     """Messages and the earlier summary stay as they are, and the next time it is asked again."""
     script = [Reply(["early"]), answer, Reply(["late"])]
-    async with ScriptedOpenAI(script) as provider, conversation_rig(provider) as rig:
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
         await rig.talk(0, 3)
         await rig.compact()
         await rig.talk(3, 2)
@@ -138,9 +138,9 @@ QUIET: Sequence[tuple[Memory, int]] = [
 
 
 @pytest.mark.parametrize(("memory", "tasks"), QUIET)
-async def test_nothing_is_summed_up_while_all_is_recalled(memory: Memory, tasks: int) -> None:
+async def test_nothing_is_summed_up_while_all_is_recalled(redis: Redis, memory: Memory, tasks: int) -> None:
     """Nor ever for a window."""
-    async with ScriptedOpenAI() as provider, conversation_rig(provider) as rig:
+    async with ScriptedOpenAI() as provider, conversation_rig(provider, redis) as rig:
         assert not any(await rig.talk(0, tasks, memory))
         await rig.compact(memory)
         assert provider.requests == []
@@ -149,10 +149,10 @@ async def test_nothing_is_summed_up_while_all_is_recalled(memory: Memory, tasks:
 LARGE = Memory(strategy="summary", max_messages=20, max_tokens=25_000)
 
 
-async def test_what_has_too_many_bytes_is_summed_up() -> None:
+async def test_what_has_too_many_bytes_is_summed_up(redis: Redis) -> None:
     """Chinese has few characters and many bytes: what a task does not recall, the summary covers."""
     words = "語" * 5_000
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider) as rig:
+    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider, redis) as rig:
         longs = [
             await rig.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
             for n in range(4)
@@ -164,10 +164,13 @@ async def test_what_has_too_many_bytes_is_summed_up() -> None:
         assert not await rig.save("t4", said("more"), memory=LARGE)
 
 
-async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> None:
+async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten(redis: Redis) -> None:
     """The summary that was being written is thrown away."""
     gate = asyncio.Event()
-    async with ScriptedOpenAI([Reply(["Su", gate, "m"])]) as provider, conversation_rig(provider) as rig:
+    async with (
+        ScriptedOpenAI([Reply(["Su", gate, "m"])]) as provider,
+        conversation_rig(provider, redis) as rig,
+    ):
         await rig.talk(0, 3)
         running = asyncio.create_task(rig.compact())
         await provider.request(1)
@@ -178,11 +181,11 @@ async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten() -> Non
         assert await rig.recalled() == []
 
 
-async def test_a_summary_that_comes_too_late_is_thrown_away() -> None:
+async def test_a_summary_that_comes_too_late_is_thrown_away(redis: Redis) -> None:
     """Two tasks ended at once: the first summary of a range stays, and nobody goes on asking for another."""
     gate = asyncio.Event()
     script = [Reply(["ours", gate])]
-    async with ScriptedOpenAI(script) as provider, conversation_rig(provider) as rig:
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
         await rig.talk(0, 3)
         running = asyncio.create_task(rig.compact())
         await provider.request(1)

@@ -27,16 +27,12 @@ from everloop.workflows.contract.messages import (
     ToolMessage,
     UserMessage,
 )
-from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import new_id
 from tests.support.conversations import count_kept, kept_messages
-from tests.support.memory.conversations import MemoryConversations
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
+@pytest.fixture(params=["redis", pytest.param("encrypted", marks=pytest.mark.slow)])
 def conversations(request: pytest.FixtureRequest) -> Conversations:
-    if request.param == "memory":
-        return MemoryConversations(count_tokens=letters)
     return Conversations(request.getfixturevalue(str(request.param)), count_tokens=letters)
 
 

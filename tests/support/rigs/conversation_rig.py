@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from openai import AsyncOpenAI
+from redis.asyncio import Redis
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.memory import RememberedConversation
@@ -27,9 +28,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Memory, TaskRef
-from tests.support.memory.conversations import MemoryConversations
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
 SUMMARY = Memory(strategy="summary", max_messages=4)
@@ -50,15 +49,9 @@ def spoken(message: ConversationMessage) -> str:
 class ConversationRig:
     """A conversation and transcripts in stores, tasks that recall it, and a model that sums it up."""
 
-    def __init__(
-        self,
-        client: AsyncOpenAI,
-        conversations: Conversations | None = None,
-        transcripts: Transcripts | None = None,
-        model: str | None = "test-model",
-    ) -> None:
-        self.conversations = conversations or MemoryConversations()
-        self.transcripts = transcripts or MemoryTranscripts()
+    def __init__(self, client: AsyncOpenAI, redis: Redis, model: str | None = "test-model") -> None:
+        self.conversations = Conversations(redis)
+        self.transcripts = Transcripts(redis)
         self.port = RememberedConversation(
             self.conversations, self.transcripts, ModelProvider(client, model), MemoryToolRecords()
         )
@@ -122,7 +115,7 @@ class ConversationRig:
 
 @asynccontextmanager
 async def conversation_rig(
-    provider: ScriptedOpenAI, conversations: Conversations | None = None, model: str | None = "test-model"
+    provider: ScriptedOpenAI, redis: Redis, model: str | None = "test-model"
 ) -> AsyncGenerator[ConversationRig]:
     async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
-        yield ConversationRig(client, conversations, model=model)
+        yield ConversationRig(client, redis, model)
