@@ -1,9 +1,9 @@
 """Heartbeats: how Temporal learns that an activity lives, and the activity that it was cancelled."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from temporalio import activity
 
@@ -12,29 +12,30 @@ INTERVAL = 1.0
 
 
 class Heartbeat:
-    """The heartbeat of one activity attempt. It carries a count of failures, by kind, on to the next attempt.
+    """The heartbeat of one activity attempt. It carries something on to the next one, such as counts.
 
-    A worker that dies less than a second after it counted may take the last failure with it.
+    A worker that dies less than a second after a change may take that with it.
     """
 
     def __init__(self) -> None:
         details = activity.info().heartbeat_details
-        self._failures = Counter[str](details[0] if details else {})
+        self.carried: dict[str, Any] = dict(details[0]) if details else {}
+        """What the attempt before has carried, until something is put in its place."""
 
     @property
     def failures(self) -> int:
-        """How many failures this and earlier attempts have counted."""
-        return self._failures.total()
+        """How many failures this and earlier attempts have counted, where nothing else is carried."""
+        return sum(self.carried.values())
 
     def count_failure(self, kind: str = "failed") -> int:
         """Return how many failures of this kind were counted, with this one."""
-        self._failures[kind] += 1
+        self.carried[kind] = self.carried.get(kind, 0) + 1
         self.send()
-        return self._failures[kind]
+        return self.carried[kind]
 
     def send(self) -> None:
         """Say that the activity lives; every heartbeat replaces what the one before carried."""
-        activity.heartbeat(dict(self._failures))
+        activity.heartbeat(dict(self.carried))
 
 
 @asynccontextmanager

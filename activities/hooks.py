@@ -52,19 +52,19 @@ def agent_of(agents: AgentRegistry, task: TaskRef) -> Agent:
     return agent
 
 
-class PluginFailedError(Exception):
-    """A hook, or another method, of a plugin raised or returned what it may not; the message says which."""
+class PluginFailedError(ApplicationError):
+    """A hook, or another method, of a plugin raised or returned what it may not; the message says which.
+
+    It ends the task where nobody catches it, as nothing of it would go better again.
+    """
 
     def __init__(self, plugin: str, method: str, error: BaseException | str) -> None:
         problem = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        super().__init__(f"plugin {plugin!r} failed in {method}: {problem}")
+        text = f"plugin {plugin!r} failed in {method}: {problem}"
+        super().__init__(text, type=failures.PLUGIN_FAILED, non_retryable=True)
         self.plugin = plugin
         self.method = method
         self.error_type = type(self if isinstance(error, str) else error).__name__
-
-    def as_failure(self) -> ApplicationError:
-        """Return what ends the task, as nothing of it would go better again; raise it `from None`."""
-        return ApplicationError(str(self), type=failures.PLUGIN_FAILED, non_retryable=True)
 
 
 class Hooks:

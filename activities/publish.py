@@ -13,7 +13,7 @@ from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnav
 from everloop.runtime.telemetry.instruments import record_statuses
 from everloop.stores.artifacts.changes import Complete, Fail
 from everloop.stores.artifacts.errors import ArtifactClosedError, ArtifactMissingError
-from everloop.stores.artifacts.publisher import ArtifactPublisher
+from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading
 from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
@@ -69,57 +69,49 @@ _AFTER_ALL_CALLS = FINAL_ATTEMPT
 """The position of what is told here. No transcript gets so long: it comes after every reply and result."""
 
 
-class ArtifactFinalizer:
-    """Closes the artifacts of a task, and leaves subscribers with what the store holds of those they saw.
+MAX_OUTAGE = 10.0
+"""Seconds, all in all, in which the artifacts of a task that did not complete are read."""
+
+
+async def finalize_artifacts(
+    artifacts: Artifacts, views: TaskViews, task: TaskRef, state: TaskState, max_outage: float = MAX_OUTAGE
+) -> None:
+    """Close the artifacts of a task, and leave subscribers with what the store holds of those they saw.
 
     Artifacts are completed if the task completed, and fail if not. A task that completes waits for a blob
-    store that is away; of any other, what cannot be read within `max_outage` seconds, all in all, is shown as
-    a link (default: 10).
+    store that is away; of any other, what cannot be read in time is rendered as a link. Repeating it is safe.
+
+    Raises:
+        BlobsUnavailableError, RedisError: a store is away; some may be closed already.
     """
-
-    def __init__(self, artifacts: Artifacts, views: TaskViews, *, max_outage: float = 10.0) -> None:
-        self._artifacts = artifacts
-        self._views = views
-        self._max_outage = max_outage
-
-    async def end(self, task: TaskRef, state: TaskState) -> None:
-        """Close what the task has left open, and tell subscribers. Repeating it is safe.
-
-        Raises:
-            BlobsUnavailableError, RedisError: a store is away; some may be closed already.
-        """
-        is_completed = state is TaskState.COMPLETED
-        reading = read_contents if is_completed else _LimitedReading(self._max_outage).read
-        published = ArtifactPublisher(self._artifacts, task, _AFTER_ALL_CALLS, self._views, reading=reading)
-        context = context_key(task.owner, task.context_id)
-        written = [
-            artifact
-            for artifact in await self._artifacts.list_artifacts(context, task.task_id)
-            if not artifact.is_input
-        ]
-        for artifact in written:
-            if artifact.status is ArtifactStatus.BUILDING:
-                await _close(published, artifact, Complete() if is_completed else Fail())
-        unfinished = await published.unfinished()
-        if unfinished is None:  # the view was lost, and what was published since cannot be listed
-            unfinished = [artifact.artifact_id for artifact in written]
-        for artifact_id in unfinished:
-            await published.reconcile(context, artifact_id, is_over=is_completed)
+    is_completed = state is TaskState.COMPLETED
+    reading = read_contents if is_completed else _reading_for(max_outage)
+    published = ArtifactPublisher(artifacts, task, _AFTER_ALL_CALLS, views, reading=reading)
+    context = context_key(task.owner, task.context_id)
+    listed = await artifacts.list_artifacts(context, task.task_id)
+    written = [artifact for artifact in listed if not artifact.is_input]
+    for artifact in written:
+        if artifact.status is ArtifactStatus.BUILDING:
+            await _close(published, artifact, Complete() if is_completed else Fail())
+    unfinished = await published.unfinished()
+    if unfinished is None:  # the view was lost, and what was published since cannot be listed
+        unfinished = [artifact.artifact_id for artifact in written]
+    for artifact_id in unfinished:
+        await published.reconcile(context, artifact_id, is_over=is_completed)
 
 
-class _LimitedReading:
-    """Reads what can be read in a short time, all in all; the rest is as good as lost."""
+def _reading_for(seconds: float) -> Reading:
+    """Read what can be read in so much time, all in all; the rest is as good as lost."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + seconds
 
-    def __init__(self, seconds: float) -> None:
-        self._end = asyncio.get_running_loop().time() + seconds
+    async def read_in_time(
+        artifacts: Artifacts, artifact: StoredArtifact, indexes: Iterable[int]
+    ) -> Contents:
+        return {index: await read_part(artifacts, artifact, index) for index in indexes}
 
-    async def read(self, artifacts: Artifacts, artifact: StoredArtifact, indexes: Iterable[int]) -> Contents:
-        """Return the content of parts, None for what cannot be read now."""
-        return {index: await self._part(artifacts, artifact, index) for index in indexes}
-
-    async def _part(self, artifacts: Artifacts, artifact: StoredArtifact, index: int) -> bytes | None:
-        left = self._end - asyncio.get_running_loop().time()
-        if left <= 0:
+    async def read_part(artifacts: Artifacts, artifact: StoredArtifact, index: int) -> bytes | None:
+        if (left := end - clock()) <= 0:
             return None
         # Not asyncio.timeout: in Python 3.11 Redis' client may lose the one cancellation that this sends.
         reading = asyncio.create_task(read_contents(artifacts, artifact, (index,)))
@@ -130,6 +122,8 @@ class _LimitedReading:
             return None
         finally:
             reading.cancel()
+
+    return read_in_time
 
 
 async def _close(published: ArtifactPublisher, artifact: StoredArtifact, change: Complete | Fail) -> None:
@@ -160,7 +154,7 @@ class ViewPublisher(PublishPort):
         self._views = views
         self._context = context
         self._secrets = secrets
-        self._endings = ArtifactFinalizer(artifacts, views)
+        self._artifacts = artifacts
 
     @activity.defn
     async def publish(self, call: PublishInput) -> SaveContextResult | None:
@@ -190,7 +184,7 @@ class ViewPublisher(PublishPort):
 
     async def _end_artifacts(self, task: TaskRef, end: TaskState) -> None:
         try:
-            await self._endings.end(task, end)
+            await finalize_artifacts(self._artifacts, self._views, task, end)
         except BlobsUnavailableError as error:
             _log.warning("artifacts not closed", error_type=type(error).__name__)
             # The error's own text would tell the history of the workflow where the store is.
@@ -200,5 +194,5 @@ class ViewPublisher(PublishPort):
 
 def _last_state(events: Sequence[StatusChanged | ArtifactChunk]) -> TaskState | None:
     """Return the state in which these events leave the task for good, if they do."""
-    states = [event.state for event in events if isinstance(event, StatusChanged)]
+    states = (event.state for event in events if isinstance(event, StatusChanged))
     return next((state for state in states if state.is_terminal), None)

@@ -21,9 +21,8 @@ from everloop.activities.model.artifacts import (
 from everloop.activities.model.compaction import ContextCompactor
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
 from everloop.activities.model.events import (
-    closing_events,
-    end_of_streamed,
-    end_of_whole,
+    DeltaPublisher,
+    last_events,
     opening_events,
     recovery_events,
     retry_events,
@@ -43,7 +42,6 @@ from everloop.activities.model.request import (
     only_create_task,
     sent_messages,
 )
-from everloop.activities.model.streaming import DeltaPublisher
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
@@ -179,8 +177,7 @@ class OpenAIModel(ModelPort):
         if isinstance(opened.reply, AssistantMessage):
             _log.info("model reply found", iteration=call.iteration, attempt=attempt.count)
             await self._publish(attempt, statuses_of(call))
-            end = end_of_whole(call, opened.reply, draft, is_data=attempt.output is not None)
-            return await self._show(attempt, opened.reply, [*recovery_events(call, attempt.count), *end])
+            return await self._show(attempt, opened.reply, recovery_events(call, attempt.count))
         transcript = whole_transcript(opened, call.length)
         if draft:
             draft.is_published |= any(map(was_answer, transcript))
@@ -230,13 +227,8 @@ class OpenAIModel(ModelPort):
         self, attempt: _Attempt, written: AssistantMessage, recovery: Sequence[TaskEvent] = ()
     ) -> AssistantMessage:
         """Take a reply that was not streamed now; store it before its end is published, behind `recovery`."""
-        call, draft = attempt.call, attempt.draft
         reply = await self._stored(attempt, await self._judged(attempt, written))
-        if not reply.text:
-            end = closing_events(call.iteration, reply, withdrawal(draft))
-        else:
-            end = end_of_whole(call, reply, draft, is_data=attempt.output is not None)
-        return await self._show(attempt, reply, [*recovery, *end])
+        return await self._show(attempt, reply, recovery)
 
     async def _ask(self, attempt: _Attempt, request: ChatRequest) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
@@ -253,12 +245,13 @@ class OpenAIModel(ModelPort):
         written = self._provider.priced(request, assembler.reply)
         ours = await self._judged(attempt, written)
         reply = await self._stored(attempt, ours)
-        if reply == ours:
-            end = await _end_of_ours(attempt, reply, written, rest)
-        else:
-            end = end_of_whole(call, reply, attempt.draft, is_data=attempt.output is not None)
         _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
-        return await self._show(attempt, reply, end)
+        if reply != ours:
+            return await self._show(attempt, reply)
+        # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.
+        chunks = await artifacts.finish(reply) if reply.tool_calls == written.tool_calls else []
+        is_streamed = reply.text == written.text and not (reply.refused or attempt.output)
+        return await self._show(attempt, reply, chunks, rest, is_streamed=is_streamed)
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
         """Return what the model has replied to an attempt whose worker died while plugins judged it."""
@@ -285,11 +278,19 @@ class OpenAIModel(ModelPort):
         return reply
 
     async def _show(
-        self, attempt: _Attempt, reply: AssistantMessage, end: Sequence[TaskEvent]
+        self,
+        attempt: _Attempt,
+        reply: AssistantMessage,
+        before: Sequence[TaskEvent] = (),
+        rest: Sequence[Delta] = (),
+        *,
+        is_streamed: bool = False,
     ) -> AssistantMessage:
         """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
-        is_newest = attempt.draft is None or attempt.draft.is_newest
-        is_published = await self._try_publish(attempt, end) and is_newest
+        draft, is_data = attempt.draft, attempt.output is not None
+        end = last_events(attempt.call, reply, draft, rest=rest, is_streamed=is_streamed, is_data=is_data)
+        is_newest = draft is None or draft.is_newest
+        is_published = await self._try_publish(attempt, [*before, *end]) and is_newest
         await self._reconcile_artifacts(attempt, reply)
         return reply if is_published else reply.model_copy(update={"is_published": False})
 
@@ -320,18 +321,3 @@ class OpenAIModel(ModelPort):
 
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
         return await try_publish(self._views, attempt.call.task, events, attempt.lease.lease)
-
-
-async def _end_of_ours(
-    attempt: _Attempt, reply: AssistantMessage, written: AssistantMessage, rest: Sequence[Delta]
-) -> list[TaskEvent]:
-    """Return the end of the reply that the model has just `written`, and plugins may have changed.
-
-    The artifacts of calls that were changed are reconciled later: the streams count those of before.
-    """
-    is_whole = reply.tool_calls == written.tool_calls
-    chunks = await attempt.artifacts.finish(reply) if is_whole else []
-    if reply.text == written.text and not reply.refused and not attempt.output:
-        return [*chunks, *end_of_streamed(attempt.call, reply, rest, attempt.draft)]
-    is_data = attempt.output is not None
-    return [*chunks, *end_of_whole(attempt.call, reply, attempt.draft, is_data=is_data, rest=rest)]

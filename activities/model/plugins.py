@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.hooks import Hooks, PluginFailedError, hook_context
+from everloop.activities.hooks import Hooks, hook_context
 from everloop.activities.model.request import ChatRequest, Prompts, write_prompts
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import ModelRequest, Veto
@@ -51,12 +51,9 @@ class ModelPlugins:
         """Return the system prompts of this call.
 
         Raises:
-            ApplicationError: `PluginFailed`: one could not be written.
+            PluginFailedError: one could not be written.
         """
-        try:
-            return await write_prompts(self._agent, self._context)
-        except PluginFailedError as error:
-            raise error.as_failure() from None
+        return await write_prompts(self._agent, self._context)
 
     async def before(self, request: ChatRequest) -> ChatRequest:
         """Return the request as plugins let it be made.
@@ -67,10 +64,7 @@ class ModelPlugins:
         if not self._hooks.has("before_model_call"):
             return request
         asked = as_model_request(request)
-        try:
-            answer = await self._hooks.before_model_call(asked)
-        except PluginFailedError as error:
-            raise error.as_failure() from None
+        answer = await self._hooks.before_model_call(asked)
         if isinstance(answer, Veto):
             raise ApplicationError(answer.reason, type=failures.PLUGIN_VETO, non_retryable=True)
         try:
@@ -85,14 +79,11 @@ class ModelPlugins:
         What the reply has cost stays.
 
         Raises:
-            ApplicationError: `PluginFailed`: a hook raised.
+            PluginFailedError: a hook raised.
         """
         if not self.judge_replies:
             return reply
-        try:
-            answer = await self._hooks.after_model_call(reply)
-        except PluginFailedError as error:
-            raise error.as_failure() from None
+        answer = await self._hooks.after_model_call(reply)
         if isinstance(answer, Veto):
             return _refuse(reply, answer.reason)
         if answer.refused:

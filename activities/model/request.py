@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import dropwhile
 from typing import NotRequired, TypedDict
@@ -21,7 +21,6 @@ from everloop.activities.hooks import PluginFailedError, in_time
 from everloop.activities.model.files import ReadFiles, describe, file_content
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext
-from everloop.agents.plugins import Plugin, SystemPrompt
 from everloop.agents.tool import Tool
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
@@ -50,11 +49,8 @@ _METHOD = "its system prompt"
 class Prompts:
     """What stands before the history, as paragraphs of one message, and after it, each as a message."""
 
-    before: tuple[str, ...] = ()
-    after: tuple[str, ...] = ()
-
-
-NO_PROMPTS = Prompts()
+    before: list[str] = field(default_factory=list[str])
+    after: list[str] = field(default_factory=list[str])
 
 
 async def write_prompts(agent: Agent, context: HookContext) -> Prompts:
@@ -63,27 +59,20 @@ async def write_prompts(agent: Agent, context: HookContext) -> Prompts:
     Raises:
         PluginFailedError: who writes one raised, took too long, or wrote no text.
     """
-    before: list[str] = []
-    after: list[str] = []
+    prompts = Prompts()
     for plugin in agent.ordered_plugins:
         for prompt in plugin.prompts:
-            if text := await _write(plugin, prompt, context):
-                (before if prompt.place == "before" else after).append(text)
-    return Prompts(tuple(before), tuple(after))
+            text: object = prompt.text
+            if callable(prompt.text):
+                text = await in_time(plugin, _METHOD, partial(prompt.text, context))
+            if not isinstance(text, str):
+                raise PluginFailedError(plugin.name, _METHOD, f"it is a {type(text).__name__}, not a text")
+            if text:
+                (prompts.before if prompt.place == "before" else prompts.after).append(text)
+    return prompts
 
 
-async def _write(plugin: Plugin, prompt: SystemPrompt, context: HookContext) -> str:
-    if isinstance(prompt.text, str):
-        return prompt.text
-    return _checked(plugin, await in_time(plugin, _METHOD, partial(prompt.text, context)))
-
-
-def _checked(plugin: Plugin, written: object) -> str:
-    if isinstance(written, str):
-        return written
-    raise PluginFailedError(plugin.name, _METHOD, f"it is a {type(written).__name__}, not a text")
-
-
+_NO_PROMPTS = Prompts()
 _NO_FILES = ReadFiles()
 
 
@@ -104,7 +93,7 @@ def build_request(
     transcript: Sequence[TranscriptMessage],
     *,
     files: ReadFiles = _NO_FILES,
-    prompts: Prompts = NO_PROMPTS,
+    prompts: Prompts = _NO_PROMPTS,
 ) -> ChatRequest:
     """Return the request; what there is none of is left out.
 

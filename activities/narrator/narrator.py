@@ -3,8 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
 from everloop.activities.model.failures import PROVIDER_ERRORS, provider_failure
 from everloop.activities.model.provider import ModelProvider
@@ -37,9 +38,6 @@ from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import TaskView
 
 # The narration of one task, from its beginning to the first artifact, question or end.
-
-BEAT = 3.0
-"""Seconds between heartbeats."""
 
 MOST_SKIPPED = 63
 """How many intervals pass without a call, at most, while the model fails."""
@@ -77,8 +75,8 @@ class Narration:
         model: str,
         terms: NarrationTerms,
         lease: CallLease,
+        heartbeat: Heartbeat,
     ) -> None:
-        info = activity.info()
         self._provider = provider
         self._views = views
         self._task = call.task
@@ -86,9 +84,8 @@ class Narration:
         self._terms = terms
         self._lease = lease
         self._interval = max(call.narrator.interval, terms.least_interval)
-        self._deadline = info.scheduled_time + terms.longest
-        self._start: str | None = info.heartbeat_details[0] if info.heartbeat_details else None
-        self._calls: int = info.heartbeat_details[1] if info.heartbeat_details else 0
+        self._deadline = activity.info().scheduled_time + terms.longest
+        self._heartbeat = heartbeat
         self._has_begun = False
         self._position = START
         self._subject = ""
@@ -100,11 +97,15 @@ class Narration:
 
     async def run(self) -> None:
         """Narrate what is new every interval, until nothing more comes; one narrator at a time."""
-        async with self._beating():
-            with suppress(RedisError, OSError):  # that it is away costs a fence, and no narration
-                await self._lease.claim()
-            await self._lease.hold(self._narrate())
-            await self._lease.end()
+        with suppress(RedisError, OSError):  # that it is away costs a fence, and no narration
+            await self._lease.claim()
+        await self._lease.hold(self._narrate())
+        await self._lease.end()
+
+    @property
+    def _calls(self) -> int:
+        """How often the model was asked, also by earlier attempts."""
+        return self._heartbeat.carried.get("calls", 0)
 
     async def _narrate(self) -> None:
         if not await self._goes_on():
@@ -141,8 +142,7 @@ class Narration:
         """
         snapshot = await self._views.load(self._task.task_id)
         self._is_seen = snapshot is not None
-        if self._start is None:
-            self._start = snapshot.position if snapshot else START
+        self._heartbeat.carried.setdefault("start", snapshot.position if snapshot else START)
         is_over = await self._reads_the_end()
         self._has_begun = True
         if snapshot is None:
@@ -165,13 +165,13 @@ class Narration:
                 self._position = streamed.position
                 self._story.take(streamed.event)
                 if not self._has_begun and isinstance(streamed.event, Narrated):
-                    self._story.mark_narrated()
+                    self._story.has_news = False
             if any(map(self._ends_here, page)):
                 return True
         return False
 
     def _ends_here(self, streamed: StreamedEvent) -> bool:
-        start = self._start or START
+        start = self._heartbeat.carried["start"]
         is_new = position_order(streamed.position) > position_order(start)
         return is_new and _ends_narration(streamed.event)
 
@@ -185,8 +185,8 @@ class Narration:
 
     async def _ask(self) -> str:
         """Return the narration of the model; empty if that is nothing new, or it cannot answer."""
-        self._calls += 1
-        self._beat()
+        self._heartbeat.carried["calls"] = self._calls + 1
+        self._heartbeat.send()
         request = narration_request(self._model, self._subject, self._story)
         assembler = ReplyAssembler(0)
         try:
@@ -196,7 +196,7 @@ class Narration:
             self._note_failure(error)
             return ""
         self._failures = self._skips = 0
-        self._story.mark_narrated()
+        self._story.has_news = False
         return narration(assembler.reply.text, self._story.narrations)
 
     def _note_failure(self, error: Exception) -> None:
@@ -207,26 +207,6 @@ class Narration:
             chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
             problem = provider_failure(error, self._model, self._failures, chance).message
         _log.warning("narration failed", failures=self._failures, problem=problem)
-
-    def _beat(self) -> None:
-        """Say that the activity lives, and what the next attempt has to know."""
-        if self._start is None:
-            activity.heartbeat()
-        else:
-            activity.heartbeat(self._start, self._calls)
-
-    @asynccontextmanager
-    async def _beating(self) -> AsyncGenerator[None]:
-        beats = asyncio.create_task(self._beat_for_ever())
-        try:
-            yield
-        finally:
-            beats.cancel()
-
-    async def _beat_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT)
-            self._beat()
 
 
 async def _read(stream: AsyncIterable[ChatCompletionChunk], assembler: ReplyAssembler) -> None:
@@ -291,5 +271,6 @@ class Narrator(NarratorPort):
             return
         name = f"narration {call.task.run_id}"
         lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
-        narration = Narration(self._provider, self._views, call, model, self._terms, lease)
-        await narration.run()
+        async with heartbeating() as heartbeat:
+            narration = Narration(self._provider, self._views, call, model, self._terms, lease, heartbeat)
+            await narration.run()

@@ -1,7 +1,7 @@
 """What a task has done so far, in lines for a model that narrates it. Pure."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pydantic import ValidationError
 
@@ -36,37 +36,21 @@ class Story:
     """The last 20 things that happened, and the last narrations."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=_LINES)
-        self._narrations: deque[str] = deque(maxlen=REMEMBERED)
-        self._agents: dict[str, str] = {}
-        self._has_news = False
-
-    @property
-    def lines(self) -> tuple[str, ...]:
+        self.lines: deque[str] = deque(maxlen=_LINES)
         """What happened, oldest first."""
-        return tuple(self._lines)
-
-    @property
-    def narrations(self) -> tuple[str, ...]:
+        self.narrations: deque[str] = deque(maxlen=REMEMBERED)
         """The last narrations, oldest first."""
-        return tuple(self._narrations)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether something has happened since `mark_narrated`."""
-        return self._has_news
+        self.has_news = False
+        """Whether something has happened since this was set."""
+        self._agents: dict[str, str] = {}
 
     def take(self, event: TaskEvent) -> None:
         """Take in the next event of the task."""
         if isinstance(event, Narrated):
-            self._narrations.append(event.text)
+            self.narrations.append(event.text)
         elif line := self._line(event):
-            self._lines.append(_short(line))
-            self._has_news = True
-
-    def mark_narrated(self) -> None:
-        """Note that what has happened up to here is narrated."""
-        self._has_news = False
+            self.lines.append(_short(line))
+            self.has_news = True
 
     def _line(self, event: TaskEvent) -> str:
         """Return the line of an event; empty if it has none."""
@@ -160,7 +144,7 @@ def narration_request(model: str, subject: str, story: Story) -> ChatRequest:
     )
 
 
-def _section(name: str, lines: Sequence[str]) -> str:
+def _section(name: str, lines: Iterable[str]) -> str:
     return "\n".join([f"<{name}>", *lines, f"</{name}>"])
 
 
@@ -169,7 +153,7 @@ def is_enough(answer: str) -> bool:
     return "\n" in answer.strip() or len(answer) > ENOUGH_CHARACTERS
 
 
-def narration(answer: str, earlier: Sequence[str]) -> str:
+def narration(answer: str, earlier: Iterable[str]) -> str:
     """Return the narration in an answer: its first line, cut at a word; empty for nothing new.
 
     What is among the `earlier` ones is nothing new, in capitals or not.

@@ -91,9 +91,9 @@ async def _ask(plugin: Plugin, context: HookContext, seconds: float) -> list[tup
     try:
         offered = await in_time(plugin, "list_tools", partial(plugin.list_tools, context), seconds)
     except PluginFailedError as error:
-        raise ApplicationError(str(error), type=failures.TOOLS_UNAVAILABLE) from None
+        raise ApplicationError(error.message, type=failures.TOOLS_UNAVAILABLE) from None
     if not isinstance(offered, list | tuple) or not all(isinstance(tool, Tool) for tool in offered):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may return anything
-        raise PluginFailedError(plugin.name, "list_tools", "it returned no list of tools").as_failure()
+        raise PluginFailedError(plugin.name, "list_tools", "it returned no list of tools")
     return [(plugin, tool) for tool in offered]
 
 
@@ -170,10 +170,7 @@ class AgentCatalogue(AgentPort):
             hooks = Hooks(agent_of(self._agents, call.task), hook_context(call.task, call.identity))
             passed: list[UserMessage] = []
             for message in call.messages:
-                try:
-                    answer = await hooks.before_request(message)
-                except PluginFailedError as error:
-                    raise error.as_failure() from None
+                answer = await hooks.before_request(message)
                 if isinstance(answer, Veto):
                     return BeforeRequestResult(messages=call.messages, refused=answer.reason)
                 passed.append(answer)
@@ -248,7 +245,7 @@ async def _ask_plugin(agent: Agent, call: RunToolInput) -> FoundTool | ToolMessa
     try:
         tool = await _get_tool(plugin, call) if plugin else None
     except PluginFailedError as error:
-        return message(call.call, f"{call.call.name} was not run: {error}", "error")
+        return message(call.call, f"{call.call.name} was not run: {error.message}", "error")
     if tool is None:
         return tool_is_gone(call.call, call.plugin)
     if digest_of(tool) == call.digest:

@@ -31,9 +31,9 @@ def tool_is_gone(call: ToolCall, plugin: str) -> ToolMessage:
     return message(call, f"{gone}; go on without it", "invalid")
 
 
-def withheld(error: Exception) -> str:
+def withheld(problem: str) -> str:
     """Say that the tool ran, and that nobody may read what it came to, as a plugin failed."""
-    return f"the tool ran, but {error}; what it came to is withheld, and it was not run again"
+    return f"the tool ran, but {problem}; what it came to is withheld, and it was not run again"
 
 
 def rejected(call: ToolCall, answer: Answer) -> ToolMessage:

@@ -68,7 +68,7 @@ async def _ask_plugins(
                 return _not_run(written, problem)
             arguments, mark = await parse_arguments(tool, changed.arguments), _mark_of(changed.arguments)
     except PluginFailedError as error:
-        return _not_run(written, str(error))
+        return _not_run(written, error.message)
     except InvalidArgumentsError as error:
         return _not_run(written, f"a plugin changed the call; {error}")
     asked = NeedsApproval(approvers=call.approvers) if call.approvers else None
@@ -91,7 +91,7 @@ async def judge_result(
     except PluginFailedError as error:
         # An error would bring the fallback, which would do again what was done.
         outcome = "unknown" if tool.fallback and result.outcome != "error" else "error"
-        answer = message(vetted, withheld(error), outcome)
+        answer = message(vetted, withheld(error.message), outcome)
     if isinstance(answer, Veto):
         answer = message(vetted, answer.reason, "rejected")
     return answer.model_copy(update={"content": render_result(answer.content), "artifacts": result.artifacts})

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.publish import ArtifactFinalizer, ViewPublisher
+from everloop.activities.publish import ViewPublisher, finalize_artifacts
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
@@ -174,7 +174,7 @@ class Ward:
             await writer.apply(CONTEXT, artifact_id, change)
 
     async def end(self, task: TaskRef, state: TaskState) -> None:
-        await ArtifactFinalizer(self.artifacts, self.views).end(task, state)
+        await finalize_artifacts(self.artifacts, self.views, task, state)
 
     async def shown(self, task: TaskRef, artifact_id: str) -> Artifact:
         found = await self.views.artifact(task.task_id, artifact_id)
@@ -301,6 +301,6 @@ async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene,
 async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -> None:
     """There is an end to the patience of a task that was cancelled."""
     scene.blobs.before_get = asyncio.Event().wait
-    endings = ArtifactFinalizer(scene.ward.artifacts, scene.ward.views, max_outage=0.1)
-    await endings.end(scene.task, TaskState.CANCELED)
+    stores = scene.ward.artifacts, scene.ward.views
+    await finalize_artifacts(*stores, scene.task, TaskState.CANCELED, max_outage=0.1)
     assert (await scene.ward.shown(scene.task, scene.task.task_id)).failed

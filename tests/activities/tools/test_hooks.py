@@ -144,8 +144,8 @@ async def test_a_hook_that_fails_is_told_by_name(hook: str, said: object, proble
     """The failure names plugin, hook and problem; it is not retryable."""
     with pytest.raises(PluginFailedError) as failed:
         await ASKED[hook](_hooks(_saying(said, "bad")))
-    assert str(failed.value).startswith(f"plugin 'bad' failed in {hook}: {problem}")
-    failure = failed.value.as_failure()
+    assert failed.value.message.startswith(f"plugin 'bad' failed in {hook}: {problem}")
+    failure = failed.value
     assert (failure.type, failure.non_retryable) == (failures.PLUGIN_FAILED, True)
 
 

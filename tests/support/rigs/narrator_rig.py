@@ -71,8 +71,6 @@ class NarratorRig:
         self.call = NarrateInput(task=self.task, narrator=NarratorSpec(interval=0.01))
         self.environment = ActivityEnvironment()
         self.environment.info = replace(self.environment.info, scheduled_time=datetime.now(UTC))
-        self.beats: list[tuple[object, ...]] = []
-        self.environment.on_heartbeat = lambda *details: self.beats.append(details)
         self._version = 1
         self._calls = 0
 
@@ -110,9 +108,10 @@ class NarratorRig:
         await self.change(TaskState.COMPLETED)
         await running
 
-    def after(self, *details: object) -> None:
-        """Let the attempt follow one whose last heartbeat carried these details."""
-        self.environment.info = replace(self.environment.info, attempt=2, heartbeat_details=list(details))
+    def after(self, start: str, calls: int) -> None:
+        """Let the attempt follow one whose last heartbeat carried this."""
+        carried = {"start": start, "calls": calls}
+        self.environment.info = replace(self.environment.info, attempt=2, heartbeat_details=[carried])
 
     async def told(self) -> list[str]:
         """Return all narrations in the stream."""
