@@ -39,39 +39,19 @@ def _list(of: bytes, size: int) -> bytes:
 
 HEADS: dict[str, tuple[int, Callable[[int], bytes]]] = {
     "the same header": (MANY, lambda n: b"a: b\r\n" * n),
-    "long values of the same header": (MANY, lambda n: b"a: %s\r\n" % (b"v" * 140) * n),
     "different headers": (MANY, lambda n: b"".join(b"x-%d: y\r\n" % i for i in range(n))),
     "credentials": (MANY, lambda n: b"Authorization: Bearer x\r\n" * n),
     "cookies": (LONG, lambda n: b"Cookie: " + b"a=b;" * (n // 4)),
     "what is accepted": (LONG, lambda n: b"Accept: " + _list(b"a/b;q=1", n)),
     "tags": (LONG, lambda n: b"If-None-Match: " + _list(b'"x"', n)),
-    "half a tag": (LONG, lambda n: b'If-None-Match: "' + b"x" * n),
     "a time": (LONG, lambda n: b"If-Modified-Since: Mon, " + b"1 " * (n // 2)),
-    "digits of a time": (LONG, lambda n: b"If-Modified-Since: " + b"1" * n),
     "ranges": (LONG, lambda n: b"Range: bytes=" + _list(b"0-1", n)),
-    "digits of a range": (LONG, lambda n: b"Range: bytes=" + b"1" * n),
     "parameters": (LONG, lambda n: b"Content-Type: application/json" + b";a=b" * (n // 4)),
     "extensions": (LONG, lambda n: b"A2A-Extensions: " + _list(b"x", n)),
-    "different extensions": (
-        LONG,
-        lambda n: b"A2A-Extensions: " + b",".join(b"x%d" % i for i in range(n // 8)),
-    ),
     "commas before a token": (LONG, lambda n: b"Authorization: " + b", " * (n // 2) + b"bearer"),
     "a token": (LONG, lambda n: b"Authorization: Bearer " + b"x" * n),
-    "dots of a token": (LONG, lambda n: b"Authorization: Bearer " + b"." * n),
     "a key": (LONG, lambda n: b"X-API-Key: " + b"x" * n),
     "certificates": (LONG, lambda n: b"X-Forwarded-Client-Cert: " + b"By=a;" * (n // 5)),
-    "different pairs of a certificate": (
-        LONG,
-        lambda n: (
-            b"X-Forwarded-Client-Cert: "
-            + b";".join(b"%s=v" % bytes(97 + int(d) for d in str(i)) for i in range(n // 8))
-        ),
-    ),
-    "escapes in a certificate": (
-        LONG,
-        lambda n: b'X-Forwarded-Client-Cert: Subject="' + b"\\a" * (n // 2) + b'"',
-    ),
     "a trace": (LONG, lambda n: b"traceparent: 00-" + b"0" * n),
     "the state of a trace": (
         LONG,
@@ -83,7 +63,7 @@ HEADS: dict[str, tuple[int, Callable[[int], bytes]]] = {
     "an origin": (LONG, lambda n: b"Origin: http://" + b"a." * (n // 2)),
 }
 
-CONDITIONS = {"tags", "half a tag", "a time", "digits of a time"}
+CONDITIONS = {"tags", "a time"}
 """What is read of requests for agent cards."""
 
 ADDRESSES: dict[str, Callable[[int], bytes]] = {
@@ -91,7 +71,6 @@ ADDRESSES: dict[str, Callable[[int], bytes]] = {
     "steps of a path": lambda n: b"/tasks" + b"/x" * (n // 2),
     "colons": lambda n: b"/tasks/" + b":cancel" * (n // 7),
     "escapes": lambda n: b"/tasks/" + b"%41" * (n // 3),
-    "escapes of UTF-8": lambda n: b"/tasks/" + b"%C3%A4" * (n // 6),
     "an agent": lambda n: b"/agents/" + b"x" * n + b"/tasks/y",
     "an artifact": lambda n: b"/artifacts/" + b"x" * (n // 2) + b"/" + b"y" * (n // 2) + b"/parts/1",
     "a query": lambda n: b"/tasks?" + b"a=b&" * (n // 4),

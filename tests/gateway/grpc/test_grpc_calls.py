@@ -156,18 +156,6 @@ def _field(name: str, value: str) -> bytes:
     return b"\x40%c%s%c%s" % (len(name), name.encode(), len(value), value.encode())
 
 
-@pytest.mark.parametrize(
-    "part", [old.Part(), old.Part(file=old.FilePart(mime_type="a/b"))], ids=["none", "file"]
-)
-async def test_an_empty_part_of_the_old_version_is_refused(guarded: GrpcGateway, part: old.Part) -> None:
-    """As the client's mistake; the SDK would fail on it."""
-    message = old.Message(message_id="m", role=old.Role.ROLE_USER, content=[part])
-    content = old.SendMessageRequest(request=message).SerializeToString()
-    error = await refused(guarded, f"{OLD_SERVICE}/SendMessage", content)
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "message.content[0] is empty" in (error.details() or "")
-
-
 @pytest.mark.parametrize("method", ["GetTask", "SubscribeToTask"])
 async def test_a_call_that_sends_nothing_is_ended(
     guarded: GrpcGateway, method: str, monkeypatch: pytest.MonkeyPatch

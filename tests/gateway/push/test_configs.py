@@ -94,20 +94,6 @@ async def test_a_message_that_is_sent_again_makes_no_second_config(jsonrpc: A2AC
     assert len({each.id for each in hook.taken}) == len(hook.taken) == 3
 
 
-async def test_a_task_may_have_several(jsonrpc: A2AClient) -> None:
-    """Each webhook hears all, whatever the others do."""
-    async with running_webhook() as first, running_webhook() as second, running_webhook() as dead:
-        await dead.stop()
-        task = await send(jsonrpc, request(unique("prompt")))
-        for hook in (dead, first, second):
-            await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url))
-        for hook in (first, second):
-            await hook.until_told("TASK_STATE_COMPLETED")
-        listed = await jsonrpc.list_task_push_notification_configs(listing(task.id))
-        await dead.start()
-    assert len(listed.configs) == 3
-
-
 async def test_configs_are_listed_page_by_page(jsonrpc: A2AClient, hook: Webhook) -> None:
     """Each once, by id; what is deleted meanwhile does no harm."""
     task = await send(jsonrpc, request(unique("prompt")))
@@ -212,19 +198,6 @@ async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook
     assert [answer["result"] for answer in deleted] == [None, None]
 
 
-async def test_a_config_without_an_id_has_to_be_the_only_one(
-    harness: PushHarness, jsonrpc: A2AClient, hook: Webhook
-) -> None:
-    """Else nobody knows which is meant."""
-    task = await send(jsonrpc, request(unique("prompt")))
-    for id_ in ("a", "b"):
-        await jsonrpc.create_task_push_notification_config(wanted(task.id, hook.url, id_))
-    answer = await harness.gateway.http.call(
-        "tasks/pushNotificationConfig/get", {"id": task.id}, **{"A2A-Version": "0.3"}
-    )
-    assert "the task has 2 configs" in answer.json()["error"]["message"]
-
-
 async def _nobody(_task_id: str, _config_ids: object) -> None:
     """Tell nobody."""
 
@@ -313,15 +286,3 @@ async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> No
         gate.set()
         await hook.until_told("TASK_STATE_COMPLETED")
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
-
-
-async def test_also_of_a_task_that_has_ended_meanwhile(harness: PushHarness) -> None:
-    """Each status and each artifact, as if the first try had come through."""
-    gateway = harness.gateway.http
-    async with running_webhook() as hook:
-        params = a_message(unique("prompt"), hook.url, "c")
-        ended = await gateway.call("SendMessage", {"message": params["message"]})
-        await gateway.call("SendMessage", params)
-        await hook.until_told("TASK_STATE_COMPLETED")
-    assert ended.json()["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert [each.state for each in hook.taken] == ["TASK_STATE_WORKING", "", "TASK_STATE_COMPLETED"]

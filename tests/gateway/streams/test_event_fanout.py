@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.gateway.tasks.fanout import EventFanout, Subscription
@@ -177,44 +176,6 @@ class _BrokenViews(MemoryTaskViews):
         if self.failures:
             raise self.failures.pop()
         return await super().read(positions, wait=wait, limit=limit)
-
-
-async def test_subscribers_outlive_a_restart_of_redis(tmp_path: Path) -> None:
-    """Redis killed and started again: who follows and who catches up go on from where they were."""
-    async with running_valkey(tmp_path) as (server, url), connect_redis(url) as redis:
-        views, task_id = TaskViews(redis), unique("restart")
-        async with (
-            running(EventFanout(views, queue_limit=5)) as fanout,
-            fanout.subscribe(task_id, START) as quick,
-            fanout.subscribe(task_id, START) as slow,
-        ):
-            for number in range(10):
-                await publish(views, task_id, number)
-            assert await take(quick, 10) == list(range(10))
-            await redis.bgrewriteaof()
-            server.stop()
-            catching_up = asyncio.create_task(take(slow, 11))
-            await asyncio.gather(*(_fails(views) for _ in range(3)))
-            server.start()
-            await _published(views, task_id, 10)
-            assert await take(quick, 1) == [10]
-            assert await catching_up == list(range(11))
-
-
-async def _fails(views: TaskViews) -> None:
-    with pytest.raises((RedisConnectionError, OSError)):
-        await views.load("any")
-
-
-async def _published(views: TaskViews, task_id: str, number: int) -> None:
-    """Publish as soon as the store answers again."""
-    while True:
-        try:
-            await publish(views, task_id, number)
-        except RedisConnectionError:
-            await asyncio.sleep(0.05)  # the server is another process: nothing here tells when it is up
-        else:
-            return
 
 
 async def test_a_lost_stream_ends_the_subscription(tmp_path: Path) -> None:

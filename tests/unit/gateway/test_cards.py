@@ -15,12 +15,9 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 from jwt import PyJWK
-from jwt.utils import base64url_decode
 
 from everloop.agents.agent import Agent, Skill
-from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
-from everloop.agents.tool import Tool
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.signing import CardKey, CardKeyError, CardKeySettings, load_card_key
 from everloop.gateway.settings import GatewaySettings
@@ -98,27 +95,6 @@ def test_a_card_tells_what_the_definition_does() -> None:
     )
     assert card.skills[1].tags == ["plain"]  # A2A requires one
     validate_proto_required_fields(card)
-
-
-def test_the_extended_card_tells_of_the_tools() -> None:
-    """Each is a skill besides those of the public card, which does not name them."""
-
-    def search(words: str) -> str:
-        return words
-
-    tool = Tool(search, "search", "Searches the web.")
-    agent = Agent(id="writer", name="Writer", description="Writes.", plugins=[Plugin(tools=(tool,))])
-    schemes = {"tls": pb.SecurityScheme(mtls_security_scheme=pb.MutualTlsSecurityScheme())}
-    cards = Cards(AgentRegistry([agent]), CardSettings(URL, schemes=schemes))
-
-    extended, public = cards.extended(agent), cards.merged(agent)
-
-    assert [skill.id for skill in public.skills] == ["writer"]
-    assert [(skill.id, skill.name, skill.description) for skill in extended.skills] == [
-        ("writer", "Writer", "Writes."),
-        ("tool.search", "search", "Searches the web."),
-    ]
-    validate_proto_required_fields(extended)
 
 
 @pytest.mark.parametrize(
@@ -208,17 +184,6 @@ def test_nothing_private_is_in_the_key_set(tmp_path: Path, algorithm: str) -> No
     public = loaded(tmp_path, algorithm).public
 
     assert not {"d", "p", "q", "dp", "dq", "qi", "k", "oth"} & set(public)
-
-
-def test_the_thumbprint_is_that_of_the_standard(tmp_path: Path) -> None:
-    """For the key of RFC 8037, appendix A.3."""
-    seed = base64url_decode("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A")
-    content = ed25519.Ed25519PrivateKey.from_private_bytes(seed).private_bytes(*PRIVATE, NoEncryption())
-
-    key = load_card_key(key_file(tmp_path, content))
-
-    assert key
-    assert key.key_id == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
 
 
 WRONG = {

@@ -2,26 +2,10 @@
 
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.rendering import with_artifacts
-from everloop.stores.retention import MAX_TASK_BYTES
 from everloop.workflows.contract.messages import FilePart, TextPart
 from everloop.workflows.contract.names import context_key
 from tests.support.memory.artifacts import MemoryArtifacts
-from tests.unit.gateway.shown_tasks import artifact, view
-
-
-async def test_what_the_workflow_shows_is_not_shown_twice() -> None:
-    """An artifact in the store under an id that the view has is left out: ids are told apart by clients."""
-    known, store = view(artifact(TextPart(text="said"))), MemoryArtifacts()
-    for artifact_id in ("response", "log"):
-        change = Create(task_id=known.task_id, parts=(NewPart(kind="text", content=b"stored"),))
-        await store.apply(context_key(known.owner, known.context_id), artifact_id, change)
-
-    whole = await with_artifacts(known, store, MAX_TASK_BYTES)
-
-    assert [(each.artifact_id, each.parts) for each in whole.artifacts] == [
-        ("log", (TextPart(text="stored"),)),
-        ("response", (TextPart(text="said"),)),
-    ]
+from tests.unit.gateway.shown_tasks import view
 
 
 async def test_what_has_no_room_is_a_link() -> None:
