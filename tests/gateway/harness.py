@@ -47,7 +47,7 @@ from everloop.workflows.contract.messages import (
     content_digest,
     text_of,
 )
-from everloop.workflows.contract.ports import ModelPort
+from everloop.workflows.contract.ports import ModelPort, ToolPort
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
 from tests.support.fakes.ports import (
@@ -238,14 +238,28 @@ def _said(request: SendMessageRequest) -> UserMessage:
 
 
 @asynccontextmanager
+async def working(
+    client: Client, views: TaskViews, queue: str, model: ModelPort, tools: ToolPort | None = None
+) -> AsyncGenerator[None]:
+    """Run the real workflow on a queue, with fakes behind its model and tools."""
+    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
+    ports = Ports(
+        model,
+        tools or CountingTools(),
+        RecordingTranscripts(),
+        publisher,
+        FixedAgents(),
+        context=RecordingContext(),
+    )
+    async with running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK):
+        yield
+
+
+@asynccontextmanager
 async def scripted_worker(client: Client, views: TaskViews, queue: str) -> AsyncGenerator[PromptModel]:
     """Run the real workflow on a queue, with a scripted model."""
     model = PromptModel(views)
-    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
-    ports = Ports(
-        model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext()
-    )
-    async with running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK):
+    async with working(client, views, queue, model):
         yield model
 
 
@@ -340,6 +354,26 @@ class Named(Authenticator):
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
         return {}
+
+
+def a_view(*texts: str, state: TaskState = TaskState.COMPLETED, **fields: object) -> TaskView:
+    """Return a task that no workflow knows, with these messages of its user."""
+    now = datetime.now(UTC)
+    view = TaskView(
+        task_id=unique("task"),
+        context_id=unique("context"),
+        owner=ANONYMOUS,
+        agent_id=AGENT.id,
+        created_at=now,
+        run_id="run",
+        version=1,
+        status=TaskStatus(state=state, at=now),
+        history=tuple(
+            UserMessage(message_id=f"m{number}", parts=(TextPart(text=text),))
+            for number, text in enumerate(texts or ("hi",))
+        ),
+    )
+    return view.model_copy(update=fields)
 
 
 def unique(word: str) -> str:

@@ -7,28 +7,19 @@ from contextlib import asynccontextmanager
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.gateway.context import ANONYMOUS
 from everloop.stores.views.store import TaskViews
-from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.names import derive_task_id
-from tests.gateway.harness import RunningGateway, running_gateway, unique
+from tests.gateway.harness import RunningGateway, running_gateway, unique, working
 from tests.gateway.tasks.silent_tasks import delete
 from tests.support.a2a_client import connected, request, send
 from tests.support.fakes.ports import (
-    TASK_WORK,
-    CountingTools,
-    FixedAgents,
-    RecordingContext,
-    RecordingTranscripts,
     ScriptedModel,
     answer,
 )
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
 
 AUTO = Agent(id="staged", name="Auto", description="Decides.", model="scripted", routing="auto")
 
@@ -37,12 +28,8 @@ AUTO = Agent(id="staged", name="Auto", description="Decides.", model="scripted",
 async def deciding(client: Client, views: TaskViews, model: ScriptedModel) -> AsyncGenerator[RunningGateway]:
     """Serve an agent that decides, with a worker that plays the replies of a model."""
     queue = unique("auto")
-    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
-    ports = Ports(
-        model, CountingTools(), RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext()
-    )
     async with (
-        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
+        working(client, views, queue, model),
         running_gateway(client, views, queue=queue, agent=AUTO) as gateway,
     ):
         yield gateway

@@ -14,27 +14,19 @@ from structlog.testing import capture_logs
 from temporalio import activity
 from temporalio.client import Client
 
-from everloop.activities.publish import ViewPublisher
 from everloop.gateway.auth.access import AccessControl
 from everloop.stores.views.store import TaskViews
-from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
-from tests.gateway.harness import key_scheme, running_gateway, unique
+from tests.gateway.harness import key_scheme, running_gateway, unique, working
 from tests.support.fakes.ports import (
-    TASK_WORK,
     CountingTools,
-    FixedAgents,
-    RecordingContext,
-    RecordingTranscripts,
     ScriptedModel,
     answer,
     asks,
 )
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
 
 KEYS = {
     "owner": ("alice", ["tasks:read", "tasks:write"]),
@@ -146,17 +138,8 @@ async def office(
     queue = unique("office")
     scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", KEYS)
     tools = Tools(views)
-    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
-    ports = Ports(
-        ScriptedModel(*[replies] * 200),
-        tools,
-        RecordingTranscripts(),
-        publisher,
-        FixedAgents(),
-        context=RecordingContext(),
-    )
     async with (
-        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
+        working(client, views, queue, ScriptedModel(*[replies] * 200), tools),
         running_gateway(client, views, queue=queue, access=AccessControl(scheme)) as gateway,
     ):
         yield Office(gateway.http, keys, tools, client)

@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from everloop.gateway.context import ANONYMOUS
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.gateway.harness import AGENT, unique
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import TaskState, TaskStatus
+from tests.gateway.harness import a_view
 
 
 @dataclass
@@ -40,18 +39,7 @@ class FollowedTask:
 
 async def working_task(views: TaskViews) -> FollowedTask:
     """Create a task that works."""
-    now = datetime.now(UTC)
-    later = now + timedelta(hours=1)  # until then no sweep misses its workflow, and calls it failed
-    view = TaskView(
-        task_id=unique("followed"),
-        context_id=unique("context"),
-        owner=ANONYMOUS,
-        agent_id=AGENT.id,
-        created_at=now,
-        run_id="run",
-        version=1,
-        status=TaskStatus(state=TaskState.WORKING, at=later),
-        history=(UserMessage(message_id="m", parts=(TextPart(text="hi"),)),),
-    )
+    later = datetime.now(UTC) + timedelta(hours=1)  # until then no sweep misses its workflow
+    view = a_view(status=TaskStatus(state=TaskState.WORKING, at=later))
     await views.restore(view)
     return FollowedTask(view.task_id, views)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -13,9 +12,8 @@ from everloop.runtime.redis import cancel, connect_redis
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Thought
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.gateway.harness import unique
+from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import a_view, unique
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.servers.processes import running_valkey
 
@@ -44,19 +42,6 @@ async def take(subscription: Subscription, count: int) -> list[int]:
 def number_of(streamed: StreamedEvent) -> int:
     assert isinstance(streamed.event, Thought)
     return int(streamed.event.text)
-
-
-def view_of(task_id: str) -> TaskView:
-    now = datetime.now(UTC)
-    return TaskView(
-        task_id=task_id,
-        context_id="context",
-        owner="owner",
-        agent_id="agent",
-        created_at=now,
-        status=TaskStatus(state=TaskState.SUBMITTED, at=now),
-        history=(UserMessage(message_id="m", parts=(TextPart(text="hi"),)),),
-    )
 
 
 async def test_a_slow_subscriber_holds_nobody_up_and_misses_nothing(views: TaskViews) -> None:
@@ -182,7 +167,7 @@ async def test_a_lost_stream_ends_the_subscription(tmp_path: Path) -> None:
     """Redis emptied: whoever waits learns that it needs a new snapshot instead of waiting for ever."""
     async with running_valkey(tmp_path) as (_, url), connect_redis(url) as redis:
         views, task_id = TaskViews(redis), unique("lost")
-        await views.create(view_of(task_id))
+        await views.restore(a_view(task_id=task_id, state=TaskState.WORKING))
         snapshot = await views.load(task_id)
         assert snapshot
         async with (

@@ -8,7 +8,8 @@ from everloop.gateway.tasks.streams import Step, UntilEnd, UntilReply
 from everloop.stores.views.interface import START, Snapshot, StreamedEvent
 from everloop.workflows.contract.events import StatusChanged, Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import a_view
 
 NOW = datetime.now(UTC)
 
@@ -19,15 +20,7 @@ def heard(message_id: str) -> tuple[UserMessage, ...]:
 
 def shown(state: str, message_id: str = "") -> Snapshot:
     """A snapshot in a state, with a message in its history."""
-    view = TaskView(
-        task_id="task",
-        context_id="context",
-        owner="owner",
-        agent_id="agent",
-        created_at=NOW,
-        status=TaskStatus(state=TaskState(state), at=NOW),
-        history=heard(message_id),
-    )
+    view = a_view(state=TaskState(state), history=heard(message_id))
     return Snapshot(view, START)
 
 

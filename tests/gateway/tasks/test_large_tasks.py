@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,14 +18,14 @@ from everloop.gateway.tasks import snapshots as large_tasks
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import Snapshot
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import Artifact, TaskView
 from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import (
-    AGENT,
     Named,
     RunningGateway,
     StoodIn,
+    a_view,
     running_gateway,
     stand_in_worker,
     unique,
@@ -85,24 +84,8 @@ async def stored_task(
     owner: str = ANONYMOUS,
 ) -> TaskView:
     """Store a task with these messages."""
-    now = datetime.now(UTC)
-    view = TaskView(
-        task_id=unique("large"),
-        context_id=unique("context"),
-        owner=owner,
-        agent_id=AGENT.id,
-        created_at=now,
-        run_id="run",
-        version=1,
-        status=TaskStatus(state=state, at=now),
-        history=tuple(
-            UserMessage(message_id=f"m{number}", parts=(TextPart(text=text),))
-            for number, text in enumerate(texts)
-        ),
-        artifacts=(
-            Artifact(artifact_id="response", parts=(TextPart(text=artifact),), complete=state.is_terminal),
-        ),
-    )
+    done = Artifact(artifact_id="response", parts=(TextPart(text=artifact),), complete=state.is_terminal)
+    view = a_view(*texts, state=state, owner=owner, artifacts=(done,))
     await views.restore(view)
     return view
 

@@ -13,9 +13,9 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.messages import TextPart, UserMessage
+from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
-from tests.gateway.harness import AGENT, Named, RunningGateway, running_gateway, unique
+from tests.gateway.harness import Named, RunningGateway, a_view, running_gateway, unique
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -37,19 +37,9 @@ class Harness:
         self, *, at: datetime | None = None, metadata: dict[str, JsonValue] | None = None
     ) -> TaskView:
         """Create a task that has completed, with a message and an artifact."""
-        now = at or datetime.now(UTC)
-        view = TaskView(
-            task_id=unique("task"),
-            context_id=unique("context"),
-            owner=self.owner,
-            agent_id=AGENT.id,
-            created_at=now,
-            run_id="run",
-            version=1,
-            status=TaskStatus(state=TaskState.COMPLETED, at=now, metadata=metadata or {}),
-            history=(UserMessage(message_id="m", parts=(TextPart(text="hi"),)),),
-            artifacts=(Artifact(artifact_id="a", parts=(TextPart(text="x"),), complete=True),),
-        )
+        status = TaskStatus(state=TaskState.COMPLETED, at=at or datetime.now(UTC), metadata=metadata or {})
+        artifact = Artifact(artifact_id="a", parts=(TextPart(text="x"),), complete=True)
+        view = a_view(owner=self.owner, status=status, artifacts=(artifact,))
         await self.views.restore(view)
         return view
 

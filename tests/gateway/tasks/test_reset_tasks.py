@@ -14,30 +14,22 @@ from temporalio import activity
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from everloop.activities.publish import ViewPublisher
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.store import TaskViews
-from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.harness import running_gateway, unique
+from tests.gateway.harness import running_gateway, unique, working
 from tests.gateway.tasks.silent_tasks import reset, services, view_of
 from tests.support.a2a_client import connected, request, send
 from tests.support.fakes.ports import (
-    TASK_WORK,
     CountingTools,
-    FixedAgents,
-    RecordingContext,
-    RecordingTranscripts,
     ScriptedModel,
     answer,
     asks,
 )
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
 
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED
@@ -133,11 +125,9 @@ async def harnessed(
 ) -> AsyncGenerator[Harness]:
     """Run an agent that makes this call, or two, and then answers; and a gateway that looks after `pause`."""
     queue, tools = unique("reset"), HeldTools()
-    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
     model = ScriptedModel(*(asks((each, "x")) for each in (call, then) if each), answer("done"))
-    ports = Ports(model, tools, RecordingTranscripts(), publisher, FixedAgents(), context=RecordingContext())
     async with (
-        running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK),
+        working(client, views, queue, model, tools),
         running_gateway(client, views, queue=queue, fanout=EventFanout(views, idle_check=pause)) as gateway,
         connected(gateway.url, streaming=False) as a2a,
         connected(gateway.url) as streaming,

@@ -1,7 +1,6 @@
 """GetTask shows clients of the events extension what a task did."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -24,8 +23,8 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
-from tests.gateway.harness import AGENT, Named, PromptModel, RunningGateway, running_gateway, unique
+from everloop.workflows.contract.tasks import TaskView
+from tests.gateway.harness import AGENT, Named, PromptModel, RunningGateway, a_view, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 from tests.support.memory.transcripts import MemoryTranscripts
 
@@ -54,18 +53,7 @@ async def ended(
     views: TaskViews, transcripts: MemoryTranscripts, messages: Sequence[TranscriptMessage]
 ) -> TaskView:
     """Return a task that has ended, with this transcript."""
-    now = datetime.now(UTC)
-    view = TaskView(
-        task_id=str(uuid4()),
-        context_id="context",
-        owner="anonymous",
-        agent_id=AGENT.id,
-        created_at=now,
-        run_id="run",
-        version=1,
-        status=TaskStatus(state=TaskState.COMPLETED, at=now),
-        history=(said("mine"),),
-    )
+    view = a_view(history=(said("mine"),))
     await views.restore(view)
     await transcripts.put(view.task_id, "run", 0, messages)
     return view
