@@ -1,14 +1,11 @@
-"""Spans that record a failure by its kind only: its message may hold content, or a secret."""
+"""What spans of activities say: which task they are about and, where that is wanted, its content."""
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Annotated, cast
 
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, StatusCode
-from opentelemetry.util.types import AttributeValue
+from opentelemetry.trace import Span
 from pydantic import BeforeValidator, Field, JsonValue
 
 from everloop.runtime.settings import Settings
@@ -16,40 +13,15 @@ from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import TaskRef
 
-_tracer = trace.get_tracer("everloop.activities")
-
 
 def of_task(task: TaskRef, agent_name: str = "") -> dict[str, str]:
     """Return the attributes that say which task, and which agent, a span is about."""
-    attributes = {
-        "gen_ai.agent.id": task.agent_id,
-        "gen_ai.conversation.id": task.context_id,
-        "everloop.task.id": task.task_id,
-    }
+    attributes = task.span_attributes
     if agent_name:
         attributes["gen_ai.agent.name"] = agent_name
     if task.agent_version:
         attributes["gen_ai.agent.version"] = task.agent_version
     return attributes
-
-
-@contextmanager
-def span_without_content(
-    name: str,
-    kind: SpanKind,
-    attributes: Mapping[str, AttributeValue],
-    error_type: Callable[[BaseException], str],
-) -> Generator[Span]:
-    """Open a span; `error_type` names what ends it badly."""
-    with _tracer.start_as_current_span(
-        name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
-    ) as span:
-        try:
-            yield span
-        except BaseException as error:
-            span.set_attribute("error.type", error_type(error))
-            span.set_status(StatusCode.ERROR)
-            raise
 
 
 # What people and models say, on spans, where that is wanted (OpenTelemetry GenAI conventions, opt-in).

@@ -227,7 +227,7 @@ def name_run(task: TaskRef, agent: AgentSpec) -> None:
     """Let the span of this run say which agent it is."""
     span = trace.get_current_span()
     span.update_name(f"invoke_agent {agent.id}")
-    span.set_attributes({"gen_ai.operation.name": "invoke_agent", **_attributes(task)})
+    span.set_attributes({"gen_ai.operation.name": "invoke_agent", **task.span_attributes})
     if agent.version:
         span.set_attribute("gen_ai.agent.version", agent.version)
 
@@ -240,15 +240,7 @@ def tool_call_span(task: TaskRef, call: ToolCall) -> Generator[None]:
         "gen_ai.tool.name": call.name,
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": call.id,
-        **_attributes(task),
+        **task.span_attributes,
     }
     with _tracer.start_as_current_span(f"execute_tool {call.name}", attributes=attributes):
         yield
-
-
-def _attributes(task: TaskRef) -> dict[str, str]:
-    return {
-        "gen_ai.agent.id": task.agent_id,
-        "gen_ai.conversation.id": task.context_id,
-        "everloop.task.id": task.task_id,
-    }

@@ -25,11 +25,12 @@ from everloop.activities.model.failures import PROVIDER_ERRORS, kind_of, provide
 from everloop.activities.model.prices import LIST_PRICES, Price, Prices, read_prices
 from everloop.activities.model.reply import Delta, IncompleteReplyError, ReplyAssembler, UnreadableStreamError
 from everloop.activities.model.request import ChatRequest
-from everloop.activities.spans import of_task, record_completion, record_prompt, span_without_content
+from everloop.activities.spans import of_task, record_completion, record_prompt
 from everloop.activities.telemetry import error_type, record_usage, timed_model_call
 from everloop.agents.agent import Agent
 from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
 from everloop.runtime.settings import Settings
+from everloop.runtime.telemetry.spans import span_without_content
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, Usage
 from everloop.workflows.contract.tasks import TaskRef

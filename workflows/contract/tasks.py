@@ -264,6 +264,15 @@ class TaskRef(Wire):
     agent_id: str
     agent_version: str = ""
 
+    @property
+    def span_attributes(self) -> dict[str, str]:
+        """What a span says of the task that it is about."""
+        return {
+            "gen_ai.agent.id": self.agent_id,
+            "gen_ai.conversation.id": self.context_id,
+            "everloop.task.id": self.task_id,
+        }
+
 
 class TaskStatus(Wire):
     """A2A 1.0 §4.1.2. `at` is workflow time, UTC. `questions` are open: answers are welcome."""

@@ -1,8 +1,8 @@
 """The sessions that a worker process has with one MCP server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from urllib.parse import urlsplit
 
@@ -12,8 +12,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp_types import CallToolResult, ListToolsResult, ReadResourceResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 from pydantic import JsonValue
 
@@ -29,6 +28,7 @@ from everloop.agents.mcp.errors import (
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.transports import connection_to
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
+from everloop.runtime.telemetry.spans import fail_span, span_without_content
 
 # The span around a request (OpenTelemetry semantic conventions for MCP).
 
@@ -37,11 +37,10 @@ TOOL_ERROR = "tool_error"
 
 _PORTS = {"http": 80, "https": 443}
 
-_tracer = trace.get_tracer("everloop.mcp")
 
-
-@contextmanager
-def mcp_span(server: McpDefinition, protocol: str, method: str, tool: str = "") -> Generator[Span]:
+def mcp_span(
+    server: McpDefinition, protocol: str, method: str, tool: str = ""
+) -> AbstractContextManager[Span]:
     """Trace one request, whose trace context the SDK sends along in `_meta`, and HTTP in a header.
 
     No arguments, no results, and an exception by its kind. The span of the tool call around it is the one
@@ -54,23 +53,7 @@ def mcp_span(server: McpDefinition, protocol: str, method: str, tool: str = "") 
     }
     if tool:
         attributes["gen_ai.tool.name"] = tool
-    with _tracer.start_as_current_span(
-        f"{method} {tool}".rstrip(),
-        kind=SpanKind.CLIENT,
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield span
-        except BaseException as error:
-            _fail(span, _error_type(error))
-            raise
-
-
-def _fail(span: Span, error_type: str) -> None:
-    span.set_attribute("error.type", error_type)
-    span.set_status(StatusCode.ERROR)
+    return span_without_content(f"{method} {tool}".rstrip(), SpanKind.CLIENT, attributes, _error_type)
 
 
 def _error_type(error: BaseException) -> str:
@@ -238,7 +221,7 @@ class McpSession:
                     name, arguments, read_timeout_seconds=seconds, progress_callback=progress
                 )
                 if result.is_error:
-                    _fail(span, TOOL_ERROR)
+                    fail_span(span, TOOL_ERROR)
         if not result.is_error:
             await self._check(name, result)
         return result
