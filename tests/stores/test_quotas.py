@@ -11,7 +11,7 @@ from everloop.stores.quotas import Quotas, Rate
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import answered, new_id, status, submitted
+from tests.stores.examples import new_id, status, submitted
 
 SLOW = Rate(per_minute=1, burst=5)
 """Nothing comes back while a test runs."""
@@ -85,42 +85,6 @@ async def test_reserving_a_task_again_is_free(store: Store) -> None:
     assert await reserve(store, owner, one, new_id()) == [True, False]
     await store.views.publish(one, "run", [status(1, TaskState.COMPLETED)])
     assert await reserve(store, owner, one, new_id(), one, new_id()) == [True, True, True, False]
-
-
-@pytest.mark.parametrize("end", ["publish", "end", "restore"])
-async def test_a_task_counts_until_it_ends(store: Store, end: str) -> None:
-    """Whoever says that it has ended; while it waits for its user it is open."""
-    owner, views = new_id(), store.views
-    view, other = await create(store, owner), await create(store, owner)
-    await views.publish(view.task_id, "run", [status(1, TaskState.INPUT_REQUIRED)])
-    await views.publish(other.task_id, "run", [status(1)])
-    assert await reserve(store, owner, new_id()) == [False]
-
-    last = status(2, TaskState.FAILED)
-    match end:
-        case "publish":
-            await views.publish(view.task_id, "run", [last])
-        case "end":
-            await views.end(view.task_id, "run", last)
-        case _:
-            shown = answered(view, "run", 2)
-            await views.restore(
-                shown.model_copy(
-                    update={"status": shown.status.model_copy(update={"state": TaskState.CANCELED})}
-                )
-            )
-
-    assert await reserve(store, owner, new_id(), new_id()) == [True, False]
-
-
-async def test_a_task_that_goes_on_counts_again(store: Store) -> None:
-    """One that was reset after its end is open once more."""
-    owner = new_id()
-    view = await create(store, owner)
-    await store.views.publish(view.task_id, "run", [status(1, TaskState.COMPLETED)])
-    await store.views.restore(answered(view, "later run", 5))
-
-    assert await reserve(store, owner, new_id(), new_id()) == [True, False]
 
 
 async def test_tasks_of_sub_agents_do_not_count(store: Store) -> None:

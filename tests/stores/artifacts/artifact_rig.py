@@ -88,7 +88,7 @@ class ArtifactRig:
 
         return Announcement(self.task_id, RUN, events_of)
 
-    async def told(self) -> list[str]:
+    async def published(self) -> list[str]:
         events = await self.views.read({self.task_id: START}, wait=0)
         return [entry.event.text for entry in events if isinstance(entry.event, Warned)]
 

@@ -114,14 +114,14 @@ async def test_refused_change_changes_nothing(artifact_rig: ArtifactRig) -> None
     assert await rig.artifacts.get_artifact(rig.context_id, "a") == before
     contents = [await rig.content("a", index) for index in range(3)]
     assert contents == [b"0" * 150, b"1", b'{"n":0}\n']
-    assert await rig.told() == []
+    assert await rig.published() == []
     await apply(rig, Complete())
     with pytest.raises(ArtifactClosedError, match="complete"):
         await apply(rig, Append(b"x"))
 
 
 async def test_events_belong_to_the_change(artifact_rig: ArtifactRig) -> None:
-    """A change is told in the same step; if its events cannot be made, nothing has changed."""
+    """A change is published in the same step; if its events cannot be made, nothing has changed."""
 
     def fail(_before: StoredArtifact | None, _after: StoredArtifact) -> Sequence[TaskEvent]:
         raise LookupError
@@ -132,7 +132,7 @@ async def test_events_belong_to_the_change(artifact_rig: ArtifactRig) -> None:
     announcement = Announcement(rig.task_id, "run", fail)
     with pytest.raises(LookupError):
         await rig.artifacts.apply(rig.context_id, "a", Append(b"y" * 500), announcement=announcement)
-    assert await rig.told() == ["1 → 2"]
+    assert await rig.published() == ["1 → 2"]
     assert await rig.content("a") == b"textx"
     assert (await rig.artifacts.get_artifact(rig.context_id, "a")).version == before.version + 1
 
@@ -209,16 +209,19 @@ async def test_contexts_are_apart(artifact_rig: ArtifactRig) -> None:
 
 
 async def test_two_writers_at_once_both_land(artifact_rig: ArtifactRig) -> None:
-    """Changes at the same time are made one after the other: all are there, each whole, each told once."""
-    rig, told = artifact_rig, artifact_rig.announcement()
+    """Changes at the same time are made one after the other: each is there, whole, and published once."""
+    rig, announcement = artifact_rig, artifact_rig.announcement()
     await create(rig, text(b""))
     pieces = [bytes([letter]) * 90 for letter in b"abcdefghij"]
     await asyncio.gather(
-        *(rig.artifacts.apply(rig.context_id, "a", Append(piece), announcement=told) for piece in pieces)
+        *(
+            rig.artifacts.apply(rig.context_id, "a", Append(piece), announcement=announcement)
+            for piece in pieces
+        )
     )
     content = await rig.content("a")
     assert sorted(content[at : at + 90] for at in range(0, len(content), 90)) == pieces
-    assert await rig.told() == [f"{version} → {version + 1}" for version in range(1, 11)]
+    assert await rig.published() == [f"{version} → {version + 1}" for version in range(1, 11)]
 
 
 async def test_repeated_operation_at_once_lands_once(artifact_rig: ArtifactRig) -> None:

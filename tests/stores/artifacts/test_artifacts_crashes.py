@@ -29,7 +29,7 @@ from tests.stores.blobs.failing_blobs import DiedError, FailingBlobs, Moment, aw
 @pytest.mark.parametrize("moment", ["before", "after"])
 @each_flush
 async def test_process_may_die_at_any_blob(rig: ArtifactRig, change: Change, moment: Moment) -> None:
-    """Dead before or after any call of the blob store, a change is made and told, or neither.
+    """Dead before or after any call of the blob store, a change is made and published, or neither.
 
     An hour later housekeeping has deleted the blobs that nobody names, and no others; and the change, tried
     again, is made once.
@@ -44,17 +44,17 @@ async def test_process_may_die_at_any_blob(rig: ArtifactRig, change: Change, mom
             has_died = False
         except DiedError:
             has_died = True
-        told = await rig.told()
-        if told == ["0 → 1", "1 → 2"]:
+        published = await rig.published()
+        if published == ["0 → 1", "1 → 2"]:
             assert await contents(rig) == before
         else:
-            assert told == ["0 → 1", "1 → 2", "2 → 3"]
+            assert published == ["0 → 1", "1 → 2", "2 → 3"]
             assert await contents(rig) == await expected_contents(change)
         await housekeep(rig)
         assert kept_blobs(rig) == await named_blobs(rig)
 
         await apply(rig, change, "o")
-        assert await rig.told() == ["0 → 1", "1 → 2", "2 → 3"]
+        assert await rig.published() == ["0 → 1", "1 → 2", "2 → 3"]
         assert await contents(rig) == await expected_contents(change)
         assert kept_blobs(rig) == await named_blobs(rig)
         await rig.artifacts.delete_artifact(rig.context_id, "a")
@@ -74,7 +74,7 @@ async def test_store_that_is_away_changes_nothing(rig: ArtifactRig, change: Chan
         await apply(process, change)
     assert await rig.record("a") == record
     assert await contents(rig) == before
-    assert await rig.told() == ["0 → 1", "1 → 2"]
+    assert await rig.published() == ["0 → 1", "1 → 2"]
 
 
 async def test_blob_that_cannot_be_deleted_now_is_deleted_later(rig: ArtifactRig) -> None:
@@ -117,7 +117,7 @@ async def test_other_writer_comes_between(rig: ArtifactRig, moment: str) -> None
     setattr(blobs, moment, write_between)
     await apply(with_blobs(rig, blobs), Append(b"1" * 200))
     assert await contents(rig) == [b"0" * 150 + b"tail" + b"2" * 500 + b"1" * 200]
-    assert await rig.told() == ["0 → 1", "1 → 2", "2 → 3", "3 → 4"]
+    assert await rig.published() == ["0 → 1", "1 → 2", "2 → 3", "3 → 4"]
     assert kept_blobs(rig) == await named_blobs(rig)
 
 

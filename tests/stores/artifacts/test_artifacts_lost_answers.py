@@ -54,7 +54,7 @@ async def test_lost_answer_is_looked_up(
     assert eater.meals == 0
     assert artifact.version == 3
     assert await contents(rig) == await expected_contents(change)
-    assert await rig.told() == ["0 → 1", "1 → 2", "2 → 3"]
+    assert await rig.published() == ["0 → 1", "1 → 2", "2 → 3"]
     assert kept_blobs(rig) == await named_blobs(rig)
 
 

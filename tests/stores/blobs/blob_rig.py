@@ -1,8 +1,6 @@
 """Blob stores of each kind for tests, each with a way to damage what it keeps behind its back."""
 
-import base64
-import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,14 +26,10 @@ Damaged = Literal["content", "checksum"]
 
 @dataclass(frozen=True)
 class BlobRig:
-    """A store, and ways to spoil a blob behind its back.
-
-    `damage` changes the content, or the checksum beside it; `replace` puts something else there without one.
-    """
+    """A store, and a way to damage a blob behind its back: its content, or the checksum beside it."""
 
     blobs: Blobs
     damage: Callable[[str, Damaged], Awaitable[None]]
-    replace: Callable[[str, bytes], Awaitable[None]]
 
 
 def new_key() -> str:
@@ -72,10 +66,7 @@ def _memory() -> BlobRig:
     async def damage(key: str, what: Damaged) -> None:
         blobs._sealed[key] = turned(blobs._sealed[key], _place(what))
 
-    async def replace(key: str, content: bytes) -> None:
-        blobs._sealed[key] = content
-
-    return BlobRig(blobs, damage, replace)
+    return BlobRig(blobs, damage)
 
 
 def _local(directory: Path) -> BlobRig:
@@ -86,10 +77,7 @@ def _local(directory: Path) -> BlobRig:
         path = directory / key
         path.write_bytes(turned(path.read_bytes(), _place(what)))
 
-    async def replace(key: str, content: bytes) -> None:
-        (directory / key).write_bytes(content)
-
-    return BlobRig(LocalBlobs(directory), damage, replace)
+    return BlobRig(LocalBlobs(directory), damage)
 
 
 def _redis(redis: Redis) -> BlobRig:
@@ -97,30 +85,19 @@ def _redis(redis: Redis) -> BlobRig:
         length = await redis.strlen(blob_key(key))
         await redis.setrange(blob_key(key), length - 7 if what == "checksum" else length // 2, "damaged")
 
-    async def replace(key: str, content: bytes) -> None:
-        await redis.set(blob_key(key), content)
-
-    return BlobRig(RedisBlobs(redis), damage, replace)
+    return BlobRig(RedisBlobs(redis), damage)
 
 
 def _s3(endpoint: str) -> BlobRig:
     bucket, client = new_bucket(endpoint), client_of(endpoint)
 
-    def put(key: str, content: bytes, metadata: Mapping[str, str]) -> None:
-        checksum = base64.b64encode(hashlib.sha256(content).digest()).decode()
-        client.put_object(
-            Bucket=bucket, Key=PREFIX + key, Body=content, ChecksumSHA256=checksum, Metadata=metadata
-        )
-
     async def damage(key: str, what: Damaged) -> None:
         found = client.get_object(Bucket=bucket, Key=PREFIX + key)
         content, metadata = found["Body"].read(), found["Metadata"]
         if what == "checksum":
-            put(key, content, {"sha256": metadata["sha256"][::-1]})
+            metadata = {"sha256": metadata["sha256"][::-1]}
         else:
-            put(key, turned(content), metadata)
+            content = turned(content)
+        client.put_object(Bucket=bucket, Key=PREFIX + key, Body=content, Metadata=metadata)
 
-    async def replace(key: str, content: bytes) -> None:
-        put(key, content, {})
-
-    return BlobRig(S3Blobs(bucket, endpoint=endpoint, prefix=PREFIX), damage, replace)
+    return BlobRig(S3Blobs(bucket, endpoint=endpoint, prefix=PREFIX), damage)

@@ -101,16 +101,6 @@ async def test_put_mends_a_damaged_blob(rig: BlobRig, what: Damaged) -> None:
     assert await rig.blobs.get(key) == CONTENT
 
 
-async def test_what_is_no_blob_is_damaged(rig: BlobRig) -> None:
-    """What stands there without a checksum, as after a crash of the disk, is told as damaged."""
-    key = new_key()
-    for what in (b"", b"x", b"\0" * 31):
-        await rig.blobs.put(key, CONTENT)
-        await rig.replace(key, what)
-        with pytest.raises(BlobCorruptError):
-            await rig.blobs.get(key)
-
-
 @pytest.mark.parametrize(
     "key", ["", "/etc/passwd", "../up", "a/../../up", "a//b", "a/", ".unfinished/x", "a\nb", "a" * 201]
 )

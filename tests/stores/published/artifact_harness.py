@@ -1,6 +1,6 @@
 """A store, a view, and whoever writes an artifact."""
 
-from everloop.stores.artifacts.changes import AddParts, Append, Complete, Create, Fail, NewPart, Replace
+from everloop.stores.artifacts.changes import Change, Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.artifacts.store import Artifacts
@@ -35,12 +35,15 @@ class Harness:
         self.writer = ArtifactPublisher(self.artifacts, self.task, self.reply + 1, self.views)
         return self.writer
 
-    async def apply(self, *changes: object, operation_id: str = "", follows: str = "") -> None:
+    async def apply(
+        self, *changes: Change, artifact_id: str = ID, operation_id: str = "", follows: str = ""
+    ) -> None:
         for change in changes:
-            assert isinstance(change, Create | Append | AddParts | Replace | Complete | Fail)
-            await self.writer.apply(self.context, ID, change, operation_id=operation_id, follows=follows)
+            await self.writer.apply(
+                self.context, artifact_id, change, operation_id=operation_id, follows=follows
+            )
 
-    async def told(self) -> list[ArtifactChunk]:
+    async def published(self) -> list[ArtifactChunk]:
         """Return what the fold let through."""
         events = await stream_of(self.views, self.task.task_id)
         return [event for event in events if isinstance(event, ArtifactChunk)]
@@ -48,8 +51,8 @@ class Harness:
     async def draft(self, *chunks: ArtifactChunk) -> None:
         await self.views.publish(self.task.task_id, self.task.run_id, chunks)
 
-    async def shown(self) -> tuple[Part, ...]:
-        found = await self.views.artifact(self.task.task_id, ID)
+    async def shown(self, artifact_id: str = ID) -> tuple[Part, ...]:
+        found = await self.views.artifact(self.task.task_id, artifact_id)
         assert found
         return found.artifact.parts
 

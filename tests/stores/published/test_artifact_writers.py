@@ -35,7 +35,7 @@ async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
     await harness.apply(Append(b"b"), operation_id="call")
     await harness.apply(Append(b"c"))
 
-    assert [c.part for c in await harness.told()] == [TextPart(text=t) for t in "abc"]
+    assert [c.part for c in await harness.published()] == [TextPart(text=t) for t in "abc"]
     await harness.assert_shown_as_stored()
 
 

@@ -1,4 +1,4 @@
-"""What subscribers are told of artifacts: what the store holds, once."""
+"""What subscribers are shown of artifacts: what the store holds, once."""
 
 from collections.abc import Sequence
 from contextlib import closing, suppress
@@ -37,7 +37,7 @@ async def test_the_fold_of_what_is_told_is_what_the_store_shows(steps: Sequence[
 async def test_the_same_holds_in_redis(
     redis_url: str, tmp_path_factory: pytest.TempPathFactory, steps: Sequence[Step]
 ) -> None:
-    """Where a change and what is told of it are one transaction."""
+    """Where a change and what is published of it are one transaction."""
     with closing(LocalBlobs(tmp_path_factory.mktemp("blobs"))) as blobs:
         async with connect_redis(redis_url) as redis:
             views = TaskViews(redis)
@@ -72,8 +72,10 @@ async def test_what_one_writer_appends_is_one_draft(harness: Harness) -> None:
         create(text("a")), Append(b"b"), Append(b"c"), Replace(0, text("x")), Append(b"y"), Complete()
     )
 
-    told = [(c.mode, c.position, c.attempt, c.index, c.part, c.last_chunk) for c in await harness.told()]
-    assert told == [
+    published = [
+        (c.mode, c.position, c.attempt, c.index, c.part, c.last_chunk) for c in await harness.published()
+    ]
+    assert published == [
         ("replace", 2, 1, 0, TextPart(text="a"), False),
         ("extend", 2, 1, 1, TextPart(text="b"), False),
         ("extend", 2, 1, 2, TextPart(text="c"), False),
@@ -84,14 +86,14 @@ async def test_what_one_writer_appends_is_one_draft(harness: Harness) -> None:
 
 
 async def test_text_that_outgrows_the_view_becomes_a_link_once(harness: Harness) -> None:
-    """From then on nothing is told but the end, with the size."""
+    """From then on nothing is published but the end, with the size."""
     half = b"x" * (RENDERED_BYTES // 2)
     await harness.apply(create(text("a")), Append(half), *[Append(half) for _ in range(5)], Complete())
 
     link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=ID))
-    told = await harness.told()
-    assert [(c.mode, c.last_chunk) for c in told[2:]] == [("replace", False), ("replace", True)]
-    assert [c.part for c in told[2:]] == [link, link.model_copy(update={"size": 6 * len(half) + 1})]
+    published = await harness.published()
+    assert [(c.mode, c.last_chunk) for c in published[2:]] == [("replace", False), ("replace", True)]
+    assert [c.part for c in published[2:]] == [link, link.model_copy(update={"size": 6 * len(half) + 1})]
 
 
 @pytest.mark.parametrize("complete", [False, True])
@@ -103,27 +105,6 @@ async def test_what_the_model_has_shown_is_not_told_again(harness: Harness, *, c
     await harness.apply(create(text("ab"), complete=complete))
     await harness.draft(chunk("x", artifact_id=ID, position=1, index=2))
 
-    told = [(c.mode, c.position, c.index, c.part, c.last_chunk) for c in await harness.told()]
-    assert told[2:] == [("extend", 2, 0, TextPart(text=""), complete)]
+    published = [(c.mode, c.position, c.index, c.part, c.last_chunk) for c in await harness.published()]
+    assert published[2:] == [("extend", 2, 0, TextPart(text=""), complete)]
     await harness.assert_shown_as_stored()
-
-
-async def test_a_draft_of_a_call_that_was_refused_is_taken_back(harness: Harness) -> None:
-    """Subscribers see again what is stored; of an artifact that does not exist, nothing is left."""
-    for artifact_id in (ID, "other"):
-        harness.next_call()
-        if artifact_id == ID:
-            await harness.apply(create(text("a"), complete=True))
-            harness.next_call()
-        await harness.draft(chunk("b", artifact_id=artifact_id, position=harness.reply))
-
-        for _ in range(2):
-            await harness.writer.reconcile(harness.context, artifact_id, drafted_at=harness.reply)
-
-        last = (await harness.told())[-1]
-        assert (last.artifact_id, last.mode, last.part) == (
-            artifact_id,
-            "replace",
-            TextPart(text="a" if artifact_id == ID else ""),
-        )
-    assert len(await harness.told()) == 5
