@@ -97,40 +97,44 @@ async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: Agen
     assert said == (["Just in time."] if end == "well" else [])
 
 
-async def test_cancellation_waits_for_every_tool(start_task: StartTask) -> None:
-    """No tool still runs when the task says that it is canceled; those that waited never start."""
+class EndlessTools(CountingTools):
+    """Tools that end when they are cancelled: so, or with an error."""
 
-    class EndlessTools(CountingTools):
-        @activity.defn
-        async def run_tool(self, call: RunToolInput) -> ToolMessage:
-            self.calls.append(call)
-            self.running += 1
-            if self.running == 5:
-                self.all_run.set()
-            await _until_cancelled()
-            await asyncio.sleep(0.02 * self.running)
-            self.running -= 1
-            self.running_at_the_end = self.running
-            raise asyncio.CancelledError
+    def __init__(self, *, ends_well: bool) -> None:
+        super().__init__()
+        self.running, self.all_run, self._ends_well = 0, asyncio.Event(), ends_well
 
-        running = 0
-        running_at_the_end = -1
-        all_run = asyncio.Event()
+    @activity.defn
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        self.calls.append(call)
+        self.running += 1
+        if self.running == 5:
+            self.all_run.set()
+        await _until_cancelled()
+        await asyncio.sleep(0.02 * self.running)
+        self.running -= 1
+        if self._ends_well:
+            return broken(call)
+        raise asyncio.CancelledError
 
-    tools = EndlessTools()
-    tools.all_run = asyncio.Event()
+
+@pytest.mark.parametrize("ends_well", [True, False])
+async def test_cancellation_waits_for_every_tool(start_task: StartTask, *, ends_well: bool) -> None:
+    """None still runs when the task says that it is canceled; none that waited starts, and no fallback."""
+    tools = EndlessTools(ends_well=ends_well)
     ports = FakePorts(ScriptedModel(asks(*((f"c{n}", "x") for n in range(7)))), tools)
     running_when_published: list[int] = []
     ports.publish.on_publish = lambda: running_when_published.append(tools.running)
 
-    async with start_task(ports) as handle:
+    async with start_task(ports, STANDS_IN) as handle:
         await tools.all_run.wait()
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
 
     assert running_when_published == [0]
-    assert len(tools.calls) == 5
+    assert [call.call.name for call in tools.calls] == ["x"] * 5
+    assert ports.publish.statuses[-1].state is TaskState.CANCELED
 
 
 async def test_a_cancellation_after_the_end_was_decided_comes_too_late(start_task: StartTask) -> None:
@@ -180,32 +184,6 @@ async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: Sta
         view = await handle.query(AgentTask.view)
     assert ports.publish.statuses[-1].received == (more,)
     assert view.history[-1] == more
-
-
-async def test_no_tool_stands_in_for_one_that_was_cancelled(start_task: StartTask) -> None:
-    """No effect begins after the cancellation."""
-
-    class FailingTools(CountingTools):
-        @activity.defn
-        async def run_tool(self, call: RunToolInput) -> ToolMessage:
-            self.calls.append(call)
-            self.started.set()
-            await _until_cancelled()
-            return ToolMessage(call_id=call.call.id, name=call.call.name, content="no", outcome="error")
-
-        started = asyncio.Event()
-
-    tools = FailingTools()
-    tools.started = asyncio.Event()
-    ports = FakePorts(ScriptedModel(asks(("a", "x"))), tools)
-    async with start_task(ports, STANDS_IN) as handle:
-        await tools.started.wait()
-        await handle.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-
-    assert [call.call.name for call in tools.calls] == ["x"]
-    assert ports.publish.statuses[-1].state is TaskState.CANCELED
 
 
 USAGE = Usage(input_tokens=40, output_tokens=10, cost=0.25)

@@ -97,16 +97,6 @@ async def test_a_lost_cache_is_filled_again_before_it_is_kept(start_task: StartT
     assert [status.state for status in ports.publish.statuses] == [TaskState.COMPLETED]
 
 
-async def test_a_long_conversation_is_summed_up_after_the_end(start_task: StartTask) -> None:
-    """Clients do not wait for it: the last status has been published."""
-    ports = recalling(ScriptedModel(answer("Four.")))
-    ports.publish.on_remember = lambda _: SaveContextResult(is_long=True)
-    result = await run(start_task(ports, AGENT))
-    (compacted,) = ports.context.compacted
-    assert compacted.memory == MEMORY
-    assert result.state is TaskState.COMPLETED
-
-
 async def test_a_sub_agent_knows_only_what_it_is_asked(start_task: StartTask) -> None:
     """Its task stands in the context of the client, whose conversation is none of its business."""
     call = ToolCall(id="w", name="writer", arguments='{"request": "Write."}')

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from temporalio import activity
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client
 
@@ -14,7 +13,6 @@ from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
-from everloop.workflows.people import OPERATOR_SIGNALS
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
 from tests.workflows.conftest import Handle, StartTask, current_details, say, user
 
@@ -89,21 +87,6 @@ async def test_a_wrong_signal_is_noted_and_changes_nothing(
         assert noted in details
         assert "- last signal: `approve` answered `a`" in await current_details(handle)
     assert [call.answers[0].by for call in tools.calls if call.answers] == ["operator"]
-
-
-async def test_signals_of_operators_are_listed_apart(start_task: StartTask) -> None:
-    """Each says what it is for; those that tasks send each other stand behind them and say so."""
-    async with start_task(FakePorts(ScriptedModel(answer("done")))) as handle:
-        await handle.result()
-        listed = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
-    signals = {each.name: each.description for each in listed.definition.signal_definitions if each.name}
-    assert all(signals.values())
-    internal = [name for name, description in signals.items() if description.startswith("Internal")]
-    assert internal == list(signals)[-len(internal) :]
-    assert [name for name in signals if name not in internal] == sorted(OPERATOR_SIGNALS)
-    assert all(
-        each.description for each in listed.definition.query_definitions if not each.name.startswith("__")
-    )
 
 
 UNSURE = " It may or may not have taken effect; check before you repeat it."

@@ -10,11 +10,8 @@ from temporalio.api.enums.v1 import RateLimitSource, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     DescribeTaskQueueRequest,
-    DescribeWorkerDeploymentRequest,
-    SetWorkerDeploymentCurrentVersionRequest,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import (
     FixedSizeSlotSupplier,
     PollerBehaviorAutoscaling,
@@ -28,11 +25,9 @@ from temporalio.worker import (
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.temporal.connection import TemporalUnreachableError
 from everloop.worker import WorkerSettings, build_workers, running_workers
-from everloop.workflows.contract.calls import RunToolInput, ToolReply
-from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, ToolSpec
-from tests.support.fakes.ports import TASK_WORK, CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import Handle, say, start_workflow, unique_queue, user
+from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel, answer, asks
+from tests.workflows.conftest import Handle, start_workflow, unique_queue, user
 
 CROWD = 200
 """Tasks of one owner that wait when another owner's one comes."""
@@ -196,17 +191,6 @@ async def test_one_target_lets_the_machine_decide(
     assert {_pollers(config) for config in configs.values()} == {(scaled, scaled)}
 
 
-@pytest.mark.parametrize(
-    ("queue", "least", "most"), [("model", 4, 4), ("push", 10, 100), ("narrator", 10, 1000)]
-)
-def test_the_least_is_never_over_the_most(queue: str, least: int, most: int) -> None:
-    """Fewer calls than 10 can be asked for; webhooks and narrators have numbers of their own."""
-    settings = WorkerSettings(max_concurrent_activities=4, target_cpu=0.9)
-    slots = settings.tuner(queue)._get_activity_task_slot_supplier()
-    assert isinstance(slots, ResourceBasedSlotSupplier)
-    assert (slots.slot_config.minimum_slots, slots.slot_config.maximum_slots) == (least, most)
-
-
 async def test_a_worker_that_temporal_does_not_serve_says_why(client: Client) -> None:
     """Temporal is asked once more in the background; what comes of it is no defect of the worker."""
     config = client.config()
@@ -215,53 +199,3 @@ async def test_a_worker_that_temporal_does_not_serve_says_why(client: Client) ->
     with pytest.raises(TemporalUnreachableError, match="Start it again when Temporal answers for 'nowhere'"):
         async with running_workers(Client(**config), FakePorts(ScriptedModel()).wired(), settings, TASK_WORK):
             await asyncio.Event().wait()
-
-
-async def make_current(client: Client, deployment: str, build_id: str) -> None:
-    """Let new tasks go to a build as soon as its worker is there."""
-    service = client.workflow_service
-    while True:
-        try:
-            await service.describe_worker_deployment(
-                DescribeWorkerDeploymentRequest(namespace=client.namespace, deployment_name=deployment)
-            )
-            await service.set_worker_deployment_current_version(
-                SetWorkerDeploymentCurrentVersionRequest(
-                    namespace=client.namespace, deployment_name=deployment, build_id=build_id
-                )
-            )
-        except RPCError as error:
-            if error.status not in {RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION}:
-                raise
-        else:
-            return
-
-
-def asks_once(call: RunToolInput) -> ToolReply | None:
-    if call.answers:
-        return None
-    return Question(id=call.call.id, kind=QuestionKind.CONFIRMATION, text="May I?", call=call.call)
-
-
-async def test_a_task_ends_on_the_build_it_began_on(client: Client) -> None:
-    """Old tasks finish on old code while new ones start on new code."""
-    queue, deployment = unique_queue(), f"everloop-{uuid4()}"
-    old = FakePorts(ScriptedModel(asks(("a", "x")), answer("old")), CountingTools(reply=asks_once))
-    new = FakePorts(ScriptedModel(answer("new")))
-
-    def settings(build_id: str) -> WorkerSettings:
-        return WorkerSettings(task_queue=queue, deployment=deployment, build_id=build_id, shutdown_grace=0)
-
-    async with running_workers(client, old.wired(), settings("1"), TASK_WORK):
-        await make_current(client, deployment, "1")
-        first = await start_workflow(client, queue)
-        await old.publish.until_asked()
-        async with running_workers(client, new.wired(), settings("2"), TASK_WORK):
-            await make_current(client, deployment, "2")
-            second = await start_workflow(client, queue, task_id=f"{queue}-2")
-            result = await second.result()
-            await say(first, user("yes"))
-            outcome = await first.result()
-
-    assert (outcome.excerpt, result.excerpt) == ("old", "new")
-    assert (len(old.model.calls), len(new.model.calls)) == (2, 1)

@@ -80,13 +80,6 @@ async def test_a_part_that_is_none_is_refused(part: JsonValue, problem: str) -> 
     assert problem in result.content
 
 
-async def test_the_answer_is_no_artifact_of_the_model() -> None:
-    """Its id is taken."""
-    result = await ArtifactHarness().update({"text": "a"}, artifact_id="response")
-    assert result.outcome == "invalid"
-    assert "choose another" in result.content
-
-
 async def test_a_refusal_of_the_store_reaches_the_model() -> None:
     """By name, as a failure of the tool."""
     harness = ArtifactHarness()

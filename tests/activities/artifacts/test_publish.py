@@ -27,31 +27,19 @@ from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState
 from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.stores.examples import chunk
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import RecordingArtifacts
+from tests.support.rigs.model_rig import new_view
 
 
 def _publish_input(state: TaskState) -> PublishInput:
     ref = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent")
     return PublishInput(task=ref, events=(StatusChanged(version=1, state=state, at=datetime.now(UTC)),))
-
-
-@pytest.mark.parametrize("state", TaskState)
-async def test_the_last_status_ends_the_secrets(state: TaskState) -> None:
-    """Any terminal status does, and no other."""
-    call, secrets = _publish_input(state), MemorySecrets()
-    await secrets.put(call.task.task_id, "message", "x")
-    await secrets.accept(call.task.task_id, "message", "token")
-    views = MemoryTaskViews()
-    publisher = ViewPublisher(views, secrets, MemoryArtifacts(views))
-    await ActivityEnvironment().run(publisher.publish, call)
-    kept = await secrets.get(call.task.task_id, "token")
-    assert kept == (None if state.is_terminal else "x")
 
 
 async def test_what_was_not_forgotten_is_forgotten_by_the_next_attempt() -> None:
@@ -85,8 +73,11 @@ def _task(call: PublishInput) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("state", TaskState)
-async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
-    """They are complete if it completed and failed if not; of others, and while it works, nothing changes."""
+async def test_the_end_of_a_task_closes_its_artifacts_and_forgets_its_secrets(state: TaskState) -> None:
+    """They are complete if it completed and failed if not; of others, and while it works, nothing changes.
+
+    Its secrets are forgotten then.
+    """
     call, views = _publish_input(state), MemoryTaskViews()
     artifacts = MemoryArtifacts(views)
     context, task_id = _task(call)
@@ -95,7 +86,10 @@ async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
     await artifacts.apply(context, "whole", Create(task_id, parts, complete=True))
     await artifacts.apply(context, "sent", Create(task_id, parts, is_input=True))
     await artifacts.apply(context, "other", Create("another task", parts))
-    publisher = ViewPublisher(views, MemorySecrets(), artifacts)
+    secrets = MemorySecrets()
+    await secrets.put(task_id, "message", "x")
+    await secrets.accept(task_id, "message", "token")
+    publisher = ViewPublisher(views, secrets, artifacts)
 
     for _ in range(2):
         await ActivityEnvironment().run(publisher.publish, call)
@@ -114,6 +108,7 @@ async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
     assert shown == (
         ("Open", ends[state] == "complete", ends[state] == "failed") if state.is_terminal else None
     )
+    assert await secrets.get(task_id, "token") == (None if state.is_terminal else "x")
 
 
 async def test_a_task_does_not_end_before_its_artifacts() -> None:
@@ -151,21 +146,9 @@ class Ward:
 
     async def begin(self) -> TaskRef:
         """Let subscribers know a new task."""
-        now, task_id = datetime.now(UTC), str(uuid4())
-        status = TaskStatus(state=TaskState.WORKING, at=now)
-        await self.views.create(
-            TaskView(
-                task_id=task_id,
-                context_id="c",
-                owner="owner",
-                agent_id="a",
-                run_id="run",
-                version=1,
-                created_at=now,
-                status=status,
-            )
-        )
-        return TaskRef(task_id=task_id, run_id="run", context_id="c", owner="owner", agent_id="a")
+        task = _publish_input(TaskState.WORKING).task
+        await self.views.create(new_view(task))
+        return task
 
     async def write(self, task: TaskRef, artifact_id: str, *changes: Change) -> None:
         """Let a tool call whose result comes at position 2 make these changes."""

@@ -218,14 +218,6 @@ async def test_a_row_that_is_refused_later_is_not_lost(recording: RecordingArtif
     assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
 
 
-async def test_data_is_written_at_once() -> None:
-    """Any JSON value; what is none is refused."""
-    rig, _ = await run_tool(lambda context: context.artifacts.write_data("a", {"é": [1, None]}))
-    assert await shown(rig, "a") == (DataPart(data={"é": [1, None]}),)
-    _, result = await run_tool(lambda context: context.artifacts.write_data("a", float("nan")))
-    assert result.outcome == "error"
-
-
 PARTS: tuple[Part, ...] = (
     TextPart(text="a", media_type="text/markdown", filename="a.md"),
     DataPart(data={"b": 1}),

@@ -22,6 +22,7 @@ from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     FilePart,
+    Part,
     StoredPart,
     SummaryMessage,
     TaskReference,
@@ -52,98 +53,73 @@ def found(id_: str, name: str = "find", content: str = "x") -> ToolMessage:
     return ToolMessage(call_id=id_, name=name, content=content, outcome="error", artifacts=("a",))
 
 
+def holds(*parts: Part) -> UserMessage:
+    return UserMessage(message_id="m", parts=parts)
+
+
+def refused(reply: AssistantMessage) -> AssistantMessage:
+    return reply.model_copy(update={"refused": WHY})
+
+
+A = TextPart(text="a")
 DONE = AssistantMessage(text="Done.")
 WHY = "no secrets, please"
 FILE = FilePart(filename="f", size=3, stored=StoredPart(artifact_id="f1"))
+INLINE = FilePart(media_type="image/png", filename="f", content="AA")
+SECRETIVE = FILE.model_copy(update={"metadata": {"token": "t"}})
+HI = AssistantMessage(text="Hi", reasoning="hm", model="m", usage=Usage(input_tokens=1))
+EXTRAS = {"metadata": {"token": "t"}, "references": (TaskReference(task_id="t", state="s", text="t"),)}
+BOTH = asks(call("1"), call("2"), text="Let me see.")
+CREATES = asks(call("1", CREATE_TASK), text="I will.")
+HM = asks(call("1"), text="Hm.")
 
-REMEMBERED: Sequence[tuple[str, Sequence[TranscriptMessage], Sequence[ConversationMessage]]] = [
-    (
-        "only what was said of a reply",
-        [AssistantMessage(text="Hi", reasoning="hm", model="m", usage=Usage(input_tokens=1))],
-        [AssistantMessage(text="Hi")],
-    ),
-    ("last words without an answer", [AssistantMessage(closing="bye")], [AssistantMessage(text="bye")]),
-    ("no empty reply", [said(), AssistantMessage()], [said()]),
-    (
-        "neither summaries nor lists of tools",
+REMEMBERED: dict[str, tuple[Sequence[TranscriptMessage], Sequence[ConversationMessage]]] = {
+    "only what was said of a reply": ([HI], [AssistantMessage(text="Hi")]),
+    "last words without an answer": ([AssistantMessage(closing="bye")], [AssistantMessage(text="bye")]),
+    "no empty reply": ([said(), AssistantMessage()], [said()]),
+    "neither summaries nor lists of tools": (
         [said(), ToolsMessage(tools=()), SummaryMessage(end=1, text="s"), DONE],
         [said(), DONE],
     ),
-    (
-        "no refused reply, nor what told the model why",
-        [said(), DONE.model_copy(update={"refused": WHY}), said(f"Refused: {WHY}"), DONE],
+    "no refused reply, nor what told the model why": (
+        [said(), refused(DONE), said(f"Refused: {WHY}"), DONE],
         [said(), DONE],
     ),
-    (
-        "what the user said after a refused reply",
-        [said(), DONE.model_copy(update={"refused": WHY}), said("and this"), DONE],
+    "what the user said after a refused reply": (
+        [said(), refused(DONE), said("and this"), DONE],
         [said(), said("and this"), DONE],
     ),
-    (
-        "no refused calls",
-        [said(), asks(call("1")).model_copy(update={"refused": WHY}), said(WHY), DONE],
-        [said(), DONE],
+    "no refused calls": ([said(), refused(asks(call("1"))), said(WHY), DONE], [said(), DONE]),
+    "calls with their results": (
+        [said(), BOTH, found("2"), found("1"), DONE],
+        [said(), BOTH, found("2"), found("1"), DONE],
     ),
-    (
-        "calls with their results",
-        [said(), asks(call("1"), call("2"), text="Let me see."), found("2"), found("1"), DONE],
-        [said(), asks(call("1"), call("2"), text="Let me see."), found("2"), found("1"), DONE],
-    ),
-    (
-        "no call without a result",
+    "no call without a result": (
         [said(), asks(call("1"), call("2")), found("1")],
         [said(), asks(call("1")), found("1")],
     ),
-    ("no reply of such calls", [said(), asks(call("1")), DONE], [said(), DONE]),
-    ("no result without a call", [found("1"), said(), found("2"), DONE], [said(), DONE]),
-    (
-        "no second result",
+    "no reply of such calls": ([said(), asks(call("1")), DONE], [said(), DONE]),
+    "no result without a call": ([found("1"), said(), found("2"), DONE], [said(), DONE]),
+    "no second result": (
         [said(), asks(call("1")), found("1"), found("1", content="y"), DONE],
         [said(), asks(call("1")), found("1"), DONE],
     ),
-    (
-        "no result of a later call of the same id",
-        [said(), asks(call("1"), text="Hm."), asks(call("1")), found("1")],
+    "no result of a later call of the same id": (
+        [said(), HM, asks(call("1")), found("1")],
         [said(), AssistantMessage(text="Hm."), asks(call("1")), found("1")],
     ),
-    (
-        "not how it came to a task",
-        [said(), asks(call("1", CREATE_TASK), text="I will."), found("1", CREATE_TASK), DONE],
+    "not how it came to a task": (
+        [said(), CREATES, found("1", CREATE_TASK), DONE],
         [said(), AssistantMessage(text="I will."), DONE],
     ),
-    (
-        "of a file where it is",
-        [UserMessage(message_id="m", parts=(FILE, TextPart(text="a"), TextPart(text="b")))],
-        [UserMessage(message_id="m", parts=(TextPart(text="a\n\nb"), FILE))],
-    ),
-    (
-        "no content of a file",
-        [UserMessage(message_id="m", parts=(FilePart(media_type="image/png", filename="f", content="AA"),))],
-        [said("[file f, image/png]")],
-    ),
-    (
-        "no metadata of a file",
-        [UserMessage(message_id="m", parts=(FILE.model_copy(update={"metadata": {"token": "t"}}),))],
-        [UserMessage(message_id="m", parts=(FILE,))],
-    ),
-    (
-        "no metadata of a message",
-        [
-            said().model_copy(
-                update={
-                    "metadata": {"token": "t"},
-                    "references": (TaskReference(task_id="t", state="s", text="t"),),
-                }
-            )
-        ],
-        [said()],
-    ),
-]
+    "of a file where it is": ([holds(FILE, A, TextPart(text="b"))], [holds(TextPart(text="a\n\nb"), FILE)]),
+    "no content of a file": ([holds(INLINE)], [said("[file f, image/png]")]),
+    "no metadata of a file": ([holds(SECRETIVE)], [holds(FILE)]),
+    "no metadata of a message": ([said().model_copy(update=EXTRAS)], [said()]),
+}
 
 
-@pytest.mark.parametrize(
-    ("transcript", "expected"), [row[1:] for row in REMEMBERED], ids=[row[0] for row in REMEMBERED]
-)
+@pytest.mark.parametrize(("transcript", "expected"), REMEMBERED.values(), ids=REMEMBERED)
 def test_what_was_said_is_remembered(
     transcript: Sequence[TranscriptMessage], expected: Sequence[ConversationMessage]
 ) -> None:

@@ -260,13 +260,6 @@ async def test_a_tool_that_fails_fails_the_span(server: Plugin, spans: InMemoryS
     assert "hush" not in span.to_json()
 
 
-async def test_a_call_carries_its_trace(server: Plugin, spans: InMemorySpanExporter) -> None:
-    """In the metadata of the request on both transports."""
-    with trace.get_tracer("test").start_as_current_span("tool") as tool:
-        told = await Caller(server).call("trace_context")
-    assert told.startswith(f"00-{trace.format_trace_id(tool.get_span_context().trace_id)}-")
-
-
 async def test_a_call_over_http_carries_its_trace_in_a_header(url: str, spans: InMemorySpanExporter) -> None:
     """A proxy, or a server that knows nothing of the metadata, reads it there; each call has its own."""
     async with opened(mcp(url, name="own")) as server:

@@ -10,7 +10,6 @@ from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import McpToolError
 from tests.support.rigs.mcp_rig import (
     Caller,
-    KeptArtifacts,
     asker,
     everything_script,
     everything_server,
@@ -53,20 +52,6 @@ async def test_its_tools_are_offered_and_called(everything: Plugin) -> None:
     assert json.loads(weather).keys() == {"temperature", "conditions", "humidity"}
     assert "completed" in await caller.call("trigger-long-running-operation", duration=0.2, steps=2)
     assert "1 of 2" in told
-
-
-async def test_its_files_become_artifacts(everything: Plugin) -> None:
-    """An image, an embedded resource, and resources that it links to."""
-    caller = Caller(everything, artifacts=(artifacts := KeptArtifacts()))
-    await caller.call("get-tiny-image")
-    await caller.call("get-resource-reference", resourceType="Text", resourceId=2)
-    linked = await caller.call("get-resource-links", count=2)
-    (_, media_type, image), *texts = artifacts.files.values()
-    assert media_type == "image/png"
-    assert isinstance(image, bytes)
-    assert image.startswith(b"\x89PNG")
-    assert len(texts) == 3
-    assert linked.count("artifact '") == 2
 
 
 async def test_a_server_that_forgot_its_sessions_gets_a_new_one(

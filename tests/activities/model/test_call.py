@@ -367,16 +367,6 @@ async def test_a_summary_at_the_position_is_no_reply() -> None:
         assert (await rig.run()).text == "Hi"
 
 
-@pytest.mark.parametrize(
-    ("model", "cost"), [("priced-model", 0.51), ("priced-model-2026-01-01", 0.51), ("other", 0)]
-)
-async def test_a_reply_has_its_cost(model: str, cost: float) -> None:
-    """It comes from the price of the model asked for; without one it is 0."""
-    async with model_rig([Reply(["Hi"], usage=(10, 5))]) as rig:
-        reply = await rig.run(rig.changed(model=model))
-        assert reply.usage == Usage(input_tokens=10, output_tokens=5, cost=cost)
-
-
 @pytest.mark.parametrize("usage", [None, (0, 0)])
 async def test_tokens_that_nobody_counted_are_estimated(usage: tuple[int, int] | None) -> None:
     """At four characters each: text, arguments and reasoning; what they cost is known then."""

@@ -9,7 +9,7 @@ import pytest
 from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.tasks import NarratorSpec, TaskState
 from tests.stores.examples import chunk, status
 from tests.support.rigs.narrator_rig import Looked, narrator_rig
@@ -80,6 +80,22 @@ async def test_it_does_not_repeat_itself() -> None:
                 await rig.provider.request(number)
             await rig.until_told(2)
         assert await rig.told() == ["Searching", "Painting"]
+
+
+async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskViews) -> None:
+    """What stands in the stream is neither told again nor said again."""
+    async with narrator_rig([Reply(["searching"]), PAINTING], views) as rig:
+        await rig.call_tool("search")
+        await rig.publish(Narrated(text="Searching"))
+        rig.after(START, 1)
+        async with rig.narrating():
+            for number, tool in enumerate(("search", "paint"), start=1):
+                await rig.call_tool(tool)
+                await rig.provider.request(number)
+            await rig.until_told(2)
+        assert await rig.told() == ["Searching", "Painting"]
+        assert "<already_said>\nSearching\n" in str(rig.provider.requests[0].conversation[-1]["content"])
+        assert rig.beats[-1][1] == 3
 
 
 @pytest.mark.parametrize(

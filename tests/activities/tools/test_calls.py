@@ -11,7 +11,6 @@ import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
-from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.agents.limits import Retries
@@ -25,12 +24,11 @@ from everloop.workflows.contract.calls import StoreResultInput, ToolReply
 from everloop.workflows.contract.events import (
     StatusChanged,
     ToolCompleted,
-    ToolProgressed,
     ToolStarted,
     Warned,
 )
 from everloop.workflows.contract.messages import ToolMessage
-from everloop.workflows.contract.tasks import Identity, TaskState
+from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig
 
@@ -178,16 +176,6 @@ def recite(length: int) -> str:
     return "é" * length
 
 
-async def test_subscribers_get_results_up_to_a_size() -> None:
-    """In whole characters; they hear how much there is."""
-    rig = ToolRig(recite)
-    for number in (8_000, 8_001):
-        await rig.run(rig.call("recite", f'{{"length": {number}}}', call_id=f"c{number}"))
-    ended = [event for event in await rig.events() if isinstance(event, ToolCompleted)]
-    sizes = [(len(event.result), event.size, event.cut) for event in ended]
-    assert sizes == [(8_000, 16_000, False), (8_000, 16_002, True)]
-
-
 async def test_a_long_result_is_cut_with_a_note() -> None:
     """The note says how much is missing; the cut falls between characters."""
     rig = ToolRig(recite)
@@ -232,26 +220,6 @@ async def who(context: ToolContext) -> str:
     """Say who started the task."""
     await context.progress("halfway")
     return f"{context.owner}/{context.auth.scheme}/{context.auth.subject}/{context.auth.claims}"
-
-
-async def test_a_tool_knows_the_caller_and_reports_progress() -> None:
-    """Of an anonymous one nothing but the owner; the model does not see the context among the parameters."""
-    rig = ToolRig(who)
-    identity = Identity(scheme="bearer", subject="ann", claims={"tenant": "blue"})
-    call = rig.call("who").model_copy(update={"identity": identity})
-    assert (await rig.run(call)).content == "owner/bearer/ann/{'tenant': 'blue'}"
-    assert (await rig.run(rig.call("who", call_id="other"))).content == "owner///{}"
-    assert ToolProgressed(call_id="call", name="who", message="halfway") in await rig.events()
-    assert "context" not in str(who.parameters)
-
-
-async def test_an_agent_that_this_worker_lacks_is_left_to_another() -> None:
-    """The failure is retryable and lists the agents that are here."""
-    rig = ToolRig(double)
-    task = rig.task.model_copy(update={"agent_id": "other"})
-    with pytest.raises(ApplicationError, match="this process serves: agent") as error:
-        await rig.run(rig.call("double").model_copy(update={"task": task}))
-    assert (error.value.type, error.value.non_retryable) == (failures.AGENT_UNKNOWN, False)
 
 
 CONTENT = "what the customer said"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -57,32 +57,14 @@ class Saying(Plugin):
     said: object = None
     asked: int = 0
 
-    async def _say(self) -> object:
+    async def _say(self, context: HookContext, *asked: Any, **named: Any) -> Any:  # noqa: ANN401 -- whatever a test says
         self.asked += 1
         if isinstance(self.said, BaseException):
             raise self.said
         return self.said
 
-    async def before_request(self, context: HookContext, message: UserMessage) -> UserMessage:
-        return cast("UserMessage", await self._say())
-
-    async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest:
-        return cast("ModelRequest", await self._say())
-
-    async def after_model_call(self, context: HookContext, reply: AssistantMessage) -> AssistantMessage:
-        return cast("AssistantMessage", await self._say())
-
-    async def before_tool(self, context: HookContext, call: ToolCall) -> ToolCall:
-        return cast("ToolCall", await self._say())
-
-    async def after_tool(self, context: HookContext, call: ToolCall, result: ToolMessage) -> ToolMessage:
-        return cast("ToolMessage", await self._say())
-
-    async def after_completion(self, context: HookContext, outcome: TaskOutcome) -> None:
-        await self._say()
-
-    async def on_error(self, context: HookContext, error: str) -> None:
-        await self._say()
+    before_request = before_model_call = after_model_call = before_tool = after_tool = _say
+    after_completion = on_error = _say
 
 
 def _saying(said: object, name: str = "saying", priority: int = 0) -> Saying:

@@ -120,21 +120,6 @@ async def test_a_tool_that_cannot_be_found_is_told(
     assert lost.outcome == "unknown"
 
 
-@pytest.mark.parametrize("returned", ["send", "other"])
-async def test_a_plugin_that_returns_something_else_fails(listing: Listing, returned: str) -> None:
-    """Another tool under that name would run unseen."""
-    other = Tool(listing.send().function, "other", "Do something else.", schema=SCHEMA)
-
-    class Wrong(Listing):
-        async def get_tool(self, name: str, context: HookContext) -> Tool:
-            return other if returned == "other" else "send"  # pyright: ignore[reportReturnType] -- that is the point
-
-    rig = ToolRig(plugins=[Wrong(name="server")])
-    result = await rig.run(_call(rig, listing.offered[0]))
-    assert result.outcome == "error"
-    assert "it returned something else than the tool 'send'" in result.content
-
-
 @pytest.mark.parametrize(("problem", "known"), [(None, "where, send"), (ConnectionError(), "where")])
 async def test_an_invented_tool_is_told_all_there_are(
     listing: Listing, problem: Exception | None, known: str

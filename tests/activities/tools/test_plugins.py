@@ -19,14 +19,6 @@ def _no_sundays(_: object) -> Veto:
     return Veto("not on Sundays")
 
 
-async def test_a_tool_gets_the_arguments_that_a_plugin_gives_it() -> None:
-    """They are parsed as the model's are."""
-    sent: list[str] = []
-    rig = ToolRig(send_tool(sent), plugins=[to("Bob")])
-    result = await rig.run(rig.call("send", ADA))
-    assert (result.content, sent) == ("sent to Bob", ["Bob"])
-
-
 async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
     """The model reads whose fault it is."""
     sent: list[str] = []
@@ -35,12 +27,6 @@ async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
     assert result.outcome == "error"
     assert result.content.startswith("send was not run: a plugin changed the call; invalid arguments")
     assert sent == []
-
-
-async def test_plugins_are_not_asked_about_what_cannot_run() -> None:
-    """The model corrects its arguments first."""
-    rig = ToolRig(send_tool([]), plugins=[before(fails)])
-    assert (await rig.run(rig.call("send", "{}"))).outcome == "invalid"
 
 
 @pytest.mark.parametrize(

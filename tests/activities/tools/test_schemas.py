@@ -1,24 +1,17 @@
 """Tools whose arguments are described by a JSON schema; a worker does its other work while it is checked."""
 
 import json
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from pydantic import JsonValue
 
-from everloop import mcp, request_input
+from everloop import request_input
 from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
-from everloop.workflows.contract.questions import QuestionKind
 from tests.support.doubling import doubling, while_checks_wait
-from tests.support.rigs.mcp_rig import SMALL_STDIO, asker, opened
-from tests.support.rigs.peer_rig import PeerRig, ann
 from tests.support.rigs.tool_rig import ToolRig
-from tests.support.servers.peer_agent import RemoteAgent
-from tests.support.servers.peer_server import running_peer
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -118,32 +111,9 @@ def test_an_empty_schema_is_that_of_an_object() -> None:
     assert _tool({}).parameters == {"type": "object", "properties": {}}
 
 
-@pytest_asyncio.fixture
-async def remote() -> AsyncGenerator[RemoteAgent]:
-    async with running_peer() as running:
-        yield running
-
-
 async def test_a_question_of_the_model() -> None:
     """It wants data that fits a schema."""
     rig = ToolRig(*request_input().tools)
     arguments = '{"question": "Which?", "kind": "data", "schema": {"type": "object"}}'
     question = await while_checks_wait(rig.ask(rig.call("request_input", arguments)))
     assert question.json_schema == {"type": "object"}
-
-
-async def test_the_tools_of_an_mcp_server() -> None:
-    """Those that it lists, and one that is called."""
-    async with opened(mcp(command=SMALL_STDIO, name="own")) as server:
-        listed = await server.list_tools(asker())
-        again = await while_checks_wait(server.list_tools(asker()))
-        one = await while_checks_wait(server.get_tool(listed[0].name, asker()))
-    assert [tool.name for tool in again] == [tool.name for tool in listed]
-    assert one
-
-
-async def test_a_question_of_a_peer(remote: RemoteAgent) -> None:
-    """It wants data that fits a schema of its own."""
-    rig = PeerRig(ann(remote))
-    question = await while_checks_wait(rig.ask("want object"))
-    assert (question.kind, question.json_schema) == (QuestionKind.DATA, {"type": "object"})

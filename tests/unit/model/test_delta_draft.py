@@ -1,7 +1,5 @@
 """Drafts of the answer: whatever happens to the publishes, the fold keeps one whole answer."""
 
-from enum import Enum, auto
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,17 +8,10 @@ from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT,
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef
 from tests.support.memory.fold import FoldedTask
+from tests.support.rigs.artifact_drafting import Publish
 from tests.support.rigs.model_rig import new_view
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
-
-
-class Publish(Enum):
-    """How a publish ends; a writer cannot tell the last two apart."""
-
-    WORKS = auto()
-    IS_LOST = auto()
-    LOSES_ITS_ANSWER = auto()
 
 
 class Viewer:
@@ -50,17 +41,6 @@ def appended(draft: ResponseDraft, text: str) -> list[ArtifactChunk]:
 
 
 STEPS = st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.sampled_from(Publish)), max_size=15)
-
-
-@given(STEPS)
-def test_a_finished_draft_is_the_whole_answer(steps: list[tuple[str, Publish]]) -> None:
-    """Publishes that were lost, or took effect unseen, leave no gap and nothing twice."""
-    viewer, draft = Viewer(), ResponseDraft(position=1, attempt=1)
-    for piece, how in steps:
-        viewer.publish(appended(draft, piece), how, draft)
-    viewer.publish(draft.finish("."), Publish.WORKS, draft)
-    assert text_of(viewer.response.parts) == "".join(piece for piece, _ in steps) + "."
-    assert viewer.response.complete
 
 
 def test_the_last_chunk_is_the_whole_answer() -> None:
@@ -104,7 +84,7 @@ def test_a_draft_that_was_forgotten_is_whole_at_the_end(
 def test_a_later_attempt_replaces_the_draft(
     first: list[tuple[str, Publish]], second: list[tuple[str, Publish]]
 ) -> None:
-    """Nothing of the attempt before is left."""
+    """Nothing of the one before is left; publishes that were lost, or took effect unseen, leave no scar."""
     viewer = Viewer()
     for attempt, steps in ((1, first), (2, second)):
         draft = ResponseDraft(position=1, attempt=attempt)
@@ -112,6 +92,7 @@ def test_a_later_attempt_replaces_the_draft(
             viewer.publish(appended(draft, piece), how, draft)
     viewer.publish(draft.finish("."), Publish.WORKS, draft)
     assert text_of(viewer.response.parts) == "".join(piece for piece, _ in second) + "."
+    assert viewer.response.complete
 
 
 def test_an_endless_outage_leaves_room_for_the_end() -> None:

@@ -81,15 +81,6 @@ async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) ->
     assert result.usage == USAGE + USAGE
 
 
-@pytest.mark.parametrize("arguments", ["", "[]", '{"request": 1}', "{}"])
-async def test_a_sub_agent_needs_a_request(start_task: StartTask, arguments: str) -> None:
-    """The model reads what was expected; no task is started."""
-    ports = FakePorts(ScriptedModel(asks_writer(arguments), answer("done")))
-    await run(start_task(ports, PARENT))
-    (stored,) = ports.tools.results
-    assert stored.result.outcome == "invalid"
-
-
 async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) -> None:
     """At some depth the model is told to do without."""
 
