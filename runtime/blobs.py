@@ -26,7 +26,6 @@ ARTIFACT_FOLDER = "artifact"
 
 _WORD = r"(?!\.)[\w.%~-]{1,200}"
 _KEY = re.compile(rf"{_WORD}(/{_WORD}){{0,7}}", re.ASCII)
-_DIGEST_BYTES = hashlib.sha256().digest_size
 
 # Not the threads that asyncio.to_thread uses: a tool may hold all of those. Hashing always comes to an end.
 _hashing = ThreadPoolExecutor(2, thread_name_prefix="sha256")
@@ -240,23 +239,6 @@ def is_key(name: str) -> bool:
 def sha256(content: bytes) -> str:
     """Return the checksum that is stored with a blob, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
-
-
-def seal(content: bytes) -> bytes:
-    """Return the content with its sha256 behind it, for stores that keep one value under a key."""
-    return content + hashlib.sha256(content).digest()
-
-
-def unseal(sealed: bytes, key: str) -> bytes:
-    """Return the content of a sealed blob.
-
-    Raises:
-        BlobCorruptError: the sha256 behind it is another one.
-    """
-    content = sealed[:-_DIGEST_BYTES]
-    if hashlib.sha256(content).digest() != sealed[-_DIGEST_BYTES:]:
-        raise BlobCorruptError(key)
-    return content
 
 
 async def in_hashing_thread(work: Callable[[], T]) -> T:

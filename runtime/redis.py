@@ -1,9 +1,4 @@
-"""The connection to Redis, and whether that Redis fits.
-
-RedisUnfitError
-├── RedisUnreachableError       it does not answer, or refuses us
-└── RedisMisconfiguredError     it is too old, or throws data away
-"""
+"""The connection to Redis, and whether that Redis fits."""
 
 import asyncio
 from collections.abc import Mapping
@@ -45,14 +40,6 @@ end
 
 class RedisUnfitError(Exception):
     """This Redis cannot be worked with; the message says why and what to change."""
-
-
-class RedisUnreachableError(RedisUnfitError):
-    """Redis does not answer, or refuses us."""
-
-
-class RedisMisconfiguredError(RedisUnfitError):
-    """Redis answers, but it is too old, a cluster, or throws data away."""
 
 
 class StoreSettings(Settings):
@@ -134,9 +121,8 @@ async def check_redis(redis: Redis) -> list[str]:
     """Return warnings about a Redis that can be worked with.
 
     Raises:
-        RedisUnreachableError: it does not answer, or refuses us.
-        RedisMisconfiguredError: it is older than 6.2, a node of a cluster, or evicts keys when its memory is
-            full.
+        RedisUnfitError: it does not answer, or refuses us; it is older than 6.2, a node of a cluster, or
+            evicts keys when its memory is full.
     """
     try:
         await redis.ping()
@@ -144,7 +130,7 @@ async def check_redis(redis: Redis) -> list[str]:
     except NoPermissionError:
         return ["this Redis user may not run INFO: version, eviction and append-only file are unchecked"]
     except (OSError, RedisError) as error:
-        raise RedisUnreachableError(
+        raise RedisUnfitError(
             f"Redis at {_address(redis)} cannot be used: {error}; start it, or correct EVERLOOP_REDIS_URL"
         ) from error
     _require_version(facts)
@@ -161,12 +147,12 @@ def _require_version(facts: Mapping[str, str | int]) -> None:
     version = str(facts.get("redis_version", "0"))
     numbers = tuple(int(word) for word in version.split(".")[:2] if word.isdigit())
     if numbers < MINIMUM_VERSION:
-        raise RedisMisconfiguredError(f"Redis {version} is too old: expected 6.2 or newer; upgrade it")
+        raise RedisUnfitError(f"Redis {version} is too old: expected 6.2 or newer; upgrade it")
 
 
 def _refuse_cluster(facts: Mapping[str, str | int]) -> None:
     if facts.get("cluster_enabled"):
-        raise RedisMisconfiguredError(
+        raise RedisUnfitError(
             "this Redis is a node of a cluster, and scripts of Everloop use keys that a cluster keeps on "
             "several nodes: expected one server, with replicas if you like; set EVERLOOP_REDIS_URL to one"
         )
@@ -177,7 +163,7 @@ def _check_eviction(facts: Mapping[str, str | int]) -> list[str]:
     if policy is None:
         return ["Redis does not tell its maxmemory-policy; make sure that it is noeviction"]
     if policy != "noeviction":
-        raise RedisMisconfiguredError(
+        raise RedisUnfitError(
             f"maxmemory-policy is {policy}: Redis would throw tool records away when its memory is full; "
             "expected noeviction; run CONFIG SET maxmemory-policy noeviction"
         )

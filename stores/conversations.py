@@ -1,7 +1,6 @@
-"""What was said in a context, over all its tasks."""
+"""The messages of a context, over all its tasks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
 
@@ -40,14 +39,6 @@ class ConversationSummary(Wire):
     start: int
     end: int
     text: str
-
-
-@dataclass(frozen=True)
-class Span:
-    """Positions of the messages that can be read: from `start` up to `end` (exclusive)."""
-
-    start: int
-    end: int
 
 
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
@@ -173,13 +164,13 @@ class Conversations:
             newest = await self._read(context, 0)
         return newest_messages(newest, Room.of_tokens(max_messages, max_tokens, self.count_tokens))
 
-    async def get_span(self, context: str) -> Span:
+    async def get_span(self, context: str) -> range:
         """Return the positions of the messages that are kept."""
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.hget(conversation_positions_key(context), "start")
             pipeline.llen(conversation_key(context))
             start, count = cast("tuple[str | None, int]", await pipeline.execute())
-        return Span(int(start or 0), int(start or 0) + count)
+        return range(int(start or 0), int(start or 0) + count)
 
     async def get_range(self, context: str, start: int, end: int) -> list[ConversationMessage]:
         """Return the messages from position `start` up to `end` (exclusive), as far as they are kept."""
@@ -277,11 +268,5 @@ class ConversationCleanup:
         return Cleaned(removed, "due" if len(contexts) == _BATCH else "")
 
     async def _remove_one(self, context: str) -> int:
-        keys = [
-            CONVERSATIONS_KEY,
-            conversation_key(context),
-            conversation_positions_key(context),
-            conversation_summaries_key(context),
-            conversation_tasks_key(context),
-        ]
+        keys = [CONVERSATIONS_KEY, *_keys(context), conversation_tasks_key(context)]
         return int(await self._remove(keys=keys, args=[self._ttl, context]))

@@ -48,7 +48,7 @@ class RememberedConversation(ContextPort):
         lease = await begin_attempt(self._leases, call.task.task_id, f"context {call.task.run_id}")
         recent = await self._recent(context, memory)
         summaries = () if memory.strategy == "window" else await self._conversations.get_summaries(context)
-        messages = recalled(summaries, recent, (await self._conversations.get_span(context)).end)
+        messages = recalled(summaries, recent, (await self._conversations.get_span(context)).stop)
         # Also if there are none: an earlier attempt may have put some that are forgotten since.
         await self._transcripts.put(call.task.task_id, call.task.run_id, 0, messages, lease)
         return LoadContextResult(messages=tuple(messages))

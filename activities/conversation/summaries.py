@@ -134,8 +134,8 @@ class ConversationCompactor:
         summaries = await self._conversations.get_summaries(context)
         span = await self._conversations.get_span(context)
         start = max([span.start, *(summary.end for summary in summaries)])
-        messages = await self._conversations.get_range(context, start, span.end)
-        return _Conversation(summaries, span.end - len(messages), messages)
+        messages = await self._conversations.get_range(context, start, span.stop)
+        return _Conversation(summaries, span.stop - len(messages), messages)
 
     def _too_old(self, memory: Memory, found: _Conversation) -> Sequence[ConversationMessage]:
         """Return what is to be summed up: nothing while all is recalled, then all but half of that.

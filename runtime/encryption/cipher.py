@@ -1,4 +1,8 @@
-"""How content is kept secret from who can read the servers that hold it.
+"""How content is kept secret from who can read the servers that hold it: XAES-256-GCM (C2SP).
+
+That is AES-256-GCM with a key derived for each message. Nonces have 192 bits, so that one key lasts for more
+messages than anybody sends; those of plain AES-256-GCM may be drawn at random only 2³² times for each key
+(NIST SP 800-38D §8.3).
 
 EncryptionError
 ├── UnknownKeyError     it was encrypted by a key that this process does not have
@@ -7,8 +11,23 @@ EncryptionError
 
 import base64
 import binascii
-from abc import ABC, abstractmethod
+import hashlib
+import hmac
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import algorithms
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.kbkdf import KBKDFCMAC, CounterLocation, Mode
+
+KEY_BYTES = 32
+NONCE_BYTES = 24
+
+_TAG_BYTES = 16
+_DERIVED = 12
+"""Bytes of a nonce that the key of a message is derived from; the rest is the nonce of AES-256-GCM."""
 
 _ID_LENGTH, _CONTENT_LENGTH = 1, 4
 """Bytes that tell how long the id of a key is, and how long what follows it."""
@@ -54,23 +73,85 @@ class Box:
     content: bytes
 
 
-class Cipher(ABC):
-    """Encrypts and decrypts. `purpose` says what content is, and whose: one box does not pass for another."""
+class Key:
+    """One key with its id.
+
+    Raises:
+        ValueError: it has not 32 bytes.
+    """
+
+    def __init__(self, key_id: str, secret: bytes) -> None:
+        if len(secret) != KEY_BYTES:
+            raise ValueError(f"expected {KEY_BYTES} bytes")
+        self.id = key_id
+        self._secret = secret
+        self._nonces = hmac.digest(secret, b"everloop nonces of repeatable encryption", "sha256")
+
+    def seal(self, content: bytes, bound_to: bytes, nonce: bytes | None = None) -> bytes:
+        """Return nonce and encrypted content; without `nonce` a random one."""
+        nonce = nonce or os.urandom(NONCE_BYTES)
+        return nonce + self._derived(nonce).encrypt(nonce[_DERIVED:], content, bound_to)
+
+    def unseal(self, sealed: bytes, bound_to: bytes) -> bytes:
+        """Return the content.
+
+        Raises:
+            InvalidTag: it is not what was sealed, or bound to something else.
+        """
+        if len(sealed) < NONCE_BYTES + _TAG_BYTES:
+            raise InvalidTag
+        nonce = sealed[:NONCE_BYTES]
+        return self._derived(nonce).decrypt(nonce[_DERIVED:], sealed[NONCE_BYTES:], bound_to)
+
+    def nonce_of(self, content: bytes, bound_to: bytes) -> bytes:
+        """Return the nonce that belongs to this content; only who has the key can tell."""
+        digest = hmac.new(self._nonces, len(bound_to).to_bytes(8, "big") + bound_to, hashlib.sha256)
+        digest.update(content)
+        return digest.digest()[:NONCE_BYTES]
+
+    def _derived(self, nonce: bytes) -> AESGCM:
+        """Return the key of one message, derived by CMAC in counter mode (NIST SP 800-108r1)."""
+        derivation = KBKDFCMAC(
+            algorithms.AES,
+            Mode.CounterMode,
+            KEY_BYTES,
+            rlen=2,
+            llen=None,
+            location=CounterLocation.BeforeFixed,
+            label=None,
+            context=None,
+            fixed=b"X\0" + nonce[:_DERIVED],
+        )
+        return AESGCM(derivation.derive(self._secret))
+
+
+class Cipher:
+    """Encrypts with the first of its keys, and decrypts with all of them; without any it does neither.
+
+    `purpose` says what content is, and whose: one box does not pass for another.
+    """
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._keys = {key.id: key for key in keys}
+        self._first = keys[0] if keys else None
 
     @property
-    @abstractmethod
     def is_on(self) -> bool:
         """Whether anything is encrypted."""
+        return self._first is not None
 
-    @abstractmethod
     def encrypt(self, content: bytes, purpose: str, *, repeatable: bool = False) -> Box:
-        """Return content encrypted.
+        """Return content encrypted; ask `is_on` first.
 
         `repeatable`: equal content of one purpose gives equal boxes, as long as the key is the same; whoever
         sees two boxes then knows whether they hold the same.
         """
+        if self._first is None:
+            raise RuntimeError("there is no key to encrypt with; ask is_on first")
+        key, bound_to = self._first, _bound_to(self._first.id, purpose)
+        nonce = key.nonce_of(content, bound_to) if repeatable else None
+        return Box(key.id, key.seal(content, bound_to, nonce))
 
-    @abstractmethod
     def decrypt(self, box: Box, purpose: str) -> bytes:
         """Return the content of a box.
 
@@ -78,6 +159,13 @@ class Cipher(ABC):
             UnknownKeyError: its key is not known.
             SealBrokenError: it was not made for this purpose, or was changed.
         """
+        key = self._keys.get(box.key_id)
+        if key is None:
+            raise UnknownKeyError(box.key_id)
+        try:
+            return key.unseal(box.content, _bound_to(key.id, purpose))
+        except InvalidTag:
+            raise SealBrokenError(key.id) from None
 
     def seal(self, content: bytes, purpose: str) -> bytes:
         """Return what is kept of a piece of content: a header names its key, or none, and its length.
@@ -125,21 +213,11 @@ class Cipher(ABC):
         return self.decrypt(box, purpose).decode()
 
 
-class NoCipher(Cipher):
-    """Encrypts nothing, and knows no key."""
-
-    @property
-    def is_on(self) -> bool:
-        return False
-
-    def encrypt(self, content: bytes, purpose: str, *, repeatable: bool = False) -> Box:
-        raise RuntimeError("there is no key to encrypt with; ask is_on first")
-
-    def decrypt(self, box: Box, purpose: str) -> bytes:
-        raise UnknownKeyError(box.key_id)
+NO_CIPHER = Cipher(())
 
 
-NO_CIPHER = NoCipher()
+def _bound_to(key_id: str, purpose: str) -> bytes:
+    return f"everloop 1\0{key_id}\0{purpose}".encode()
 
 
 def _box_at(kept: bytes, start: int) -> tuple[Box, int]:

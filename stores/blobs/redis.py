@@ -1,10 +1,5 @@
-"""Blobs in Redis: a string for each, its content followed by the sha256 of the content.
+"""Blobs in Redis: a string for each, its content compressed with zlib, followed by its sha256."""
 
-It is compressed with zlib, or left as it is where that would not be shorter. In older versions nothing was
-compressed. The sha256 tells which of the two stands there.
-"""
-
-import contextlib
 import hashlib
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,7 +21,6 @@ from everloop.runtime.blobs import (
     BlobsUnavailableError,
     check_key,
     in_hashing_thread,
-    unseal,
 )
 from everloop.stores.keys import BLOB_PREFIX
 
@@ -150,9 +144,7 @@ def blob_key(key: str) -> str:
 
 
 def _pack(content: bytes) -> bytes:
-    compressed = zlib.compress(content, _LEVEL)
-    shorter = compressed if len(compressed) < len(content) else content
-    return shorter + hashlib.sha256(content).digest()
+    return zlib.compress(content, _LEVEL) + hashlib.sha256(content).digest()
 
 
 def _unpack(packed: bytes, key: str) -> bytes:
@@ -161,14 +153,11 @@ def _unpack(packed: bytes, key: str) -> bytes:
     Raises:
         BlobCorruptError: its sha256 is another one.
     """
-    with contextlib.suppress(BlobCorruptError):
-        return unseal(packed, key)
-    body, digest = packed[:-_DIGEST_BYTES], packed[-_DIGEST_BYTES:]
     try:
-        content = zlib.decompress(body)
+        content = zlib.decompress(packed[:-_DIGEST_BYTES])
     except zlib.error:
         raise BlobCorruptError(key) from None
-    if hashlib.sha256(content).digest() != digest:
+    if hashlib.sha256(content).digest() != packed[-_DIGEST_BYTES:]:
         raise BlobCorruptError(key)
     return content
 

@@ -3,7 +3,7 @@
 import base64
 from pathlib import Path
 
-from everloop.runtime.encryption.keys import Key, Keyring
+from everloop.runtime.encryption.cipher import Cipher, Key
 from tests.support.seeded_secrets import seed_secret
 
 
@@ -18,9 +18,9 @@ def write_keys(path: Path, *key_ids: str) -> Path:
     return path
 
 
-def keyring(*key_ids: str) -> Keyring:
+def keyring(*key_ids: str) -> Cipher:
     """Return what such a file comes to."""
-    return Keyring([Key(key_id, _secret(key_id)) for key_id in key_ids])
+    return Cipher([Key(key_id, _secret(key_id)) for key_id in key_ids])
 
 
 def _secret(key_id: str) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import RedisUnreachableError, StoreSettings, check_redis, connect_redis
+from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from tests.stores.all_stores import AllStores
 from tests.stores.examples import new_id, said, submitted
 from tests.support.servers.certificates import certificate_files
@@ -83,7 +83,7 @@ async def test_a_server_that_is_not_trusted_is_refused(
     """So is a client that shows no certificate; the error names the server and not the password."""
     url = safe_redis.address + question.format(authority=safe_redis.authority)
     async with connect_redis(url) as redis:
-        with pytest.raises(RedisUnreachableError) as caught:
+        with pytest.raises(RedisUnfitError) as caught:
             await check_redis(redis)
     told = str(caught.value)
     assert problem in told

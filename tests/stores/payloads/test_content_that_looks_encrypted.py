@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
-from everloop.runtime.encryption.keys import Key, Keyring
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, Key
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.codec import ENCODING, KEY_ID
 from everloop.runtime.temporal.payloads import data_converter
@@ -110,7 +109,7 @@ async def test_right_keys_are_waited_for(
     """A blob whose key is not known here is not lost: its store counts as away."""
     rig = await grown(redis_artifacts(encrypted, blob_rig))
     (key,) = (await rig.record("a")).blob_keys()
-    wrong = Keyring([Key("k1", secret)]) if secret else keyring("k2")
+    wrong = Cipher([Key("k1", secret)]) if secret else keyring("k2")
     async with connect_redis(redis_url, wrong) as client:
         with pytest.raises(BlobsUnavailableError, match=reason):
             await ArtifactBlobs(client, blob_rig.blobs).get(key)

@@ -11,7 +11,6 @@ from everloop.stores.conversations import (
     MAX_MESSAGES,
     Conversations,
     ConversationSummary,
-    Span,
 )
 from everloop.stores.keys import (
     conversation_key,
@@ -144,7 +143,7 @@ async def test_ranges_go_by_positions_since_the_beginning(conversations: Convers
 
     assert before == [said("3"), said("4")]
     assert outside == [[], [], []]
-    assert await conversations.get_span(context) == Span(4, MAX_MESSAGES + 4)
+    assert await conversations.get_span(context) == range(4, MAX_MESSAGES + 4)
     assert await conversations.get_range(context, 3, 6) == [said("4"), said("5")]
     assert await conversations.get_range(context, 0, 4) == []
     assert await conversations.get_range(context, MAX_MESSAGES + 3, MAX_MESSAGES + 9) == [

@@ -1,10 +1,14 @@
 """Blobs in memory, for tests: what they compare the real store with."""
 
-from everloop.runtime.blobs import BlobMissingError, Blobs, check_key, seal, unseal
+import hashlib
+
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, Blobs, check_key
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class MemoryBlobs(Blobs):
-    """Keeps everything until the process ends."""
+    """Keeps everything, each blob with its sha256 behind it, until the process ends."""
 
     def __init__(self) -> None:
         self._sealed: dict[str, bytes] = {}
@@ -14,12 +18,16 @@ class MemoryBlobs(Blobs):
         return "the memory of this process"
 
     async def put(self, key: str, content: bytes) -> None:
-        self._sealed[check_key(key)] = seal(content)
+        self._sealed[check_key(key)] = content + hashlib.sha256(content).digest()
 
     async def get(self, key: str) -> bytes:
         if check_key(key) not in self._sealed:
             raise BlobMissingError(key)
-        return unseal(self._sealed[key], key)
+        sealed = self._sealed[key]
+        content = sealed[:-_DIGEST_BYTES]
+        if hashlib.sha256(content).digest() != sealed[-_DIGEST_BYTES:]:
+            raise BlobCorruptError(key)
+        return content
 
     async def delete(self, key: str) -> None:
         self._sealed.pop(check_key(key), None)

@@ -6,8 +6,16 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import ValidationError
 
-from everloop.runtime.encryption.cipher import NO_CIPHER, Box, Cipher, SealBrokenError, UnknownKeyError
-from everloop.runtime.encryption.keys import NONCE_BYTES, EncryptionSettings, Key, read_keys
+from everloop.runtime.encryption.cipher import (
+    NO_CIPHER,
+    NONCE_BYTES,
+    Box,
+    Cipher,
+    Key,
+    SealBrokenError,
+    UnknownKeyError,
+)
+from everloop.runtime.encryption.keys import EncryptionSettings, read_keys
 from everloop.runtime.settings import explain
 from tests.support.encryption import key_line, keyring
 
