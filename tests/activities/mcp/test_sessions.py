@@ -15,7 +15,7 @@ from everloop.agents.mcp.client import SessionPool
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
 from everloop.agents.mcp.sessions import McpSession
-from tests.support.rigs.mcp_rig import SMALL_STDIO, STDIO, Caller, Relay, accepts, asker, http_server, opened
+from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, Relay, accepts, asker, http_server, opened
 from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
 
 _WORKER = """
@@ -35,16 +35,6 @@ async def server() -> AsyncGenerator[Plugin]:
     plugin = mcp(command=SMALL_STDIO, name="own")
     yield plugin
     await plugin.close()
-
-
-async def test_a_server_that_died_is_started_again() -> None:
-    """The call that it died in is told as unknown; the next one starts it."""
-    async with opened(mcp(command=STDIO, name="own")) as server:
-        caller = Caller(server)
-        first = await caller.call("pid")
-        with pytest.raises(McpLostError, match=r"'own' was lost.*may or may not have taken effect"):
-            await caller.call("die")
-        assert await caller.call("pid") != first
 
 
 async def test_a_call_that_may_be_repeated_survives_the_death_of_its_server(tmp_path: Path) -> None:

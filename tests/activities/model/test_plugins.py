@@ -1,7 +1,6 @@
 """Plugins around a model call: what they make of its request and its reply, and how they end it."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -15,9 +14,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import ToolCalled
 from everloop.workflows.contract.messages import (
     AssistantMessage,
-    ListedTool,
     ToolCall,
-    ToolsMessage,
     Usage,
 )
 from tests.support.rigs.model_rig import After, Before, Listener, agent, in_capitals, model_rig, search
@@ -65,20 +62,6 @@ async def test_a_plugin_changes_the_request() -> None:
         )
         assert (asked.model, asked.tools) == ("test-model", ("search",))
         assert (context.task_id, context.iteration, context.usage.output_tokens) == (rig.task.task_id, 1, 3)
-
-
-async def test_a_plugin_sees_the_tools_that_others_have_listed() -> None:
-    """They are offered like the agent's own, and may be taken away like them."""
-    plugin = Before(make=lambda asked: replace(asked, tools=("listed",)))
-    listed = tuple(ListedTool(name=name, description="", parameters={}) for name in ("listed", "other"))
-    async with model_rig([Reply(["Hi"])], agent=agent(tools(search), plugin)) as rig:
-        await rig.store(ToolsMessage(tools=listed))
-        await rig.run(rig.changed(length=2))
-        offered = json.dumps(rig.provider.requests[0].body["tools"])
-        assert plugin.asked[0][1].tools == ("search", "listed", "other")
-        assert offered.count('"function": {') == 1
-        assert '"name": "listed"' in offered
-        assert rig.provider.requests[0].messages == [{"role": "user", "content": "Hi"}]
 
 
 async def test_the_price_of_another_model_has_to_be_known_too() -> None:

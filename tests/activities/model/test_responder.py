@@ -5,9 +5,9 @@ import json
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CREATE_TASK
-from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage, text_of
-from tests.support.rigs.model_rig import QUESTION, model_rig
-from tests.support.servers.scripted_openai import Reply, tool_call
+from everloop.workflows.contract.messages import AssistantMessage, UserMessage, text_of
+from tests.support.rigs.model_rig import model_rig
+from tests.support.servers.scripted_openai import Reply
 
 
 def agent(respond: Responder) -> Agent:
@@ -53,16 +53,3 @@ async def test_a_deciding_call_offers_one_tool_and_shows_nothing() -> None:
         assert f'"name": "{CREATE_TASK}"' in tools
         assert "these tools can be used: search" in tools
         assert (reply.text, await rig.answer()) == ("Four.", None)
-
-
-async def test_after_the_decision_the_model_has_its_tools() -> None:
-    """The deciding call stands in the conversation; `create_task` is offered no more."""
-    async with model_rig([Reply([tool_call(CREATE_TASK, "{}")]), Reply(["Done."])]) as rig:
-        decision = await rig.run(rig.changed(routing=True))
-        (call,) = decision.tool_calls
-        await rig.store(QUESTION, decision, ToolMessage(call_id=call.id, name=call.name, content="created"))
-        await rig.run(rig.changed(length=3, new=()))
-        tools = json.dumps(rig.provider.requests[1].body["tools"])
-        assert call.name == CREATE_TASK
-        assert '"name": "search"' in tools
-        assert CREATE_TASK not in tools

@@ -10,7 +10,7 @@ from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Narrated, TaskEvent
-from everloop.workflows.contract.tasks import NarratorSpec, TaskState
+from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status
 from tests.support.rigs.narrator_rig import Looked, narrator_rig
 from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply
@@ -115,23 +115,6 @@ async def test_a_model_that_fails_costs_a_narration(failure: Refusal | Reply) ->
         await rig.provider.request(1)
         await rig.call_tool("search")
         assert await rig.until_told(1) == ["Searching"]
-
-
-@pytest.mark.parametrize(
-    ("narrator", "agent", "asked"),
-    [("small", "large", "small"), (None, "large", "large"), (None, None, "other")],
-)
-async def test_the_model_is_the_narrator_s_or_the_agent_s(
-    narrator: str | None, agent: str | None, asked: str
-) -> None:
-    """Or else the worker's own."""
-    async with narrator_rig([SEARCHING], model="other") as rig:
-        spec = NarratorSpec(interval=0.01, model=narrator)
-        rig.call = rig.call.model_copy(update={"narrator": spec, "model": agent})
-        async with rig.narrating():
-            await rig.call_tool("search")
-            await rig.until_told(1)
-        assert rig.provider.requests[0].body["model"] == asked
 
 
 async def test_a_cancelled_narrator_hangs_up() -> None:

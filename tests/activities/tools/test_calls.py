@@ -30,6 +30,7 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.tool_rig import ToolRig
 
 
@@ -344,6 +345,26 @@ async def test_each_attempt_is_a_span(
         "gen_ai.conversation.id": "c",
         "everloop.task.id": rig.task_id,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "outcomes", "runs"),
+    [
+        ("act", '{"how": "do"}', ["ok"], 1),
+        ("act", '{"how": "ask"}', ["question"], 1),
+        ("act", '{"how": "fail"}', ["retried", "error"], 2),
+        ("act", '{"how": 1}', ["invalid"], 0),
+        ("made_up_by_a_model", "{}", ["invalid"], 0),
+    ],
+)
+async def test_each_attempt_counts(name: str, arguments: str, outcomes: list[str], runs: int) -> None:
+    """With what it came to; its function is timed where it runs; a name that is no tool's is no label."""
+    rig, recorded = ToolRig(act), Recorded()
+    await rig.attempts(rig.call(name, arguments))
+    shown = name if name == "act" else "unknown"
+    counts = {("agent", outcome, shown): 1 for outcome in outcomes}
+    assert recorded.counts("everloop.tool.calls") == counts
+    assert recorded.counts("everloop.tool.duration") == ({("agent", "act"): runs} if runs else {})
 
 
 @tool(idempotent=True)

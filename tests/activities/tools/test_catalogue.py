@@ -173,13 +173,3 @@ async def test_a_plugin_that_hangs_is_given_up() -> None:
     agent = Agent(id="agent", name="", description="", plugins=[Hanging()])
     with pytest.raises(ApplicationError, match="it did not finish within 0 s"):
         await list_task_tools(agent, CONTEXT, seconds=0)
-
-
-async def test_an_agent_of_which_only_the_id_is_known_is_described() -> None:
-    """With its tools, or without asking for any."""
-    plugin = _server([WRITE])
-    rig = _Bench(plugin)
-    with_tools = await rig.prepare(loads_agent=True)
-    without = await rig.prepare(loads_agent=True, lists_tools=False)
-    assert with_tools.agent == without.agent == rig.agent.spec
-    assert (bool(with_tools.listed), without.listed, len(plugin.contexts)) == (True, None, 1)

@@ -7,7 +7,6 @@ from everloop.stores.artifacts.changes import Complete
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import FilePart
 from tests.support.rigs.artifact_drafting import CONTEXT, POSITION, TASK, Publish, Reader, update
-from tests.support.rigs.model_rig import new_view
 
 CONTENT = st.one_of(st.text(), st.text('aé\n"\\😀\u2028'))
 STEPS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Publish)), max_size=15)
@@ -52,21 +51,6 @@ async def test_a_call_that_failed_for_good_leaves_what_is_stored(
     await attempt.fail()
 
     assert await reader.text() in (["base. "] if appends else ["", None])
-
-
-async def test_a_view_that_was_lost_while_the_model_wrote_is_put_right() -> None:
-    """What followed was dropped: it continued a draft of which nothing was left."""
-    reader = Reader()
-    await reader.begin()
-    call = update({"text": "all of the text"})
-    attempt = reader.attempt()
-    await attempt.write(call, call.arguments[:-12])
-    assert await reader.text()
-    reader.views._tasks.clear()
-    await reader.views.create(new_view(TASK))
-    await attempt.end(call)
-
-    assert await reader.text() == "all of the text"
 
 
 async def test_what_another_attempt_showed_is_taken_back() -> None:

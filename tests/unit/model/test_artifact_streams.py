@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.stores.artifacts.changes import Complete
-from everloop.workflows.contract.messages import DataPart, TextPart, ToolCall
+from everloop.workflows.contract.messages import TextPart, ToolCall
 from tests.support.cutting import cut
 from tests.support.rigs.artifact_drafting import CONTEXT, POSITION, Reader, update
 
@@ -139,25 +139,3 @@ async def test_a_call_that_cannot_be_shown_keeps_later_ones_back() -> None:
     assert await reader.text() == "base. Two."
     await attempt.end(first, second)
     assert await reader.text() == "base. "
-
-
-async def test_data_and_names_that_come_late_are_shown_in_the_end() -> None:
-    """What turns out not to be the beginning is replaced, once."""
-    reader = Reader()
-    await reader.begin()
-    arguments = (
-        '{"append": false, "last_chunk": false, "artifact": {"artifact_id": "doc", "parts": '
-        '[{"text": "A", "filename": "a.txt"}, {"data": {"b": 1}}], "name": "Late"}}'
-    )
-    call, attempt = ToolCall(id="c", name="artifact_update", arguments=arguments), reader.attempt()
-    for piece in arguments:
-        await attempt.write(call, piece)
-    await attempt.end(call)
-
-    shown = await reader.shown()
-    assert shown
-    assert (shown.name, shown.parts) == (
-        "Late",
-        (TextPart(text="A", filename="a.txt"), DataPart(data={"b": 1})),
-    )
-    assert {chunk.attempt for chunk in await reader.chunks()} == {10, 11, 12}

@@ -160,43 +160,35 @@ TRANSCRIPT = (ASKED, CALL, RESULT, AssistantMessage(text="One"), said("Two"), CA
 """Messages 0 to 6."""
 
 
-@pytest.mark.parametrize(
-    ("transcript", "expected"),
-    [
-        ((*TRANSCRIPT, SummaryMessage(end=3, text="Sum")), ["Start", "[Sum]", "One", "Two", None, "1"]),
-        ((*TRANSCRIPT, SummaryMessage(end=5, text="Sum")), ["Start", "[Sum]", None, "1"]),
-        ((*TRANSCRIPT, SummaryMessage(end=7, text="Sum")), ["Start", "[Sum]"]),
-        ((*TRANSCRIPT, SummaryMessage(end=4)), ["Start", "[3]", "Two", None, "1"]),
-        (
-            (*TRANSCRIPT, SummaryMessage(end=3, text="Sum"), said("Three")),
-            ["Start", "[Sum]", "One", "Two", None, "1", "Three"],
-        ),
-        (
-            (
-                *TRANSCRIPT[:5],
-                SummaryMessage(end=3, text="Old"),
-                *TRANSCRIPT[5:],
-                SummaryMessage(end=4, text="Sum"),
-            ),
-            ["Start", "[Sum]", "Two", None, "1"],
-        ),
-        (
-            (*TRANSCRIPT[:4], SummaryMessage(end=3), *TRANSCRIPT[4:], SummaryMessage(end=6)),
-            ["Start", "[4]", None, "1"],
-        ),
-        ((*TRANSCRIPT, SummaryMessage(end=6, text="Sum")), ["Start", "[Sum]"]),
-    ],
-    ids=[
-        "begins with a reply",
-        "begins with a call",
-        "all of it",
-        "left out",
-        "goes on after it",
-        "a second one covers the first",
-        "a second one counts what was said",
-        "a result without its call, which no workflow asks for",
-    ],
-)
+def sums(end: int, text: str = "Sum") -> SummaryMessage:
+    return SummaryMessage(end=end, text=text)
+
+
+COVERED: dict[str, tuple[tuple[TranscriptMessage, ...], list[str | None]]] = {
+    "begins with a reply": ((*TRANSCRIPT, sums(3)), ["Start", "[Sum]", "One", "Two", None, "1"]),
+    "begins with a call": ((*TRANSCRIPT, sums(5)), ["Start", "[Sum]", None, "1"]),
+    "all of it": ((*TRANSCRIPT, sums(7)), ["Start", "[Sum]"]),
+    "left out": ((*TRANSCRIPT, sums(4, "")), ["Start", "[3]", "Two", None, "1"]),
+    "goes on after it": (
+        (*TRANSCRIPT, sums(3), said("Three")),
+        ["Start", "[Sum]", "One", "Two", None, "1", "Three"],
+    ),
+    "a second one covers the first": (
+        (*TRANSCRIPT[:5], sums(3, "Old"), *TRANSCRIPT[5:], sums(4)),
+        ["Start", "[Sum]", "Two", None, "1"],
+    ),
+    "a second one counts what was said": (
+        (*TRANSCRIPT[:4], sums(3, ""), *TRANSCRIPT[4:], sums(6, "")),
+        ["Start", "[4]", None, "1"],
+    ),
+    "a result without its call, which no workflow asks for": (
+        (*TRANSCRIPT, sums(6)),
+        ["Start", "[Sum]"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("transcript", "expected"), COVERED.values(), ids=COVERED)
 def test_a_summary_stands_for_what_it_covers(
     transcript: tuple[TranscriptMessage, ...], expected: list[str | None]
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.activities.narrator.story import MAX_CHARACTERS, Story, is_enough, narration, narration_request
+from everloop.activities.narrator.story import MAX_CHARACTERS, Story, is_enough, narration
 from everloop.workflows.contract.events import (
     AgentInvoked,
     IterationStarted,
@@ -105,23 +105,6 @@ def test_sub_agents_are_called_by_their_names() -> None:
     ):
         story.take(event)
     assert list(story.lines)[1:] == ["writer: asks the agent painter", "painter: Painting"]
-
-
-def test_the_model_reads_request_narrations_and_story() -> None:
-    """Each in its place; of a long request the beginning."""
-    story = Story()
-    story.take(Narrated(text="Beginning"))
-    story.take(CALLED)
-
-    request = narration_request("small", "Sum up " + "x" * 1000, story)
-
-    _, user = request["messages"]
-    assert request["model"] == "small"
-    assert user.get("content") == (
-        f"<request>\n{('Sum up ' + 'x' * 1000)[:500]}\n</request>\n"
-        "<already_said>\nBeginning\n</already_said>\n"
-        '<log>\ncalls search with {"query": "minutes"}\n</log>'
-    )
 
 
 def test_a_story_keeps_its_newest_parts() -> None:
