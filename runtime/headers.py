@@ -12,7 +12,9 @@ Headers = Mapping[str, str] | Callable[[Identity], Mapping[str, str] | Awaitable
 SHORTEST = 6
 """Characters; a shorter value would be found in texts that have nothing to do with it."""
 
-_HIDDEN = "[secret]"
+HIDDEN = "[secret]"
+"""What stands in the place of a secret."""
+
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -59,5 +61,5 @@ def secret_words(values: Iterable[str]) -> list[str]:
 def hide(words: Iterable[str], text: str) -> str:
     """Return what a server says without these words: it may repeat what it was sent."""
     for word in words:
-        text = text.replace(word, _HIDDEN)
+        text = text.replace(word, HIDDEN)
     return text

@@ -79,7 +79,7 @@ def _options(summary: str) -> ActivityConfig:
         start_to_close_timeout=timedelta(minutes=5),
         schedule_to_close_timeout=timedelta(minutes=10),
         heartbeat_timeout=timedelta(seconds=30),
-        retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3),
+        retry_policy=RetryPolicy(maximum_attempts=3),
         summary=summary,
     )
 

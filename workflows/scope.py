@@ -146,18 +146,12 @@ GIVE_UP = HEARTBEAT_TIMEOUT + timedelta(seconds=2)
 After a Pause or Reset of the activity nothing tells the attempt of a cancellation: it would take all of the
 tool's time."""
 
-_UNTIL_IT_WORKS = RetryPolicy(
-    initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=60)
-)
+_UNTIL_IT_WORKS = RetryPolicy(maximum_interval=timedelta(seconds=60))
 """No last attempt: lost workers and an unreachable Redis are waited out. An activity that knows better ends
-itself with a failure that is not retryable."""
+itself with a failure that is not retryable. The first retry comes after 1 s, each later one after twice the
+time, which are Temporal's defaults."""
 
-_A_FEW_TIMES = RetryPolicy(
-    initial_interval=timedelta(seconds=1),
-    backoff_coefficient=2,
-    maximum_interval=timedelta(seconds=10),
-    maximum_attempts=5,
-)
+_A_FEW_TIMES = RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=5)
 
 _TOOL_MARGIN = timedelta(minutes=3)
 """The tool activity ends a tool that takes too long by itself; this is what it and hooks need besides."""
@@ -224,9 +218,7 @@ def publish(summary: str) -> ActivityConfig:
     return ActivityConfig(
         start_to_close_timeout=timedelta(seconds=10),
         retry_policy=RetryPolicy(
-            initial_interval=timedelta(milliseconds=200),
-            backoff_coefficient=2,
-            maximum_interval=timedelta(seconds=10),
+            initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10)
         ),
         summary=summary,
     )

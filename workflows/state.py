@@ -1,9 +1,10 @@
 """Everything a running task knows, and how it changes. No I/O, no clock: times are arguments."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -40,6 +41,9 @@ from everloop.workflows.contract.tasks import (
 
 VIEW_BYTES = 1_500_000
 """The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
+
+
+Fitting = TypeVar("Fitting", bound=BaseModel)
 
 
 class Phase(StrEnum):
@@ -387,14 +391,11 @@ class TaskRunState(BaseModel):
 
     def transcript_page(self, start: int) -> TranscriptPage:
         """Return the messages from a position on that fit into the answer of a query, at least one."""
-        room, end = VIEW_BYTES, start
-        for message in self.transcript[start:]:
-            room -= _size(message)
-            if room < 0 and end > start:
-                break
-            end += 1
+        rest = self.transcript[start:]
+        page = _that_fit(rest, VIEW_BYTES) or rest[:1]
+        end = start + len(page)
         following = end if end < len(self.transcript) else None
-        return TranscriptPage(start=start, messages=tuple(self.transcript[start:end]), next=following)
+        return TranscriptPage(start=start, messages=tuple(page), next=following)
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
@@ -415,19 +416,24 @@ class TaskRunState(BaseModel):
     def recent_history(self) -> tuple[Message, ...]:
         """The newest messages of the history that a view has room for besides its status and answer."""
         room = VIEW_BYTES - _size(self.status) - sum(_size(artifact) for artifact in self.artifacts)
-        kept: list[Message] = []
-        for message in reversed(self.history):
-            room -= _size(message)
-            if room < 0:
-                break
-            kept.append(message)
-        return tuple(reversed(kept))
+        return tuple(reversed(_that_fit(reversed(self.history), room)))
 
 
 class CarriedTask(TaskInput):
     """The workflow's input: a task starts as a `TaskInput`; a later run of it gets what is known so far."""
 
     carried: TaskRunState | None = None
+
+
+def _that_fit(messages: Iterable[Fitting], room: int) -> list[Fitting]:
+    """Return as many of the first messages as fit into so many bytes."""
+    kept: list[Fitting] = []
+    for message in messages:
+        room -= _size(message)
+        if room < 0:
+            break
+        kept.append(message)
+    return kept
 
 
 def _size(part: BaseModel) -> int:

@@ -6,14 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import JsonValue
 
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
+from everloop.runtime.headers import HIDDEN, SHORTEST
 from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.names import child_path, root_task_id
 from everloop.workflows.contract.questions import Answer, Question
-
-SHORTEST = 6
-"""Characters; anything shorter would be found in texts that have nothing to do with it."""
-
-_HIDDEN = "[secret]"
 
 _SEPARATOR = "\x1f"
 """Between the calls that lead to a sub-agent and the name that its tool gives a secret."""
@@ -58,7 +54,7 @@ class SecretReader:
         """Return the text without the secrets that were read, as they are or as they stand in JSON."""
         for word in sorted(self._seen, key=len, reverse=True):
             for written in (word, json.dumps(word)[1:-1], json.dumps(word, ensure_ascii=False)[1:-1]):
-                text = text.replace(written, _HIDDEN)
+                text = text.replace(written, HIDDEN)
         return text
 
     def hide_in(self, question: Question) -> Question:
@@ -83,7 +79,7 @@ class SecretReader:
             return {self.hide(str(key)): self.hide_json(part) for key, part in value.items()}
         if isinstance(value, Sequence):  # of what tools write, a tuple is a list as well
             return [self.hide_json(part) for part in value]
-        return _HIDDEN if str(value) in self._seen else value
+        return HIDDEN if str(value) in self._seen else value
 
     async def _get(self, name: str) -> JsonValue:
         """Read a secret; the store's own error would reveal to the model where the store is."""

@@ -13,15 +13,10 @@ from everloop.workflows.contract.messages import ToolCall
 
 DEFAULT_TASK_QUEUE = "everloop"
 
-WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE, PUSH_QUEUE, NARRATOR_QUEUE = (
-    "workflows",
-    "model",
-    "tools",
-    "push",
-    "narrator",
-)
-WORKER_QUEUES = (WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE, PUSH_QUEUE, NARRATOR_QUEUE)
+WORKER_QUEUES = ("workflows", "model", "tools", "push", "narrator")
 """What workers call the task queues of an Everloop, each of which they can serve alone."""
+
+WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE, PUSH_QUEUE, NARRATOR_QUEUE = WORKER_QUEUES
 
 WORKFLOW_TYPE = "AgentTask"
 
