@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, timedelta
 from typing import TypeVar
@@ -114,6 +114,13 @@ class CallLease:
             self._is_lost = True
             raise OvertakenError
         return claim
+
+    async def work(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Wait until nobody else works on the call, do it, and let it go; see `claim` and `hold`."""
+        await self.claim()
+        result = await self.hold(work())
+        await self.end()
+        return result
 
     async def hold(self, work: Coroutine[object, object, T]) -> T:
         """Work under the lease. Work that did not come to its end leaves the call to the next attempt.

@@ -63,10 +63,10 @@ async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEven
     return True
 
 
-# The end of a task for its artifacts: nobody writes them any more, and subscribers hear nothing after it.
+# The end of a task for its artifacts: nobody writes them any more, and subscribers get nothing after it.
 
 _AFTER_ALL_CALLS = FINAL_ATTEMPT
-"""The position of what is told here. No transcript gets so long: it comes after every reply and result."""
+"""The position of what is published here, after every reply and result: no transcript gets so long."""
 
 
 MAX_OUTAGE = 10.0
@@ -138,7 +138,7 @@ async def _close(published: ArtifactPublisher, artifact: StoredArtifact, change:
 
 
 TRIES_TO_REMEMBER = 10
-"""After so many attempts, about a minute, the end of the task is told without its conversation being kept."""
+"""After so many attempts, about a minute, a task ends without its conversation being kept."""
 
 
 class ViewPublisher(PublishPort):
@@ -169,11 +169,11 @@ class ViewPublisher(PublishPort):
             await self._secrets.forget(call.task.task_id)
         return remembered
 
-    async def _remember(self, said: SaveContextInput | None) -> SaveContextResult | None:
-        if not said or not self._context:
+    async def _remember(self, conversation: SaveContextInput | None) -> SaveContextResult | None:
+        if not conversation or not self._context:
             return None
         try:
-            return await self._context.save_context(said)
+            return await self._context.save_context(conversation)
         except ApplicationError:
             raise
         except Exception as error:
@@ -187,7 +187,7 @@ class ViewPublisher(PublishPort):
             await finalize_artifacts(self._artifacts, self._views, task, end)
         except BlobsUnavailableError as error:
             _log.warning("artifacts not closed", error_type=type(error).__name__)
-            # The error's own text would tell the history of the workflow where the store is.
+            # The error's own text would write into the history of the workflow where the store is.
             problem = "the artifacts of the task cannot be completed now: their store is away"
             raise ApplicationError(problem, type=FILES_UNAVAILABLE) from None
 

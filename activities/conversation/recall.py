@@ -60,7 +60,8 @@ def recalled(
     """
     kept = list(recent)
     while True:
-        earlier = _newest_that_fit([_message(s) for s in summaries if s.start < end - len(kept)])
+        earlier = [_message(summary) for summary in summaries if summary.start < end - len(kept)]
+        earlier = newest_messages(earlier, Room(len(earlier), MAX_SUMMARY_BYTES, byte_size))
         room = Room(len(kept), MAX_BYTES - sum(map(byte_size, earlier)), byte_size)
         fitting = newest_messages(kept, room) or newest_messages(with_lines_for_files(kept), room)
         if len(fitting) == len(kept):
@@ -82,17 +83,6 @@ def _with_ids_of_place(messages: Sequence[ConversationMessage]) -> list[Conversa
         else:
             placed.append(message)
     return placed
-
-
-def _newest_that_fit(messages: Sequence[UserMessage]) -> list[UserMessage]:
-    """Return the newest messages that there is room for among the summaries, oldest first."""
-    room, kept = MAX_SUMMARY_BYTES, list[UserMessage]()
-    for message in reversed(messages):
-        room -= byte_size(message)
-        if room < 0:
-            break
-        kept.insert(0, message)
-    return kept
 
 
 def _message(summary: ConversationSummary) -> UserMessage:

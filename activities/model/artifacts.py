@@ -40,7 +40,7 @@ LOOK_UP = 5.0
 
 _log = structlog.get_logger()
 
-# Which tool calls of a reply write artifacts, and which of those are shown before they run.
+# Which tool calls of a reply write artifacts, and which of those are published before they run.
 
 
 def drafts_of(reply: AssistantMessage, tools: Mapping[str, Tool]) -> dict[int, ArtifactDraft]:
@@ -59,9 +59,9 @@ def drafts_of(reply: AssistantMessage, tools: Mapping[str, Tool]) -> dict[int, A
     return drafts
 
 
-def is_showable(draft: ArtifactDraft) -> bool:
+def is_renderable(draft: ArtifactDraft) -> bool:
     """Whether there is something to show before the call has run, and views show such content."""
-    parts = draft.parts or ()
+    parts = _parts_of(draft)
     if not 0 < len(parts) <= MAX_PARTS or not _is_usable(draft.artifact_id):
         return False
     return rendered_size(draft) <= RENDERED_BYTES and all(map(_is_sendable, parts))
@@ -69,7 +69,7 @@ def is_showable(draft: ArtifactDraft) -> bool:
 
 def rendered_size(draft: ArtifactDraft) -> int:
     """Return how many bytes of an artifact the call writes; more than fit if a part has too many."""
-    return sum(map(_size, draft.parts or ()))
+    return sum(map(_size, _parts_of(draft)))
 
 
 def _valid_draft(call: ToolCall, tool: Tool | None) -> ArtifactDraft | None:
@@ -100,16 +100,7 @@ def _size(part: Part) -> int:
     return size if size <= RENDERED_PART_BYTES else RENDERED_BYTES + 1
 
 
-# The artifacts that a reply of the model writes, shown while it is written.
-
-
-@dataclass(frozen=True)
-class _Base:
-    """The artifact that a call extends, as it is rendered."""
-
-    name: str
-    description: str
-    parts: tuple[Part, ...]
+# The artifacts that a reply of the model writes, published while it is written.
 
 
 @dataclass
@@ -123,7 +114,7 @@ class _Call:
     numbers: DraftNumbers
     written: list[str] = field(default_factory=list[str])
     draft: ArtifactDraft | None = None
-    base: _Base | None = None
+    base: ArtifactDraft | None = None
     sent: ArtifactDraft | None = None
     is_silent: bool = False
 
@@ -148,19 +139,19 @@ class _Call:
 
     def added(self, draft: ArtifactDraft) -> list[Part] | None:
         """Return what comes behind what was sent; None if that is not the beginning of it."""
-        parts = draft.parts or ()
+        parts = _parts_of(draft)
         if self.sent is None:
-            return [*(self.base.parts if self.base and self.mode == "replace" else ()), *parts]
+            return [*(_parts_of(self.base) if self.mode == "replace" else ()), *parts]
         if not self.base and (self.sent.name, self.sent.description) != (draft.name, draft.description):
             return None
-        return continuation(_rendered(self.sent.parts or ()), _rendered(parts))
+        return continuation(_rendered(_parts_of(self.sent)), _rendered(parts))
 
 
 class ArtifactStreams:
     """Publishes artifacts of one attempt at a model call, from the tool calls that it writes.
 
     A call waits while one before it does not say which artifact it is for. Of several for one artifact only
-    the first is shown. An artifact that is to be extended has to be there, and small enough to be repeated.
+    the first is published. An artifact that is to be extended has to be there, and small enough to repeat.
 
     `position` is that of the reply, `attempt` is numbered by `attempt_number`; `tools` are all that write
     artifacts.
@@ -181,7 +172,7 @@ class ArtifactStreams:
         self._tools = tools
         self._is_first_attempt = DraftNumbers(attempt).is_first_attempt
         self._calls: dict[int, _Call] = {}
-        self._shown: set[str] = set()
+        self._drafted: set[str] = set()
 
     @property
     def tools(self) -> AbstractSet[str]:
@@ -195,14 +186,14 @@ class ArtifactStreams:
 
     async def chunks(self) -> list[ArtifactChunk]:
         """Return what subscribers have not seen yet."""
-        return [chunk for call, draft in self._first_calls() for chunk in await self._show(call, draft)]
+        return [chunk for call, draft in self._first_calls() for chunk in await self._chunks_for(call, draft)]
 
     async def finish(self, reply: AssistantMessage) -> list[ArtifactChunk]:
         """Return what is still missing of the calls of the whole reply, whose arguments fit."""
         chunks: list[ArtifactChunk] = []
         for number, draft in drafts_of(reply, self._tools).items():
             if call := self._call(number, reply.tool_calls[number].name):
-                chunks += await self._show(call, draft)
+                chunks += await self._chunks_for(call, draft)
         return chunks
 
     def restart(self) -> None:
@@ -215,7 +206,7 @@ class ArtifactStreams:
 
         What its calls write is sent once more, whole, where subscribers see anything else: a view that was
         lost, or has nothing yet of what another task began, takes nothing that continues it. Of all else that
-        any attempt has shown, subscribers see again what is stored.
+        any attempt has published, subscribers see again what is stored.
 
         Raises:
             OvertakenError: a later attempt has claimed the call.
@@ -225,16 +216,16 @@ class ArtifactStreams:
         repeated = await self._repeat(reply) if reply else {}
         await self._publisher.publish([chunk for chunks in repeated.values() for chunk in chunks])
         others = () if self._is_first_attempt else await self._publisher.unfinished() or ()
-        for artifact_id in {*self._shown, *others} - repeated.keys():
+        for artifact_id in {*self._drafted, *others} - repeated.keys():
             await self._publisher.reconcile(self._context_id, artifact_id, drafted_at=self._position)
 
     async def _repeat(self, reply: AssistantMessage) -> dict[str, list[ArtifactChunk]]:
         """Return, by artifact, what shows it whole as a call leaves it; no chunks where it is seen so."""
         repeated: dict[str, list[ArtifactChunk]] = {}
-        for draft in filter(is_showable, drafts_of(reply, self._tools).values()):
+        for draft in filter(is_renderable, drafts_of(reply, self._tools).values()):
             base = await self._find_base(draft) if draft.extends else None
             if base or not draft.extends:
-                parts = joined_parts([*(base.parts if base else ()), *(draft.parts or ())])
+                parts = joined_parts([*_parts_of(base), *_parts_of(draft)])
                 is_seen = await self._publisher.shows(draft.artifact_id, self._position, _rendered(parts))
                 numbers = DraftNumbers(self._attempt)
                 numbers.end()
@@ -257,9 +248,9 @@ class ArtifactStreams:
                 yield call, draft
             taken.add(draft.artifact_id)
 
-    async def _show(self, call: _Call, draft: ArtifactDraft) -> list[ArtifactChunk]:
+    async def _chunks_for(self, call: _Call, draft: ArtifactDraft) -> list[ArtifactChunk]:
         """Return the chunks that bring subscribers to what the call has written so far."""
-        if call.is_silent or not is_showable(draft):
+        if call.is_silent or not is_renderable(draft):
             return []
         if draft.extends and not call.base:
             try:
@@ -283,18 +274,19 @@ class ArtifactStreams:
     def _made(
         self,
         draft: ArtifactDraft,
-        base: _Base | None,
+        base: ArtifactDraft | None,
         parts: Sequence[Part],
         mode: ChunkMode,
         numbers: DraftNumbers,
     ) -> list[ArtifactChunk]:
-        self._shown.add(draft.artifact_id)
+        self._drafted.add(draft.artifact_id)
         named, first = base or draft, numbers.take(len(parts))
         place = Draft(self._position, numbers.draft, first)
-        names = named.name, named.description
-        return make_chunks(draft.artifact_id, parts, mode, place, name=names[0], description=names[1])
+        return make_chunks(
+            draft.artifact_id, parts, mode, place, name=named.name, description=named.description
+        )
 
-    async def _find_base(self, draft: ArtifactDraft) -> _Base | None:
+    async def _find_base(self, draft: ArtifactDraft) -> ArtifactDraft | None:
         """Return the artifact that a call extends if a view will show all of it then."""
         store = self._publisher.store
         try:
@@ -305,7 +297,12 @@ class ArtifactStreams:
             return None
         contents = await read_contents(store, artifact, rendered_indexes(artifact))
         rendered = render_parts(artifact, contents)
-        return _Base(artifact.name, artifact.description, tuple(each.part for each in rendered))
+        parts = tuple(each.part for each in rendered)
+        return ArtifactDraft(artifact.artifact_id, artifact.name, artifact.description, parts)
+
+
+def _parts_of(draft: ArtifactDraft | None) -> Sequence[Part]:
+    return (draft.parts or ()) if draft else ()
 
 
 def _rendered(parts: Sequence[Part]) -> Rendered:

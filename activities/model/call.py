@@ -114,10 +114,7 @@ class OpenAIModel(ModelPort):
             name = f"reply {call.task.run_id} {call.length}.{call.tries}"
             lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
             # Whoever works on it may yet end well, and costs less than a second reply.
-            await lease.claim()
-            reply = await lease.hold(self._call(call, agent, lease, heartbeat))
-            await lease.end()
-            return reply
+            return await lease.work(lambda: self._call(call, agent, lease, heartbeat))
 
     @activity.defn
     async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
@@ -177,7 +174,7 @@ class OpenAIModel(ModelPort):
         if isinstance(opened.reply, AssistantMessage):
             _log.info("model reply found", iteration=call.iteration, attempt=attempt.count)
             await self._publish(attempt, statuses_of(call))
-            return await self._show(attempt, opened.reply, recovery_events(call, attempt.count))
+            return await self._publish_reply(attempt, opened.reply, recovery_events(call, attempt.count))
         transcript = whole_transcript(opened, call.length)
         if draft:
             draft.is_published |= any(map(was_answer, transcript))
@@ -228,7 +225,7 @@ class OpenAIModel(ModelPort):
     ) -> AssistantMessage:
         """Take a reply that was not streamed now; store it before its end is published, behind `recovery`."""
         reply = await self._stored(attempt, await self._judged(attempt, written))
-        return await self._show(attempt, reply, recovery)
+        return await self._publish_reply(attempt, reply, recovery)
 
     async def _ask(self, attempt: _Attempt, request: ChatRequest) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
@@ -247,11 +244,11 @@ class OpenAIModel(ModelPort):
         reply = await self._stored(attempt, ours)
         _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
         if reply != ours:
-            return await self._show(attempt, reply)
+            return await self._publish_reply(attempt, reply)
         # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.
         chunks = await artifacts.finish(reply) if reply.tool_calls == written.tool_calls else []
         is_streamed = reply.text == written.text and not (reply.refused or attempt.output)
-        return await self._show(attempt, reply, chunks, rest, is_streamed=is_streamed)
+        return await self._publish_reply(attempt, reply, chunks, rest, is_streamed=is_streamed)
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
         """Return what the model has replied to an attempt whose worker died while plugins judged it."""
@@ -277,7 +274,7 @@ class OpenAIModel(ModelPort):
             await self._unjudged.keep(lease, None)
         return reply
 
-    async def _show(
+    async def _publish_reply(
         self,
         attempt: _Attempt,
         reply: AssistantMessage,

@@ -155,31 +155,24 @@ class ContextCompactor:
         async with heartbeating() as heartbeat:
             name = f"summary {call.task.run_id} {call.length}"
             lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
-            await lease.claim()
-            summary = await lease.hold(self._compact(call, lease, heartbeat))
-            await lease.end()
-            return summary
+            return await lease.work(lambda: self._compact(call, lease, heartbeat))
 
     async def _compact(
         self, call: CompactContextInput, lease: CallLease, heartbeat: Heartbeat
     ) -> SummaryMessage:
-        summary, problem = await self._find_or_make(call, lease, heartbeat)
-        _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
-        await try_publish(self._views, call.task, _events(call, summary, problem), lease.lease)
-        return summary
-
-    async def _find_or_make(
-        self, call: CompactContextInput, lease: CallLease, heartbeat: Heartbeat
-    ) -> tuple[SummaryMessage, str]:
-        """Return the summary that an earlier attempt stored, or a new one, and what went wrong with it."""
+        task = call.task
         opened = await self._transcripts.open(
-            call.task.task_id, call.task.run_id, call.length, call.new, previous_run=call.previous_run
+            task.task_id, task.run_id, call.length, call.new, previous_run=call.previous_run
         )
-        if isinstance(opened.reply, SummaryMessage):
-            return opened.reply, ""
-        transcript = whole_transcript(opened, call.length, call.digest)
-        summary, problem = await self._make(call, transcript, lease, heartbeat)
-        return await keep_reply(self._transcripts, call.task, call.length, summary, lease.lease), problem
+        if isinstance(opened.reply, SummaryMessage):  # an earlier attempt stored it
+            summary, problem = opened.reply, ""
+        else:
+            transcript = whole_transcript(opened, call.length, call.digest)
+            summary, problem = await self._make(call, transcript, lease, heartbeat)
+            summary = await keep_reply(self._transcripts, task, call.length, summary, lease.lease)
+        _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
+        await try_publish(self._views, task, _events(call, summary, problem), lease.lease)
+        return summary
 
     async def _make(
         self,
@@ -188,7 +181,7 @@ class ContextCompactor:
         lease: CallLease,
         heartbeat: Heartbeat,
     ) -> tuple[SummaryMessage, str]:
-        """Return the summary; one that the model cannot write is made without it."""
+        """Return a summary, without the model where that cannot write it, and what went wrong then."""
         if call.compaction.strategy == "window":
             return SummaryMessage(first=call.first, end=call.end), ""
         try:

@@ -123,12 +123,8 @@ class ResponseDraft:
         self._written.append(text)
         whole = "".join(self._written)
         if not self._numbers.has_begun or _size(whole) <= MAX_WHOLE_BYTES:
-            return [self.replace(whole)]
-        return [self._chunk(TextPart(text=text), last_chunk=True), self.replace(whole)]
-
-    def replace(self, text: str) -> ArtifactChunk:
-        """Return the chunk that completes the answer with this text, whatever was written before."""
-        return self.complete(TextPart(text=text))
+            return [self.complete(TextPart(text=whole))]
+        return [self._chunk(TextPart(text=text), last_chunk=True), self.complete(TextPart(text=whole))]
 
     def complete(self, answer: Part) -> ArtifactChunk:
         """Return the chunk that is the whole answer, whatever was written before."""

@@ -21,7 +21,7 @@ from everloop.workflows.contract import failures
 
 # How long a model call waits until it is tried again.
 
-LONGEST_TOLD = timedelta(minutes=10)
+MAX_ASKED_DELAY = timedelta(minutes=10)
 """A provider that asks for more is asked again after this."""
 
 LONGEST_BACKOFF = timedelta(seconds=60)
@@ -55,7 +55,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
         seconds = _seconds_until(headers.get("retry-after"), now)
     if seconds is None or seconds <= 0:
         return None
-    return timedelta(seconds=min(seconds, LONGEST_TOLD.total_seconds()))
+    return timedelta(seconds=min(seconds, MAX_ASKED_DELAY.total_seconds()))
 
 
 def _number(text: str | None, unit: float) -> float | None:
@@ -163,7 +163,7 @@ def provider_failure(error: Exception, model: str, failures_so_far: int, chance:
     if failures_so_far >= _MOST[kind_of(error)]:
         reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
-    delay = retry_delay(_told_delay(error), failures_so_far, chance)
+    delay = retry_delay(_asked_delay(error), failures_so_far, chance)
     return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=delay)
 
 
@@ -210,7 +210,7 @@ def _reason(error: Exception, fault: _Fault) -> str:
     return _WAITS.get(fault.status or 0, _OTHER_WAIT).format(fault.label)
 
 
-def _told_delay(error: Exception) -> timedelta | None:
+def _asked_delay(error: Exception) -> timedelta | None:
     if not isinstance(error, APIStatusError):
         return None
     return retry_after(error.response.headers, datetime.now(UTC))

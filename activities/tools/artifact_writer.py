@@ -6,15 +6,15 @@ import binascii
 import json
 import math
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import structlog
 
 from everloop.activities.retries import AWAY, retry_artifacts
-from everloop.agents.tool_context import Content, FileWriter
+from everloop.agents.tool_context import FileWriter
 from everloop.runtime.blobs import BlobError
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.errors import ArtifactError
@@ -24,6 +24,8 @@ from everloop.stores.artifacts.rendering import RENDERED_BYTES
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 
+T = TypeVar("T")
+
 # What tools hand over as content, in the form in which the artifact store takes it.
 
 PIECE_BYTES = 1024 * 1024
@@ -32,16 +34,14 @@ PIECE_BYTES = 1024 * 1024
 _PIECE_CHARACTERS = PIECE_BYTES // 4  # UTF-8 takes at most 4 bytes for one
 
 
-async def chunks_of(content: Content) -> AsyncIterator[str | bytes]:
-    """Yield content as it comes; what yields pieces itself is read only as far as needed."""
-    if isinstance(content, str | bytes):
-        yield content
-    elif isinstance(content, AsyncIterable):
-        async for chunk in content:
-            yield chunk
+async def items_of(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    """Yield items as they come; what yields them itself is read only as far as needed."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
     else:
-        for chunk in content:
-            yield chunk
+        for item in items:
+            yield item
 
 
 def slices_of(chunk: str | bytes) -> Iterator[bytes]:
@@ -59,36 +59,22 @@ def slices_of(chunk: str | bytes) -> Iterator[bytes]:
             yield bytes(view[start : start + PIECE_BYTES])
 
 
-def encode_json(value: object) -> bytes:
-    """Return a JSON value as UTF-8.
-
-    Raises:
-        ValueError: it is none, for example because it holds NaN or half a character.
-        TypeError: it holds something that JSON does not know.
-    """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def new_parts(parts: Sequence[Part]) -> tuple[NewPart, ...]:
-    """Return parts as the store takes them.
-
-    Raises:
-        ValueError: one has no content that could be stored.
-    """
-    return tuple(map(new_part, parts))
-
-
 def new_part(part: Part) -> NewPart:
     """Return a part as the store takes it.
 
     Raises:
-        ValueError: it has no content that could be stored.
+        ValueError: it has no content that could be stored, for example because JSON knows no NaN.
     """
     match part:
         case TextPart():
             return NewPart("text", part.text.encode(), part.media_type, part.filename)
         case DataPart():
-            return NewPart("data", encode_json(part.data), part.media_type, part.filename)
+            return NewPart(
+                "data",
+                json.dumps(part.data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(),
+                part.media_type,
+                part.filename,
+            )
         case FilePart(url="", stored=None):
             return NewPart("file", _decoded(part), part.media_type, part.filename)
         case FilePart(stored=None):

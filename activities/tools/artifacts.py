@@ -1,10 +1,8 @@
 """What tools do with artifacts, in the store of this process."""
 
-import builtins
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
@@ -27,8 +25,8 @@ from everloop.activities.tools.artifact_writer import (
     ArtifactWriter,
     BatchedFile,
     Batches,
-    chunks_of,
-    new_parts,
+    items_of,
+    new_part,
 )
 from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.tool import Tool
@@ -112,7 +110,7 @@ class TaskArtifacts(ToolArtifacts):
         writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
         async with Batches(writer, is_whole=isinstance(content, str | bytes)) as batches:
             file = BatchedFile(writer, batches, self._hide)
-            async for chunk in chunks_of(content):
+            async for chunk in items_of([content] if isinstance(content, str | bytes) else content):
                 await file.write(chunk)
         return batches.artifact
 
@@ -169,7 +167,7 @@ class TaskArtifacts(ToolArtifacts):
     ) -> StoredArtifact:
         writer = self._writer(artifact_id, NewPart("rows", row_schema=schema), name, description)
         async with Batches(writer, is_whole=isinstance(rows, Sequence)) as batches:
-            async for row in _rows_of(rows):
+            async for row in items_of(rows):
                 await batches.add(encode_rows((cast("Row", self._hide_json(dict(row))),)), rows=1)
         return batches.artifact
 
@@ -183,7 +181,7 @@ class TaskArtifacts(ToolArtifacts):
         complete: bool = True,
         override: bool = True,
     ) -> StoredArtifact:
-        written = new_parts(self._hidden(parts))
+        written = self._new_parts(parts)
         name, description = self._hide(name), self._hide(description)
         change = Create(self._task_id, written, name, description, complete=complete, override=override)
         return await self._apply(artifact_id, change)
@@ -191,16 +189,16 @@ class TaskArtifacts(ToolArtifacts):
     async def append(
         self, artifact_id: str, parts: Sequence[Part], *, last_chunk: bool = False
     ) -> StoredArtifact:
-        parts, there = self._hidden(parts), (await self.get(artifact_id)).parts
+        written, there = self._new_parts(parts), (await self.get(artifact_id)).parts
         continues = parts and is_plain(parts[0]) and there and is_text(there[-1])
         if not continues:
-            return await self._apply(artifact_id, AddParts(new_parts(parts), last_chunk=last_chunk))
-        text, *more = new_parts(parts)
+            return await self._apply(artifact_id, AddParts(written, last_chunk=last_chunk))
+        text, *more = written
         longer = Append(text.content, there[-1].index, last_chunk=last_chunk, parts=tuple(more))
         return await self._apply(artifact_id, longer)
 
     async def replace_part(self, artifact_id: str, index: int, part: Part) -> StoredArtifact:
-        return await self._apply(artifact_id, Replace(index, *new_parts(self._hidden([part]))))
+        return await self._apply(artifact_id, Replace(index, *self._new_parts([part])))
 
     async def complete(self, artifact_id: str) -> StoredArtifact:
         return await self._apply(artifact_id, Complete())
@@ -268,16 +266,17 @@ class TaskArtifacts(ToolArtifacts):
     def _hide_json(self, value: JsonValue) -> JsonValue:
         return self._secrets.hide_json(value) if self._secrets else value
 
-    def _hidden(self, parts: Sequence[Part]) -> builtins.list[Part]:
-        return [part.model_copy(update=self._hidden_fields(part)) for part in parts]
+    def _new_parts(self, parts: Sequence[Part]) -> tuple[NewPart, ...]:
+        """Return parts as the store takes them, without secrets."""
+        return tuple(new_part(self._hidden(part)) for part in parts)
 
-    def _hidden_fields(self, part: Part) -> dict[str, JsonValue]:
+    def _hidden(self, part: Part) -> Part:
         fields: dict[str, JsonValue] = {"filename": self._hide(part.filename)}
         if isinstance(part, TextPart):
             fields["text"] = self._hide(part.text)
         elif isinstance(part, DataPart):
             fields["data"] = self._hide_json(part.data)
-        return fields
+        return part.model_copy(update=fields)
 
     async def _apply(self, artifact_id: str, change: Change) -> StoredArtifact:
         """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
@@ -303,23 +302,13 @@ def _checked(artifact_id: str) -> str:
     return artifact_id
 
 
-async def _rows_of(rows: Iterable[Row] | AsyncIterable[Row]) -> AsyncIterator[Row]:
-    """Yield rows as they come."""
-    if isinstance(rows, AsyncIterable):
-        async for row in rows:
-            yield row
-    else:
-        for row in rows:
-            yield row
-
-
 async def correct_draft(
     publisher: ArtifactPublisher, tool: Tool, call: RunToolInput, reply: ToolReply
 ) -> None:
     """Show what the store holds in place of the model's draft of a call, unless that says the same.
 
-    The call may have failed, or an earlier run of the task has made it, and told its own subscribers. This is
-    best effort: the end of the task puts right what is wrong until then.
+    The call may have failed, or an earlier run of the task has made it, for its own subscribers. This is best
+    effort: the end of the task puts right what is wrong until then.
     """
     draft = tool.draft_of(call.call.arguments) if tool.draft_of else None
     if not draft or not isinstance(reply, ToolMessage):

@@ -19,14 +19,13 @@ from everloop.activities.telemetry import (
     timed_tool,
 )
 from everloop.activities.tools.artifacts import TaskArtifacts, correct_draft, idempotency_key
-from everloop.activities.tools.catalogue import FoundTool, find_tool
+from everloop.activities.tools.catalogue import find_tool
 from everloop.activities.tools.events import end_call, record_outcome, started, tool_span
 from everloop.activities.tools.function import (
     ToolFailure,
     ToolFunctions,
     next_delay,
-    retry_event,
-    retry_failure,
+    retry_of,
 )
 from everloop.activities.tools.messages import message, unknown_outcome
 from everloop.activities.tools.records import ToolClaim
@@ -140,35 +139,35 @@ class AgentTools(ToolPort):
             await self._announce(call, heartbeat, starts=True)
             record_tool_reply(call.task.agent_id, UNKNOWN_TOOL, reply)
             return reply
-        name = found.tool.name
+        tool, warning = found
+        name = tool.name
         has_content = self._captures_content
         with (
             tool_span(agent, call, has_content=has_content) as span,
             counted_if_failed(call.task.agent_id, name),
         ):
-            reply = await self._reply_of(agent, found, call, heartbeat)
-            await correct_draft(self._publisher(call), found.tool, call, reply)
+            reply = await self._reply_of(agent, tool, call, heartbeat, warning)
+            await correct_draft(self._publisher(call), tool, call, reply)
             record_outcome(span, reply, has_content=has_content)
             record_tool_reply(call.task.agent_id, name, reply)
             return reply
 
     async def _reply_of(
-        self, agent: Agent, found: FoundTool, call: RunToolInput, heartbeat: Heartbeat
+        self, agent: Agent, tool: Tool, call: RunToolInput, heartbeat: Heartbeat, warning: str
     ) -> ToolReply:
         """Ask for an approval that is needed, or bring the call to its next question or its end."""
-        tool = found.tool
         claim = ToolClaim(self._records, call, is_repeatable=tool.idempotent)
         if ended := ending(call):
             reply = await claim.close(ended)
-            await self._announce(call, heartbeat, found.warning, starts=False)
+            await self._announce(call, heartbeat, warning, starts=False)
             return reply
         vetted = await vet(agent, tool, call)
         if isinstance(vetted, ToolMessage):
             # If another version of the tool has run this call, that outcome stands.
             reply = await claim.refuse(vetted)
-            await self._announce(call, heartbeat, found.warning, starts=True)
+            await self._announce(call, heartbeat, warning, starts=True)
             return reply
-        await self._announce(call, heartbeat, found.warning, starts=False)
+        await self._announce(call, heartbeat, warning, starts=False)
         if isinstance(vetted, Question):
             return vetted
         # All that the tool may ask for is got ready before the claim: if Redis fails here, nothing has begun
@@ -228,8 +227,9 @@ class AgentTools(ToolPort):
         delay = next_delay(run.tool.retries, run.heartbeat)
         if delay is None or not (run.tool.idempotent or await run.claim.give_back(delay)):
             return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
-        await self._publish(run, retry_event(ended.content, delay))
-        raise retry_failure(ended.content, delay) from None
+        event, retry = retry_of(ended.content, delay)
+        await self._publish(run, event)
+        raise retry from None
 
     def _context(self, run: _Run) -> ToolContext:
         task, call = run.call.task, run.call.call

@@ -80,10 +80,11 @@ async def list_task_tools(
     offers = await asyncio.gather(
         *(_ask(plugin, context, seconds) for plugin in plugins), return_exceptions=True
     )
+    found: list[tuple[Plugin, Tool]] = []
     for offer in offers:
         if isinstance(offer, BaseException):
             raise offer
-    found = [each for offer in offers if not isinstance(offer, BaseException) for each in offer]
+        found += offer
     return _sorted_out(agent, found)
 
 
@@ -213,20 +214,12 @@ def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent
 # Finds the tool of a call: in its agent's definition, or with the plugin that listed it for the task.
 
 
-@dataclass(frozen=True)
-class FoundTool:
-    """A tool, and what subscribers are warned of: it may have changed."""
-
-    tool: Tool
-    warning: str = ""
-
-
-async def find_tool(agent: Agent, call: RunToolInput) -> FoundTool | ToolMessage:
-    """Return the tool as it is now, or what the model reads if there is none."""
+async def find_tool(agent: Agent, call: RunToolInput) -> tuple[Tool, str] | ToolMessage:
+    """Return the tool as it is now, and a warning if it has changed, or what the model reads without it."""
     if call.plugin:
         return await _ask_plugin(agent, call)
     tool = agent.tools.get(call.call.name)
-    return FoundTool(tool) if tool else unknown_tool(call.call, await _known_tools(agent, call))
+    return (tool, "") if tool else unknown_tool(call.call, await _known_tools(agent, call))
 
 
 async def _known_tools(agent: Agent, call: RunToolInput) -> list[str]:
@@ -240,7 +233,7 @@ async def _known_tools(agent: Agent, call: RunToolInput) -> list[str]:
     return names
 
 
-async def _ask_plugin(agent: Agent, call: RunToolInput) -> FoundTool | ToolMessage:
+async def _ask_plugin(agent: Agent, call: RunToolInput) -> tuple[Tool, str] | ToolMessage:
     plugin = listing_plugin(agent, call.plugin)
     try:
         tool = await _get_tool(plugin, call) if plugin else None
@@ -249,9 +242,9 @@ async def _ask_plugin(agent: Agent, call: RunToolInput) -> FoundTool | ToolMessa
     if tool is None:
         return tool_is_gone(call.call, call.plugin)
     if digest_of(tool) == call.digest:
-        return FoundTool(tool)
+        return tool, ""
     changed = f"the tool {tool.name} of the plugin {call.plugin!r} has changed while the task runs"
-    return FoundTool(tool, f"{changed}; it is called as it is now")
+    return tool, f"{changed}; it is called as it is now"
 
 
 async def _get_tool(plugin: Plugin, call: RunToolInput) -> Tool | None:

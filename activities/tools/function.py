@@ -112,12 +112,8 @@ def next_delay(retries: Retries | None, heartbeat: Heartbeat) -> timedelta | Non
     return retries.delay_after(failed) * spread
 
 
-def retry_failure(problem: str, delay: timedelta) -> ApplicationError:
-    """Return the failure that brings the next attempt; raise it `from None`."""
-    return ApplicationError(excerpt(problem), type=failures.TOOL_FAILED, next_retry_delay=delay)
-
-
-def retry_event(problem: str, delay: timedelta) -> RetryScheduled:
-    """Return the event of a failed attempt."""
-    attempt = activity.info().attempt
-    return RetryScheduled(attempt=attempt, reason=excerpt(problem), delay=delay.total_seconds())
+def retry_of(problem: str, delay: timedelta) -> tuple[RetryScheduled, ApplicationError]:
+    """Return the event of a failed attempt, and the failure that brings the next; raise it `from None`."""
+    reason, attempt = excerpt(problem), activity.info().attempt
+    event = RetryScheduled(attempt=attempt, reason=reason, delay=delay.total_seconds())
+    return event, ApplicationError(reason, type=failures.TOOL_FAILED, next_retry_delay=delay)

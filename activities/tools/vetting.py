@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -149,9 +149,9 @@ def needs_approval(agent: Agent, tool: Tool, arguments: BaseModel) -> bool:
     """Whether people are asked before the call runs; a policy that fails asks them."""
     if isinstance(tool.needs_approval, bool) and isinstance(agent.needs_approval, bool):
         return tool.needs_approval or agent.needs_approval
-    arguments_text = as_json(arguments)
+    given = as_json(arguments)
     try:
-        return _tool_wants(tool, arguments_text) or _agent_wants(agent, tool, arguments_text)
+        return _wants(tool.needs_approval, given) or _wants(agent.needs_approval, tool.name, given)
     except Exception as error:  # noqa: BLE001 -- whatever a policy raises, nothing runs unasked
         _log.warning("approval policy failed", tool=tool.name, **exception_fields(error))
         return True
@@ -167,30 +167,24 @@ def approval_id(call: ToolCall, asked: int, mark: str) -> str:
 
 def approval_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: int) -> Question:
     """Ask whether the call may run that the model has written, and show what with."""
-    call, reason = vetted.call, vetted.approval.reason if vetted.approval else ""
-    lines = [f"Approve the call {call.name}?", *([_printable(reason)] if reason else [])]
-    return Question(
-        id=approval_id(written, asked, vetted.mark),
-        kind=QuestionKind.CONFIRMATION,
-        purpose="approval",
-        text="\n".join([*lines, _shown(as_json(vetted.arguments))]),
-        call=call,
-        approvers=_approvers(tool, vetted),
-    )
+    reason = vetted.approval.reason if vetted.approval else ""
+    text = "\n".join([f"Approve the call {vetted.call.name}?", *([_printable(reason)] if reason else [])])
+    return _confirmation("approval", approval_id(written, asked, vetted.mark), text, tool, vetted)
 
 
 def outcome_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: int) -> Question:
     """Ask whether the call may run again, now that nobody knows whether it ran."""
-    call = vetted.call
+    lost = f"The call {vetted.call.name} was started but its end was lost. It may have taken effect."
+    return _confirmation("outcome", phase_key(written, asked), f"{lost} Run it again?", tool, vetted)
+
+
+def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: VettedCall) -> Question:
     return Question(
-        id=phase_key(written, asked),
+        id=id_,
         kind=QuestionKind.CONFIRMATION,
-        purpose="outcome",
-        text=(
-            f"The call {call.name} was started but its end was lost. It may have taken effect. "
-            f"Run it again?\n{_shown(as_json(vetted.arguments))}"
-        ),
-        call=call,
+        purpose=purpose,
+        text=f"{text}\n{_as_text(as_json(vetted.arguments))}",
+        call=vetted.call,
         approvers=_approvers(tool, vetted),
     )
 
@@ -201,17 +195,11 @@ def _approvers(tool: Tool, vetted: VettedCall) -> str:
     return tool.approvers if named == OWNER else named
 
 
-def _tool_wants(tool: Tool, arguments: Mapping[str, JsonValue]) -> bool:
-    policy = tool.needs_approval
-    return policy if isinstance(policy, bool) else bool(policy(arguments))
+def _wants(policy: bool | Callable[..., bool], *about: object) -> bool:  # noqa: FBT001 -- what an agent says
+    return policy if isinstance(policy, bool) else bool(policy(*about))
 
 
-def _agent_wants(agent: Agent, tool: Tool, arguments: Mapping[str, JsonValue]) -> bool:
-    policy = agent.needs_approval
-    return policy if isinstance(policy, bool) else bool(policy(tool.name, arguments))
-
-
-def _shown(arguments: Mapping[str, JsonValue]) -> str:
+def _as_text(arguments: Mapping[str, JsonValue]) -> str:
     """Return the arguments as JSON. What does not print is escaped: it could make them look like others."""
     return _printable(json.dumps(arguments, ensure_ascii=False, indent=2))
 
