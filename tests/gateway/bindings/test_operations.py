@@ -100,7 +100,6 @@ async def test_each_binding_has_every_operation(
         message = request(prompt)
         message.message.parts.append(FILE)
         sent = await send(a2a, message)
-
     assert answer.responses[0].HasField("task")
     assert (answer.text, response_of(done), len(done.history)) == ("half whole", "half whole", 1)
     assert answer.states[-1] == done.status.state == sent.status.state == pb.TASK_STATE_COMPLETED

@@ -44,7 +44,6 @@ async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client
         building = await site.get(site.address("building"))
         artifacts.url = None
         small = await site.get()
-
     assert (answer.status_code, answer.headers["Location"]) == (307, "https://store.example/x?signature=1")
     assert answer.headers["Cache-Control"] == "no-store"
     assert (head.status_code, head.headers["Content-Length"]) == (200, "2048")
@@ -75,6 +74,9 @@ async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
         ("{}/out/parts/0/", "no such address here"),
         ("{}/out/pieces/0", "no such address here"),
         ("{}/nothing", "no artifact 'nothing' here"),
+        ("artifacts", "no such address here"),
+        ("artifacts/", "no such address here"),
+        ("artifacts?taskId=t", "no such address here"),
     ],
 )
 async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str, words: str) -> None:
@@ -84,20 +86,12 @@ async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str,
     check_error(answer, 404, words)
 
 
-@pytest.mark.parametrize("path", ["artifacts", "artifacts/", "artifacts?taskId=t"])
-async def test_there_is_no_list_of_all_contexts(site: Site, path: str) -> None:
-    """404, and no way to somewhere else."""
-    check_error(await site.gateway.http.get(path), 404, "no such address here")
-
-
 async def test_what_is_known_of_an_artifact_is_json(site: Site) -> None:
     """Its parts with the addresses of their content, and its log; nothing of the store's keys."""
     rows = NewPart(kind="rows", content=ROWS, row_schema={"type": "object"})
     await site.put(file(filename="p.png"), rows)
-
     answer = await site.gateway.http.get(f"{site.path}/out")
     known = answer.json()
-
     assert (known["artifactId"], known["contextId"], known["taskId"]) == ("out", site.context, "task")
     assert (known["status"], known["version"], known["isInput"]) == ("complete", 1, False)
     assert [operation["kind"] for operation in known["operations"]] == ["create", "complete"]

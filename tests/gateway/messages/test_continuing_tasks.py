@@ -125,7 +125,6 @@ async def test_a_message_is_taken_in_once_or_refused(client: Client, views: Task
         await going_on
         taken = [message.message_id for message in (await handle.query(ContinuingTask.view)).history[1:]]
         runs = await handle.query(ContinuingTask.runs)
-
     assert sorted(taken) == sorted(accepted)
     assert (len(accepted) == MESSAGES) == (ends_at == MESSAGES)
     assert runs > 1

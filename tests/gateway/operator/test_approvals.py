@@ -156,7 +156,6 @@ async def test_somebody_else_approves(office: Office) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task_id}}
     task = (await office.http.post("/", json=body, headers=office.keys["owner"])).json()["result"]
     late = await office.decide("boss", task_id, {"approved": True, "note": "fine"})
-
     at = shown.pop("askedAt")
     assert isinstance(at, str)
     assert isinstance(shown.pop("ageSeconds"), int)

@@ -86,7 +86,6 @@ async def test_without_temporal_tasks_can_be_read_but_not_changed(site: Site) ->
         site.model.scripts[prompt] = [gate]
         task = await send(a2a, request(prompt, return_immediately=True))
         site.temporal.kill()
-
         follow_up, *refused = await asyncio.gather(
             gateway.call("SendMessage", message("more", task.id)),
             gateway.call("SendMessage", message("new")),
@@ -100,7 +99,6 @@ async def test_without_temporal_tasks_can_be_read_but_not_changed(site: Site) ->
         site.temporal.start()
         gate.set()
         done = await _until_taken(a2a_url=gateway.url, text=unique("back"))
-
     check_unavailable(follow_up, "")  # it cannot tell whether Temporal or the worker is away
     for response in refused:
         check_unavailable(response, "Temporal does not answer")
@@ -140,7 +138,6 @@ async def test_without_redis_nothing_hangs(site: Site) -> None:
         while follower.text != "half ":
             follower.add(await anext(stream))
         site.valkey.kill()
-
         refused = [
             await gateway.call("SendMessage", message("new")),
             await gateway.call("GetTask", {"id": follower.task_id}),
@@ -153,7 +150,6 @@ async def test_without_redis_nothing_hangs(site: Site) -> None:
         site.valkey.start()
         gate.set()
         await follower.read(stream)
-
     for response in refused:
         check_unavailable(response, "The task store does not answer")
     assert (ready.status_code, alive.status_code) == (503, 200)
@@ -177,7 +173,6 @@ async def test_a_message_that_no_worker_takes_can_be_sent_again(client: Client, 
             taken = await gateway.call("SendMessage", follow_up)
             handle = client.get_workflow_handle(task.id)
             taken_in: list[object] = await handle.query("messages")
-
     check_unavailable(refused, "No worker answers for this task now")
     assert taken.json()["result"]["task"]["id"] == task.id
     assert len(taken_in) == 2

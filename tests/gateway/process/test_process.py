@@ -7,7 +7,6 @@ import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,11 @@ from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.http.server import listen
 from everloop.gateway.settings import GatewaySettings
-from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.s3 import S3Blobs
-from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.names import context_key
 from tests.chaos.link import running_link
 from tests.gateway.harness import PromptModel, unique
-from tests.gateway.process.gateways import outcomes, running_process, started
-from tests.support.servers.buckets import new_bucket, running_moto
-from tests.support.servers.processes import running_valkey
-
-LARGE = b"0123456789" * 20_000
+from tests.gateway.process.gateways import outcomes, started
 
 
 async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
@@ -82,7 +70,6 @@ async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
             [event async for event in events]
         code = await stopping
     gate.set()
-
     assert code == 0
     assert without.status_code == 401
     assert "tasks" in allowed.json()["result"]
@@ -92,37 +79,6 @@ async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
     logged = [json.loads(line)["event"] for line in process.output.splitlines()]
     assert "gateway ready" in logged
     assert logged[-1] == "gateway stopped"
-
-
-async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temporal_address: str) -> None:
-    """With EVERLOOP_S3_PRESIGNED: there the same bytes come, of the same type and under the same name."""
-    async with running_valkey(tmp_path) as (_, redis_url), connect_redis(redis_url) as redis:
-        with running_moto() as endpoint:
-            bucket = new_bucket(endpoint)
-            variables = {
-                "TEMPORAL_ADDRESS": temporal_address,
-                "EVERLOOP_REDIS_URL": redis_url,
-                "EVERLOOP_BLOBS": "s3",
-                "EVERLOOP_S3_BUCKET": bucket,
-                "EVERLOOP_S3_ENDPOINT": endpoint,
-                "EVERLOOP_S3_PRESIGNED": "60",
-            }
-            async with running_process(tmp_path / "log", variables) as (_, url), httpx.AsyncClient() as http:
-                with closing(S3Blobs(bucket, endpoint=endpoint, presigned=60)) as blobs:
-                    artifacts = Artifacts(redis, blobs, TaskViews(redis))
-                    part = NewPart("text", LARGE, filename="a \u202e.md")
-                    await artifacts.apply(
-                        context_key(ANONYMOUS, "c"), "a", Create("task", (part,), complete=True)
-                    )
-                address = f"{url}/artifacts/c/a/parts/0"
-                ours, sent = await http.head(address), await http.get(address)
-                theirs = await http.get(sent.headers.get("Location", address))
-
-    assert sent.status_code == 307
-    assert sent.headers["Location"].startswith(endpoint)
-    assert theirs.content == LARGE
-    for name in ("Content-Type", "Content-Disposition"):
-        assert theirs.headers[name] == ours.headers[name]
 
 
 async def test_a_call_that_outlives_the_grace_period_is_told_to_come_again(

@@ -180,7 +180,6 @@ async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook
         "authentication": {"schemes": ["Basic"], "credentials": "abc"},
     }
     gateway, old = harness.gateway.http, {"A2A-Version": "0.3"}
-
     sent = await gateway.call(
         "message/send", {"message": message, "configuration": {"pushNotificationConfig": config}}, **old
     )
@@ -191,7 +190,6 @@ async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook
     deleted = [
         (await gateway.call("tasks/pushNotificationConfig/delete", deletion, **old)).json() for _ in range(2)
     ]
-
     assert read["pushNotificationConfig"] == {**config, "id": read["pushNotificationConfig"]["id"]}
     assert {each.headers["authorization"] for each in hook.taken} == {"Basic abc"}
     assert hook.taken[-1].body["kind"] == "task"

@@ -223,19 +223,16 @@ async def test_a_task_takes_no_more_than_its_limit(client: Client, large: LargeV
         repeated = request("short", task_id=task.id, return_immediately=True)
         await send(a2a, repeated)
         await task.publish(State.WORKING, repeated)
-
         with pytest.raises(UnsupportedOperationError) as refused:
             await send(a2a, request("y" * 2_000_000, task_id=task.id, return_immediately=True))
         assert len(await task.messages()) == 2
         for word in (task.id, "EVERLOOP_MAX_TASK_BYTES", "without taskId", "referenceTaskIds"):
             assert word in str(refused.value)
-
         await task.publish(State.INPUT_REQUIRED, *(request("z" * 1_000_000) for _ in range(3)))
         with pytest.raises(UnsupportedOperationError):
             await send(a2a, request("y" * 20_000, task_id=task.id, return_immediately=True))
         again = await send(a2a, repeated)
         answered = await send(a2a, request("yes", task_id=task.id, return_immediately=True))
-
         assert [len(text) for text in await task.texts()][1:] == [5, 3]
         for cut in (again, answered):
             assert (cut.id, list(cut.history)) == (task.id, [])

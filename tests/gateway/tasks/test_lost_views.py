@@ -51,7 +51,6 @@ async def test_a_lost_view_comes_back_from_the_workflow(
             gate.set()
             await follower.read(stream)
             ended = await a2a.get_task(GetTaskRequest(id=follower.task_id))
-
     assert task.status.state == TaskState.TASK_STATE_WORKING
     assert [message.parts[0].text for message in task.history] == [prompt]
     assert follower.states[-1] == ended.status.state == TaskState.TASK_STATE_COMPLETED

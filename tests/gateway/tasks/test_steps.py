@@ -83,9 +83,7 @@ async def test_a_task_shows_its_steps_after_its_end(
     vetoed, last = AssistantMessage(text="no", refused="why"), AssistantMessage(text="Four.")
     told = [said("old"), AssistantMessage(text="long ago"), said("mine"), asks, found, vetoed, last]
     task = await ended(views, transcripts, told)
-
     first, second = await steps_of(served, task.task_id)
-
     (call,) = first.pop("calls")
     assert first == {
         "model": "m",
@@ -128,7 +126,6 @@ async def test_what_is_cut_can_be_read_whole(
     other = mine.model_copy(update={"task_id": str(uuid4()), "owner": "another"})
     await views.restore(other)
     await transcripts.put(other.task_id, "run", 0, told)
-
     (step,) = await steps_of(served, mine.task_id)
     url: str = step["calls"][0]["url"]
     path = urlsplit(url).path
@@ -138,7 +135,6 @@ async def test_what_is_cut_can_be_read_whole(
             await http.get(each)
             for each in (path.replace("c1", "c2"), path.replace(mine.task_id, other.task_id), "/results/x/c1")
         ]
-
     assert (answer.status_code, answer.text) == (200, whole)
     assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert answer.headers["Content-Disposition"].startswith("attachment")

@@ -48,10 +48,8 @@ async def test_a_terminated_task_that_nobody_looks_at_is_settled_once(
     await client.get_workflow_handle(task_id).terminate()
     await until_closed(client, task_id)
     gateways = [services(client, views) for _ in range(3)]
-
     for _ in range(2):
         await asyncio.gather(*(gateway.sweep.sweep() for gateway in gateways))
-
     statuses = [e.state for e in await events_of(views, task_id) if isinstance(e, StatusChanged)]
     assert statuses == [TaskState.FAILED]
 
@@ -67,7 +65,6 @@ async def test_a_task_that_was_reset_goes_on(client: Client, views: TaskViews) -
         gateway = services(client, views, queue=queue)
         found = await ended_unpublished(gateway.runs)
         await gateway.sweep.sweep()
-
     assert task_id in found
     assert (await view_of(views, task_id)).status.state is TaskState.SUBMITTED
     await client.get_workflow_handle(task_id).terminate()
@@ -92,9 +89,7 @@ async def test_tasks_of_sub_agents_are_left_to_their_parents(client: Client, vie
         await start(client, views, unique("nobody"), task_id=each)
         await client.get_workflow_handle(each).terminate()
         await until_closed(client, each)
-
     found = await ended_unpublished(Runs(client))
-
     assert task_id in found
     assert child_id not in found
 
@@ -148,14 +143,12 @@ async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Clie
     await created(views, "first", "second", "third")
     runs = FoundRuns(client, ["first", "second", "third"])
     gateway = services(client, views, runs=runs)
-
     runs.failing = "first"
     await gateway.sweep.sweep()
     others = [await views.state(task_id) for task_id in ("first", "second", "third")]
     runs.failing = ""
     await gateway.sweep.sweep()
     await gateway.sweep.sweep()
-
     assert others == [TaskState.SUBMITTED, TaskState.FAILED, TaskState.FAILED]
     assert await views.state("first") is TaskState.FAILED
     assert runs.since[0] == runs.since[1] < runs.since[2] < datetime.now(UTC) - timedelta(minutes=14)
@@ -191,7 +184,6 @@ async def test_a_task_whose_workflow_is_gone_is_found(client: Client) -> None:
         sweep = services(client, views, queue=queue).sweep
         while await views.state(gone) is not TaskState.FAILED:
             await sweep.reconcile_open()
-
         assert await views.state(beside) is TaskState.SUBMITTED
         await client.get_workflow_handle(beside).terminate()
 
@@ -209,11 +201,9 @@ async def test_a_temporal_that_knows_no_task_is_not_believed(client: Client) -> 
     )
     for task_id in (ids := [unique("unknown") for _ in range(3)]):
         await views.create(submitted_view(task_id, given))
-
     sweep = services(client, views).sweep
     for _ in range(3):
         await sweep.reconcile_open()
-
     assert {await views.state(task_id) for task_id in ids} == {TaskState.SUBMITTED}
 
 
@@ -240,7 +230,6 @@ async def test_what_the_gateway_notices_is_a_metric(tmp_path: Path, redis_url: s
             assert await receiver.wait_for_metric("temporal_request")
             assert gateway.stop() == 0
         warnings = [e.text for e in await events_of(views, stuck) if isinstance(e, Warned)]
-
     cause = "workflow worker unhandled failure (RuntimeError)"
     assert _points(settled) == [(1, {"state": "failed"})]
     assert _points(problems) == [(1, {"cause": cause})]

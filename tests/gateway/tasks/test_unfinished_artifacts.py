@@ -93,7 +93,6 @@ async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: T
             await until_closed(client, task_id)
             await gateway.reconciler.reconcile(task_id)
         restored = (await gateway.snapshots.take(task_id, VIEWER)).view
-
     shown = {each.artifact_id: each for each in restored.artifacts}
     assert list(shown) == ["text", "large", "data"]
     assert shown["text"].parts == (TextPart(text="written"),)

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, to_part, to_task
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus
-from tests.unit.gateway.shown_tasks import AT, URL, artifact, view
+from tests.unit.gateway.rendered_tasks import AT, URL, artifact, view
 
 TASK_URL = TaskUrl("task", "context", URL)
 
@@ -26,7 +26,6 @@ UNSENDABLE: dict[str, JsonValue] = {
 def test_what_protobuf_cannot_hold_is_text(value: JsonValue) -> None:
     """It does not keep the task from being seen."""
     part = to_part(DataPart(data=value, filename="a.json"), TASK_URL)
-
     assert json.loads(part.text) == value
     assert (part.media_type, part.filename) == ("application/json", "a.json")
 
@@ -37,55 +36,9 @@ def test_the_deepest_value_can_be_read_by_clients(brackets: tuple[str, str]) -> 
     value = json.loads(brackets[0] * 30 + "1" + brackets[1] * 30)
     part = to_part(DataPart(data=value), TASK_URL)
     listed = pb.ListTasksResponse(tasks=[pb.Task(artifacts=[pb.Artifact(parts=[part])])])
-
     assert part.HasField("data")
     assert pb.ListTasksResponse.FromString(listed.SerializeToString()) == listed
     assert Parse(MessageToJson(listed), pb.ListTasksResponse()) == listed
-
-
-def test_a_task_is_its_view() -> None:
-    """Ids, status, history, artifacts: all of it, with times to the microsecond."""
-    task = to_task(view(artifact(TextPart(text="answer"), DataPart(data={"n": [1, None]}))), URL)
-
-    assert MessageToDict(task) == {
-        "id": "task",
-        "contextId": "context",
-        "status": {
-            "state": "TASK_STATE_WORKING",
-            "timestamp": "2026-11-21T01:02:03.456789Z",
-            "message": {
-                "messageId": "a2",
-                "taskId": "task",
-                "contextId": "context",
-                "role": "ROLE_AGENT",
-                "parts": [{"text": "thinking"}],
-            },
-        },
-        "history": [
-            {
-                "messageId": "u1",
-                "taskId": "task",
-                "contextId": "context",
-                "role": "ROLE_USER",
-                "parts": [{"text": "hi"}],
-                "metadata": {"a": 1.0},
-            },
-            {
-                "messageId": "a1",
-                "taskId": "task",
-                "contextId": "context",
-                "role": "ROLE_AGENT",
-                "parts": [{"text": "hello"}],
-            },
-        ],
-        "artifacts": [
-            {
-                "artifactId": "response",
-                "name": "response",
-                "parts": [{"text": "answer"}, {"data": {"n": [1.0, None]}}],
-            }
-        ],
-    }
 
 
 @pytest.mark.parametrize(
@@ -129,9 +82,7 @@ def test_a_task_tells_what_it_used_and_what_it_left_unfinished() -> None:
     usage: dict[str, JsonValue] = {"usage": {"input_tokens": 3, "output_tokens": 4, "cost": 0.25}}
     status = TaskStatus(state=TaskState.FAILED, at=AT, metadata=usage)
     artifacts = (artifact(TextPart(text="ha"), failed=True), artifact(TextPart(text="x"), artifact_id="log"))
-
     task = MessageToDict(to_task(view(*artifacts).model_copy(update={"status": status}), URL))
-
     assert task["metadata"] == usage
     assert [found.get("metadata") for found in task["artifacts"]] == [{"status": "failed"}, None]
 
@@ -170,5 +121,4 @@ PARTS: list[tuple[Part, dict[str, JsonValue]]] = [
 def test_a_part_says_what_it_is_and_where_its_content_is(part: Part, expected: dict[str, JsonValue]) -> None:
     """Media type and file name go along; what the store keeps is an address of this gateway."""
     task_url = task_url_of(view(context_id="its / context"), URL)
-
     assert MessageToDict(to_part(part, task_url)) == expected

@@ -46,7 +46,6 @@ def test_the_interfaces_of_the_default_agent() -> None:
         ("GRPC", "1.0", "agents.example:443", ""),
     ]
     of_old = [(binding, "0.3", url, tenant) for binding, _, url, tenant in current]
-
     assert interfaces_of(cards.pure(AGENT)) == current
     assert interfaces_of(cards.merged(AGENT)) == current + of_old
     assert interfaces_of(cards.over_http(AGENT)) == current[:2] + of_old[:2]
@@ -55,7 +54,6 @@ def test_the_interfaces_of_the_default_agent() -> None:
 def test_the_interfaces_of_an_agent_beside_it() -> None:
     """Over HTTP the address says which agent is meant, over gRPC the tenant, which 0.3 does not have."""
     cards = cards_of(AGENT, OTHER, grpc_url="agents.example:443")
-
     assert interfaces_of(cards.merged(OTHER)) == [
         ("JSONRPC", "1.0", "https://agents.example/agents/reader/", ""),
         ("HTTP+JSON", "1.0", "https://agents.example/agents/reader", ""),
@@ -80,9 +78,7 @@ def test_a_card_tells_what_the_definition_does() -> None:
         output_modes=["text/markdown"],
         version="7.1",
     )
-
     card = cards_of(agent).pure(agent)
-
     assert card.version == "7.1"
     assert (card.default_input_modes, card.default_output_modes) == (["text/plain"], ["text/markdown"])
     assert card.skills[0] == pb.AgentSkill(
@@ -119,7 +115,6 @@ def test_the_public_address_defaults_to_where_we_listen(
 ) -> None:
     """They are addresses that a client can use; that of gRPC only where gRPC is spoken."""
     read = GatewaySettings.model_validate(settings)
-
     assert (read.url, read.grpc_address) == (url, grpc_address)
 
 
@@ -137,9 +132,7 @@ def test_the_public_address_defaults_to_where_we_listen(
 def test_a_card_names_the_files_that_the_agent_takes(takes: tuple[str, ...], named: list[str]) -> None:
     """Media types and no ranges: text and JSON, what the model is given as it is, and any file."""
     agent = Agent(id="writer", name="Writer", description="Writes.", model_takes=takes)
-
     card = cards_of(agent).pure(agent)
-
     assert card.default_input_modes == ["text/plain", "application/json", *named, "application/octet-stream"]
     assert card.default_output_modes == ["text/plain", "application/json", "application/octet-stream"]
 
@@ -171,7 +164,6 @@ def test_a_signed_card_is_verified_with_the_public_key(tmp_path: Path, algorithm
     key = loaded(tmp_path, algorithm)
     card = key.sign(pb.AgentCard(name="Writer", description="Schreibt schöne Wörter."), URL)
     verify = create_signature_verifier(lambda _kid, _jku: PyJWK(dict(key.public)), [algorithm])
-
     verify(card)
     card.name = "Somebody else"
     with pytest.raises(InvalidSignaturesError):
@@ -182,7 +174,6 @@ def test_a_signed_card_is_verified_with_the_public_key(tmp_path: Path, algorithm
 def test_nothing_private_is_in_the_key_set(tmp_path: Path, algorithm: str) -> None:
     """None of the members that RFC 7518 and RFC 8037 have for private keys."""
     public = loaded(tmp_path, algorithm).public
-
     assert not {"d", "p", "q", "dp", "dq", "qi", "k", "oth"} & set(public)
 
 
@@ -201,7 +192,6 @@ def test_a_key_that_cannot_sign_is_named(tmp_path: Path, content: bytes) -> None
     """In one line: the setting, the file, and what was expected."""
     with pytest.raises(CardKeyError) as caught:
         load_card_key(key_file(tmp_path, content))
-
     message = str(caught.value)
     assert message.startswith("EVERLOOP_CARD_KEY: ")
     assert "card-key.pem" in message

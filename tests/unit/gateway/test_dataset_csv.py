@@ -64,7 +64,6 @@ async def test_a_text_that_a_spreadsheet_would_calculate_is_marked_as_text(text:
     """Also where it is the name of a column; numbers are what they are."""
     rows: list[Row] = [{text: text, "n": -1, "t": f"a{text}"}]
     written = b"".join([piece async for piece in csv_pieces(Content(rows).read, None)]).decode()
-
     assert list(csv.reader(io.StringIO(written, newline=""))) == [
         [f"'{text}", "n", "t"],
         [f"'{text}", "-1", f"a{text}"],
@@ -75,10 +74,8 @@ async def test_a_closed_schema_spares_a_look_at_all_rows() -> None:
     """Where no other columns are allowed, the rows are read once, else twice."""
     properties: dict[str, JsonValue] = {"a": {}}
     closed, open_ = Content([{"a": 1}]), Content([{"a": 1}])
-
     await as_csv(closed, {"properties": properties, "additionalProperties": False})
     await as_csv(open_, {"properties": properties})
-
     assert (closed.reads, open_.reads) == (1, 2)
 
 
@@ -89,7 +86,6 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 async def test_what_is_read_back_is_what_was_written(rows: list[dict[str, str]], size: int) -> None:
     """Whatever the texts hold, and wherever the pieces end."""
     written = (await as_csv(Content(rows, size))).decode()
-
     read = list(csv.DictReader(io.StringIO(written, newline="")))
     assert [{key: row.get(key, "") for key in found} for found, row in zip(read, rows, strict=True)] == read
     assert all(set(row) <= set(found) for found, row in zip(read, rows, strict=True))

@@ -83,6 +83,12 @@ def part(kind: PartKind = "file", media_type: str = "", filename: str = "", inde
             'attachment; filename="agnp.exe"',
         ),
         (part(filename=".."), "stored", "application/octet-stream", 'attachment; filename="art.bin"'),
+        (
+            part(media_type="image/png", filename="art.png"),
+            "stored",
+            "image/png",
+            'attachment; filename="art.png"',
+        ),
     ],
 )
 def test_a_part_has_a_type_and_a_name(
@@ -90,7 +96,6 @@ def test_a_part_has_a_type_and_a_name(
 ) -> None:
     """It is a file to keep, whose name leads nowhere; nothing that somebody wrote breaks out of a header."""
     kind = served("art", found, format_)
-
     assert (kind.media_type, kind.disposition) == (media_type, disposition)
 
 
@@ -112,8 +117,3 @@ def test_a_part_has_a_type_and_a_name(
 def test_a_dataset_comes_as_asked(asked: str | None, accept: str, expected: Format) -> None:
     """What the query names, else what the client accepts best, else JSON lines."""
     assert choose_format(part("rows"), asked, accept) == expected
-
-
-def test_a_part_named_by_its_artifact_has_its_extension_once() -> None:
-    """Ids of artifacts are often file names."""
-    assert served("plot.png", part(media_type="image/png"), "stored").filename == "plot.png"

@@ -5,7 +5,7 @@ from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.workflows.contract.messages import FilePart, TextPart
 from everloop.workflows.contract.names import context_key
 from tests.support.memory.artifacts import MemoryArtifacts
-from tests.unit.gateway.shown_tasks import view
+from tests.unit.gateway.rendered_tasks import view
 
 
 async def test_what_has_no_room_is_a_link() -> None:
@@ -14,9 +14,7 @@ async def test_what_has_no_room_is_a_link() -> None:
     for artifact_id in ("a", "b", "c"):
         change = Create(task_id=known.task_id, parts=(NewPart(kind="text", content=content),), complete=True)
         await store.apply(context_key(known.owner, known.context_id), artifact_id, change)
-
     whole = await with_artifacts(known, store, 3_000)
-
     assert sorted(each.artifact_id for each in whole.artifacts) == ["a", "b", "c"]
     kinds = [type(part) for each in whole.artifacts for part in each.parts]
     assert kinds == [TextPart, TextPart, FilePart]

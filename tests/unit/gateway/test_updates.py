@@ -17,9 +17,9 @@ from everloop.workflows.contract.events import (
     ToolCompleted,
     UsageReported,
 )
-from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage, UserMessage
+from everloop.workflows.contract.messages import FilePart, Part, StoredPart, TextPart, Usage
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.unit.gateway.shown_tasks import AT, URL, Sent, artifact, chunk, said, sent, view
+from tests.unit.gateway.rendered_tasks import AT, URL, Sent, artifact, chunk, sent, view
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,7 @@ def test_chunks_append_to_what_the_client_has(
 ) -> None:
     """A client never appends to an answer it was not shown, and hears of withdrawals only of what it was."""
     translator = UpdateTranslator(view(artifact(*before)), URL, extended=False)
-
     updates = [update for index, text in chunks for update in translator.translate(chunk(index, text))]
-
     sent = [update for update in updates if isinstance(update, pb.TaskArtifactUpdateEvent)]
     assert [(update.artifact.parts[0].text, update.append) for update in sent] == expected
 
@@ -59,9 +57,7 @@ def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
     """Only a client that activated it gets them, as metadata beside the status of the moment."""
     extended = UpdateTranslator(view(), URL, extended=True)
     extended.translate(StatusChanged(version=2, state=TaskState.AUTH_REQUIRED, at=AT))
-
     (update,) = extended.translate(event)
-
     assert UpdateTranslator(view(), URL, extended=False).translate(event) == []
     assert isinstance(update, pb.TaskStatusUpdateEvent)
     assert update.status.state == pb.TASK_STATE_AUTH_REQUIRED
@@ -74,9 +70,7 @@ def test_other_events_are_for_the_extension(event: TaskEvent) -> None:
 def test_a_status_tells_that_the_task_goes_on(*, extended: bool, told: dict[str, str]) -> None:
     """Clients of the extension hear after what; others see the status."""
     event = StatusChanged(version=2, state=TaskState.WORKING, at=AT, resumed="operator")
-
     (update,) = UpdateTranslator(view(), URL, extended=extended).translate(event, "1800000000123-4")
-
     shown = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
     assert {name: shown[name] for name in ("kind", "after") if name in shown} == told
 
@@ -85,9 +79,7 @@ def test_a_status_tells_that_the_task_goes_on(*, extended: bool, told: dict[str,
 def test_a_result_that_is_cut_comes_with_the_address_of_all_of_it(*, cut: bool) -> None:
     """One that is whole needs none."""
     event = ToolCompleted(call_id="c/1", name="search", outcome="ok", result="x", size=20_000, cut=cut)
-
     (update,) = UpdateTranslator(view(), URL, extended=True).translate(event)
-
     told = MessageToDict(update.metadata)[EVENTS_EXTENSION]
     assert (told["result"], told["size"], told["cut"]) == ("x", 20_000, cut)
     assert told.get("url") == (f"{URL}results/{view().task_id}/c%2F1" if cut else None)
@@ -116,9 +108,7 @@ def test_a_task_that_ends_badly_first_fails_its_open_artifacts(state: TaskState)
     ):
         translator.translate(each)
     event = StatusChanged(version=2, state=state, at=AT)
-
     *failed, last = translator.translate(event)
-
     assert isinstance(last, pb.TaskStatusUpdateEvent)
     assert [MessageToDict(update) for update in failed] == [
         {
@@ -157,28 +147,7 @@ def test_an_artifact_is_extended_or_replaced_as_its_chunk_says(
 ) -> None:
     """An extension appends to what the client has; one that adds and completes nothing is not sent."""
     translator = UpdateTranslator(view(artifact(TextPart(text="a"))), URL, extended=False)
-
     assert sent([update for each in chunks for update in translator.translate(each)]) == expected
-
-
-def test_a_status_is_an_update_without_what_was_received() -> None:
-    """Message, time and metadata go out; the client's own words do not come back."""
-    event = StatusChanged(
-        version=3,
-        state=TaskState.INPUT_REQUIRED,
-        at=AT,
-        message=said("Which one?"),
-        received=(UserMessage(message_id="u2", parts=(TextPart(text="secret"),)),),
-        metadata={"call": "c1"},
-    )
-
-    (update,) = UpdateTranslator(view(), URL, extended=False).translate(event)
-
-    assert isinstance(update, pb.TaskStatusUpdateEvent)
-    assert MessageToDict(update)["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    assert update.status.message.parts[0].text == "Which one?"
-    assert MessageToDict(update.metadata) == {"call": "c1"}
-    assert "secret" not in str(update)
 
 
 def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
@@ -186,13 +155,11 @@ def test_a_text_that_is_named_is_sent_although_it_is_empty() -> None:
     named = TextPart(text="", media_type="text/csv", filename="t.csv")
     file = FilePart(media_type="image/png", stored=StoredPart(artifact_id="plot"))
     translator = UpdateTranslator(view(), URL, extended=False)
-
     updates = [
         update
         for each in (chunk(0, named), chunk(1, "a,b"), chunk(0, file, artifact_id="plot"))
         for update in translator.translate(each)
     ]
-
     parts = [MessageToDict(u.artifact.parts[0]) for u in updates if isinstance(u, pb.TaskArtifactUpdateEvent)]
     assert parts == [
         {"text": "", "mediaType": "text/csv", "filename": "t.csv"},
@@ -207,10 +174,8 @@ def test_an_artifact_that_failed_is_told_once(content: str, texts: list[str]) ->
     """At once, behind the content that comes with it; not again when the task fails later."""
     translator = UpdateTranslator(view(), URL, extended=False)
     translator.translate(chunk(0, "a", artifact_id="log"))
-
     updates = translator.translate(chunk(1, content, artifact_id="log").model_copy(update={"failed": True}))
     ends = translator.translate(StatusChanged(version=2, state=TaskState.FAILED, at=AT))
-
     told = [update for update in updates if isinstance(update, pb.TaskArtifactUpdateEvent)]
     assert [update.artifact.parts[0].text for update in told] == texts
     assert all(update.append for update in told)
@@ -270,7 +235,6 @@ def test_a_client_that_goes_on_is_told_what_it_would_have_been_told(
     # By now, the view holds all that is yet to be told.
     newer = view(artifact(TextPart(text="ab")), artifact(TextPart(text="ab"), artifact_id="log"))
     goes_on = UpdateTranslator(newer, URL, extended=False, after=EventId.parse(written))
-
     assert written == last_id
     expected = [sent(stayed.translate(each)) for each in chunks]
     assert [sent(goes_on.translate(each)) for each in chunks] == expected
@@ -294,9 +258,7 @@ def test_a_client_that_goes_on_hears_what_failed_in_the_end(*, ended: bool) -> N
         view(unfinished, whole, state=state), URL, extended=False, after=EventId(POSITION)
     )
     event = StatusChanged(version=2, state=TaskState.FAILED, at=AT)
-
     failed, status = translator.translate(event)
-
     assert isinstance(failed, pb.TaskArtifactUpdateEvent)
     assert failed.artifact.artifact_id == "response"
     assert isinstance(status, pb.TaskStatusUpdateEvent)
@@ -306,9 +268,7 @@ def test_a_client_of_the_extension_goes_on_with_the_state_it_knew() -> None:
     """What happened before the task ended is not told as if it had ended."""
     stayed = UpdateTranslator(view(), URL, extended=True)
     after = EventId.parse(str(stayed.event_id(POSITION)))
-
     goes_on = UpdateTranslator(view(state=TaskState.COMPLETED), URL, extended=True, after=after)
     (update,) = goes_on.translate(ToolCalled(iteration=1, call_id="c", name="search", arguments="{}"))
-
     assert isinstance(update, pb.TaskStatusUpdateEvent)
     assert update.status.state == pb.TASK_STATE_WORKING

@@ -16,7 +16,7 @@ from everloop.workflows.contract.events import (
     ToolProgressed,
 )
 from everloop.workflows.contract.tasks import TaskState
-from tests.unit.gateway.shown_tasks import AT, said
+from tests.unit.gateway.rendered_tasks import AT, said
 
 
 @pytest.mark.parametrize(

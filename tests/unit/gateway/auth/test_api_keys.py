@@ -43,9 +43,7 @@ async def caller_with(scheme: ApiKeyScheme, key: str) -> Caller | None:
 async def test_a_key_of_the_file_tells_its_owner_and_scopes(path: Path) -> None:
     """The caller's subject is the id of the key, so that keys of one owner can be told apart."""
     key = added(path)
-
     caller = await caller_with(ApiKeyScheme(path), key)
-
     assert caller == Caller(
         owner="acme", scheme="apiKey", subject=key.split("_")[1], scopes=frozenset(SCOPES), claims={}
     )
@@ -67,7 +65,6 @@ WRONG: dict[str, Callable[[str], str]] = {
 async def test_any_other_key_is_refused(path: Path, change: Callable[[str], str]) -> None:
     """The refusal is the same for all, and repeats nothing of what was sent."""
     key = added(path)
-
     with pytest.raises(CredentialsError, match=r"^this server does not know the API key$"):
         await caller_with(ApiKeyScheme(path), change(key))
 
@@ -77,7 +74,6 @@ async def test_a_key_holds_until_it_expires(path: Path) -> None:
     later = added(path, expires=datetime.now(UTC) + timedelta(days=1))
     before = added(path, expires=datetime.now(UTC))
     scheme = ApiKeyScheme(path)
-
     assert await caller_with(scheme, later)
     with pytest.raises(CredentialsError, match="expired"):
         await caller_with(scheme, before)
@@ -96,7 +92,6 @@ async def test_a_file_that_breaks_keeps_what_it_said(path: Path, broken: str) ->
             path.write_text(whole + broken)
         assert await caller_with(scheme, key)
         assert await caller_with(scheme, key)
-
     assert [entry["log_level"] for entry in logs] == ["error"]
     assert json.loads(whole)["sha256"] not in str(logs)
     path.write_text("\n")
@@ -124,10 +119,8 @@ BROKEN = {
 def test_a_wrong_line_is_named(path: Path, line: str, words: str) -> None:
     """File, line and what to correct; not what it holds."""
     path.write_text(f"{LINE}\n{line}\n")
-
     with pytest.raises(ApiKeyFileError) as caught:
         read_keys(path)
-
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -136,7 +129,6 @@ def test_a_wrong_line_is_named(path: Path, line: str, words: str) -> None:
 def test_the_command_makes_lists_and_removes_keys(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The key is printed once and stands nowhere; what is listed is enough to remove it."""
     file = ["--file", str(path)]
-
     assert run(["keys", "list", "--json", *file]) == 1
     scopes = ("--scopes", "tasks:read,agents:demo")
     assert run(["keys", "add", "acme", *scopes, "--days", "30", *file]) == 0
@@ -148,7 +140,6 @@ def test_the_command_makes_lists_and_removes_keys(path: Path, capsys: pytest.Cap
     assert run(["keys", "list", "--json", *file]) == 0
     listed = capsys.readouterr().out
     assert run(["keys", "remove", key.split("_")[1], *file]) == 0
-
     assert key.startswith("everloop_")
     assert key not in listed
     assert key not in str(lines)
@@ -177,7 +168,6 @@ def test_keys_made_at_once_are_all_kept(path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-
     assert len(read_keys(path)) == 40
 
 
@@ -191,7 +181,6 @@ def test_a_command_that_cannot_write_changes_nothing(path: Path, monkeypatch: py
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ApiKeyFileError, match="No space left on device"):
         added(path)
-
     assert list(read_keys(path)) == [key.split("_")[1]]
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
@@ -213,7 +202,6 @@ def test_the_command_says_what_is_wrong(
 ) -> None:
     """One line and an exit code; the file stays as it was."""
     code = run(["keys", *arguments, "--file", str(path)])
-
     assert code in {1, 2}
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line

@@ -78,7 +78,6 @@ def test_whatever_a_client_writes_before_it_changes_no_subject(theirs: str) -> N
 async def test_envoys_header_is_read_as_such() -> None:
     """Its name says how it is written."""
     caller = await ENVOY.recognise({"x-forwarded-client-cert": 'Hash=1;Subject="CN=a"'}, "10.1.2.3")
-
     assert caller
     assert caller.owner == "CN=a"
     with pytest.raises(CredentialsError, match="it is empty"):

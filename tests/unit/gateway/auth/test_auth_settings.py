@@ -40,7 +40,6 @@ def test_elsewhere_that_has_to_be_said_twice(host: str) -> None:
             AuthSettingsError, match=r"whoever reaches it could use all agents. Set EVERLOOP_AUTH"
         ):
             authenticator(host, **settings)
-
     assert isinstance(authenticator(host, auth="none", auth_allow_anonymous="true"), Anybody)
 
 
@@ -70,7 +69,6 @@ def test_a_wrong_setting_is_named(settings: dict[str, str], words: str) -> None:
     """By its variable, with what was expected."""
     with pytest.raises(ValidationError) as caught:
         AuthSettings.model_validate(settings)
-
     assert explain(caught.value).startswith(words)
 
 
@@ -116,7 +114,6 @@ def test_settings_that_do_not_fit_are_told_at_start(settings: dict[str, str], wo
     """In one line that names the variables; a guard that somebody believes in is never just left out."""
     with pytest.raises(AuthSettingsError) as caught:
         authenticator(**settings)
-
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -155,12 +152,10 @@ async def test_what_is_wrong_is_refused_whatever_else_is_right(all_three: tuple[
     """The error stands in the challenge of its scheme (RFC 6750 §3.1), and repeats nothing that was sent."""
     authenticator, _ = all_three
     expired = KEY.token(exp=1)
-
     with pytest.raises(UnauthenticatedError, match=r"^the token has expired$") as caught:
         await authenticator.authenticate(
             {"authorization": f"Bearer {expired}", "x-client-subject": "CN=a"}, LOOPBACK
         )
-
     assert (
         'Bearer realm="everloop", error="invalid_token", error_description="the token has expired", MutualTLS'
         in caught.value.challenge
@@ -175,7 +170,6 @@ async def test_what_is_wrong_is_refused_whatever_else_is_right(all_three: tuple[
 def test_cards_say_how_to_prove_who_one_is(all_three: tuple[Authenticator, str]) -> None:
     """A2A 1.0 §4.5: header and kind of each scheme, as a client has to know them."""
     schemes = all_three[0].security_schemes()
-
     assert list(schemes) == ["apiKey", "bearer", "mutualTLS"]
     assert schemes["apiKey"].api_key_security_scheme.location == "header"
     assert schemes["apiKey"].api_key_security_scheme.name == "X-API-Key"

@@ -45,7 +45,6 @@ async def caller_with(token: str, of: JwtScheme | None = None) -> Caller:
 async def test_a_token_tells_owner_scopes_and_claims() -> None:
     """Only the claims that settings let through; of the rest nothing reaches a tool."""
     token = KEY.token(scope="tasks:read  agents:demo", email="a@example.org", jti="1")
-
     assert await caller_with(token) == Caller(
         owner="alice",
         scheme="bearer",
@@ -75,9 +74,7 @@ async def test_scopes_stand_in_one_of_two_claims(claims: dict[str, object], scop
 async def test_the_owner_may_stand_in_another_claim() -> None:
     """Then it is whose tasks these are; `sub` still tells callers apart. Other claims may be let through."""
     rules = TokenRules(ISSUER, AUDIENCE, "tenant", frozenset({"tenant", "roles"}))
-
     caller = await caller_with(KEY.token(tenant="acme", roles=["a"]), scheme(rules=rules))
-
     assert (caller.owner, caller.subject) == ("acme", "alice")
     assert caller.claims == {"tenant": "acme", "roles": ["a"]}
 
@@ -133,7 +130,6 @@ async def test_a_token_that_does_not_hold_here_is_refused(claims: dict[str, obje
     """The text says why, without quotes, which a challenge could not hold."""
     with pytest.raises(CredentialsError) as caught:
         await caller_with(KEY.token(header=None, **claims))
-
     assert words in str(caught.value)
     assert '"' not in str(caught.value)
     assert "\\" not in str(caught.value)
@@ -188,7 +184,6 @@ async def test_a_secret_never_checks_what_is_not_signed_with_it(tmp_path: Path) 
     """Nor is a key taken for an algorithm that the settings do not name."""
     (tmp_path / "secret").write_bytes(b"s" * 64 + b"\n")
     secret = JwtScheme(OneKey(read_secret(tmp_path / "secret", ("HS256",))), RULES)
-
     assert (await caller_with(jwt.encode(GOOD, b"s" * 64, "HS256"), secret)).owner == "alice"
     for token in (jwt.encode(GOOD, b"s" * 64, "HS512"), forged({"alg": "none"}, GOOD), KEY.token()):
         with pytest.raises(CredentialsError, match="an algorithm that this server does not take"):
@@ -245,17 +240,14 @@ UNFIT = {
 def test_an_unfit_key_is_refused_at_start(tmp_path: Path, content: bytes, words: str) -> None:
     """The text says what was expected, and shows nothing of the file."""
     (tmp_path / "key").write_bytes(content)
-
     with pytest.raises(UnfitKeyError, match=words) as caught:
         read_public_key(tmp_path / "key", PUBLIC_ALGORITHMS)
-
     assert "secret" not in str(caught.value)
 
 
 def test_a_short_secret_is_refused_at_start(tmp_path: Path) -> None:
     """RFC 7518 §3.2: at least as long as the hash."""
     (tmp_path / "secret").write_bytes(b"s" * 47)
-
     with pytest.raises(UnfitKeyError, match="47 bytes; HS256, HS384 takes 48 or more"):
         read_secret(tmp_path / "secret", ("HS256", "HS384"))
     assert read_secret(tmp_path / "secret", ("HS256",)).algorithms == ("HS256",)

@@ -36,7 +36,6 @@ def values(count: int) -> pb.SendMessageRequest:
 def test_a_request_that_is_cut_off_anywhere_is_none() -> None:
     """Just where protobuf says so too."""
     content = full_request().SerializeToString()
-
     for end in range(len(content)):
         assert is_read(read_message, content[:end]) == is_read(_parse, content[:end])
 
@@ -78,7 +77,6 @@ def test_no_list_of_the_protocol_is_too_long(request_: Message, name: str) -> No
 def test_a_list_may_not_be_sent_in_pieces_to_be_longer() -> None:
     """Protobuf joins a message that is sent twice."""
     piece = pb.SendMessageRequest(message=pb.Message(parts=[pb.Part()] * MAX_PARTS)).SerializeToString()
-
     assert len(read_message(pb.SendMessageRequest, piece).message.parts) == MAX_PARTS
     with pytest.raises(InvalidParamsError, match="parts has more"):
         read_message(pb.SendMessageRequest, piece * 2)

@@ -25,7 +25,6 @@ def test_the_limit_counts_the_whole_message_as_json(size: int, *, fits: bool) ->
     """Up to the limit a message is taken; one byte more is an error that names both sizes."""
     frame = len(UserMessage(message_id="m", parts=(TextPart(text=""),)).model_dump_json())
     request = send(parts=[{"text": "x" * (200 - frame)}])
-
     if fits:
         assert read_message(request, "o", AGENT, max_bytes=size).message.message_id == "m"
     else:
@@ -73,9 +72,7 @@ def test_content_without_names_has_the_bytes_that_it_always_had() -> None:
     """Task ids are made of them: a field that nobody uses must not change what a repeated message finds."""
     named = FilePart(media_type="image/png", filename="a", url="https://a/b")
     parts = (TextPart(text="hi"), DataPart(data=1), named)
-
     content = content_of(UserMessage(message_id="m", parts=parts), "c")
-
     assert content == (
         b'["c",[{"kind":"text","text":"hi"},{"data":1,"kind":"data"},{"content":"","filename":"a","kind":"file",'
         b'"media_type":"image/png","size":null,"stored":null,"url":"https://a/b"}]]'
