@@ -36,8 +36,8 @@ from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.runtime.blobs import Blobs, BlobsUnfitError
 from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import explain, hide_environment, report_unknown
-from everloop.runtime.telemetry.metrics import MetricsAddressError, MetricsSettings
-from everloop.runtime.telemetry.setup import Telemetry, TelemetrySettings, configure_logs, configure_telemetry
+from everloop.runtime.telemetry.metrics import MetricsAddressError, TelemetrySettings
+from everloop.runtime.telemetry.setup import Telemetry, configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.schedule import ensure_housekeeping
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
@@ -292,7 +292,8 @@ def work(given: WorkerArguments) -> int:
 
 
 async def _run_processes(given: WorkerArguments) -> int:
-    configure_logs(TelemetrySettings().log_level)
+    settings = TelemetrySettings()
+    configure_logs(settings.log_level)
     command = [
         sys.executable,
         *(("-m", __spec__.name) if __spec__ else (__file__,)),
@@ -300,7 +301,7 @@ async def _run_processes(given: WorkerArguments) -> int:
         ",".join(given.queues),
         "--child",
     ]
-    return await WorkerProcesses(command, given.processes, MetricsSettings().address).run()
+    return await WorkerProcesses(command, given.processes, settings.address).run()
 
 
 if __name__ == "__main__":

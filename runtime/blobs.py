@@ -211,13 +211,13 @@ class BlobListing(ABC):
             BlobsUnavailableError: renew it again.
         """
 
-    @abstractmethod
     async def remove_unfinished(self, age: timedelta) -> int:
         """Remove what processes that died left half written, if it is so old; return how much it was.
 
         Raises:
             BlobsUnavailableError: do it again.
         """
+        return 0
 
 
 def check_key(key: str) -> str:

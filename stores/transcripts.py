@@ -208,15 +208,13 @@ class Transcripts:
         Raises:
             OvertakenError: a later attempt has claimed the call that `lease` names.
         """
-        entries = list(self._entries(task_id).encode(start, messages).items())
-        batches = [
-            entries[at : at + _FIELDS_PER_COMMAND] for at in range(0, len(entries), _FIELDS_PER_COMMAND)
-        ]
+        entries = self._entries(task_id)
         async with self._redis.pipeline(transaction=True) as pipeline:
             if start == 0:  # a transcript that is sent again replaces the one that was not whole
                 await self._queue_write(pipeline, task_id, run_id, lease, {}, how=_ANEW)
-            for batch in batches:
-                await self._queue_write(pipeline, task_id, run_id, lease, dict(batch))
+            for at in range(0, len(messages), _FIELDS_PER_COMMAND):
+                batch = entries.encode(start + at, messages[at : at + _FIELDS_PER_COMMAND])
+                await self._queue_write(pipeline, task_id, run_id, lease, batch)
             replies = await pipeline.execute()
         _check_written(replies)
 

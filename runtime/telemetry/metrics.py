@@ -25,7 +25,7 @@ from structlog.typing import FilteringBoundLogger
 from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
 from everloop.runtime.settings import Settings
-from everloop.runtime.telemetry.logs import temporal_core_logs
+from everloop.runtime.telemetry.logs import LogLevel, temporal_core_logs
 
 # The HTTP listener of a process for operators: metrics as Prometheus reads them, and probes.
 
@@ -181,48 +181,24 @@ BUCKETS: Mapping[str, Sequence[float]] = {
 """Bounds of buckets in seconds. The SDK's own end at 10 s for most, and a task may take days."""
 
 
-class TemporalMetrics:
-    """Serves the SDK's metrics on a port of the loopback interface, and reads them there.
+def _read_temporal(port: int) -> bytes:
+    """Return the text of the SDK's metrics; empty, with a warning in the log, if it cannot be had.
 
     The SDK cannot write them to memory as text. Its `MetricBuffer` would hand every single change to Python.
     """
-
-    def __init__(self) -> None:
-        self._port = _start()
-
-    def read(self) -> bytes:
-        """Return the text; empty, with a warning in the log, if it cannot be had."""
-        connection = http.client.HTTPConnection(_LOOPBACK, self._port, timeout=READ_TIMEOUT)
-        try:
-            connection.request("GET", "/metrics")
-            return connection.getresponse().read()
-        except (OSError, http.client.HTTPException) as error:
-            _log.warning("metrics of the Temporal SDK not read", error=str(error))
-            return b""
-        finally:
-            connection.close()
+    connection = http.client.HTTPConnection(_LOOPBACK, port, timeout=READ_TIMEOUT)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
+        _log.warning("metrics of the Temporal SDK not read", error=str(error))
+        return b""
+    finally:
+        connection.close()
 
 
-def export_temporal_metrics(url: str, headers: Mapping[str, str], every: timedelta) -> None:
-    """Let the SDK push its metrics to an OTLP endpoint over HTTP. Call it before any client is made.
-
-    Raises:
-        ValueError: the address is none.
-    """
-    _use(
-        OpenTelemetryConfig(
-            url=url,
-            headers=headers,
-            metric_periodicity=every,
-            durations_as_seconds=True,
-            http=True,
-            histogram_bucket_overrides=BUCKETS,
-        )
-    )
-
-
-def _start(tries: int = 20) -> int:
-    """Start to serve, before any client is made, and return the port."""
+def _serve_temporal(tries: int = 20) -> int:
+    """Let the SDK serve its metrics on the loopback interface; return the port."""
     port = _free_port()
     try:
         _use(
@@ -237,7 +213,7 @@ def _start(tries: int = 20) -> int:
     except ValueError:  # somebody else took the port meanwhile
         if tries == 1:
             raise
-        return _start(tries - 1)
+        return _serve_temporal(tries - 1)
     return port
 
 
@@ -264,20 +240,25 @@ def _parse(given: object) -> object:
         raise ValueError(f"{error}, or leave it empty") from None
 
 
-class MetricsSettings(Settings):
-    """Where metrics go. An empty variable counts as not set.
+class TelemetrySettings(Settings):
+    """Where logs, traces and metrics go. An empty variable counts as not set.
 
-    `EVERLOOP_METRICS_ADDRESS`: `host:port` where Prometheus reads them at /metrics, with /healthz and /readyz
-    beside it (default: nowhere). They are sent if `OTEL_EXPORTER_OTLP_ENDPOINT` or
-    `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` is set, unless `OTEL_METRICS_EXPORTER` is none or
-    `OTEL_SDK_DISABLED` is true, every `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000). The OpenTelemetry
-    SDK itself reads the other OTEL_* variables; the Temporal SDK gets only those of this class.
+    `EVERLOOP_LOG_LEVEL`: debug, info (default), warning, error or critical. `EVERLOOP_METRICS_ADDRESS`:
+    `host:port` where Prometheus reads metrics at /metrics, with /healthz and /readyz beside it (default:
+    nowhere). Unless `OTEL_SDK_DISABLED` is true, traces are sent if `OTEL_EXPORTER_OTLP_ENDPOINT` or
+    `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set, and metrics if the first or
+    `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` is, unless `OTEL_METRICS_EXPORTER` is none, every
+    `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000). The OpenTelemetry SDK itself reads the other OTEL_*
+    variables (OpenTelemetry specification, "Environment Variable Specification"); the Temporal SDK gets only
+    those of this class.
     """
 
+    log_level: LogLevel = Field(default="info", validation_alias="EVERLOOP_LOG_LEVEL")
     address: Annotated[Address | None, NoDecode, BeforeValidator(_parse)] = Field(
         default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"
     )
     endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     metrics_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
     headers: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_HEADERS", repr=False)
     metrics_headers: str = Field(
@@ -286,6 +267,11 @@ class MetricsSettings(Settings):
     exporter: str = Field(default="otlp", validation_alias="OTEL_METRICS_EXPORTER")
     interval: float = Field(default=60_000, gt=0, validation_alias="OTEL_METRIC_EXPORT_INTERVAL")
     sdk_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
+
+    @property
+    def traces(self) -> bool:
+        """Whether spans are exported."""
+        return bool(self.traces_endpoint or self.endpoint) and not self.sdk_disabled
 
     @property
     def otlp_url(self) -> str:
@@ -318,7 +304,7 @@ class Metrics:
             _log.warning("metrics not sent", error=str(error))
 
 
-def start_metrics(settings: MetricsSettings, resource: Resource) -> Metrics | None:
+def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics | None:
     """Serve and send metrics as the settings say; None if nobody wants them.
 
     It has to be called before any Temporal client is made.
@@ -338,7 +324,7 @@ def start_metrics(settings: MetricsSettings, resource: Resource) -> Metrics | No
         readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
         listener = _listen(settings.address, registry)
     else:
-        _send_those_of_temporal(url, settings)
+        _push_temporal(url, settings)
     provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
     metrics.set_meter_provider(provider)
     return Metrics(provider, listener)
@@ -346,15 +332,24 @@ def start_metrics(settings: MetricsSettings, resource: Resource) -> Metrics | No
 
 def _listen(address: Address, registry: CollectorRegistry) -> MetricsListener:
     listener = MetricsListener(address)
-    temporal = TemporalMetrics()
-    listener.read = lambda: generate_latest(registry) + temporal.read()
+    port = _serve_temporal()
+    listener.read = lambda: generate_latest(registry) + _read_temporal(port)
     _log.info("metrics are served", address=str(address))
     return listener
 
 
-def _send_those_of_temporal(url: str, settings: MetricsSettings) -> None:
+def _push_temporal(url: str, settings: TelemetrySettings) -> None:
+    """Let the SDK push its metrics to an OTLP endpoint over HTTP."""
+    exported = OpenTelemetryConfig(
+        url=url,
+        headers=settings.otlp_headers,
+        metric_periodicity=timedelta(milliseconds=settings.interval),
+        durations_as_seconds=True,
+        http=True,
+        histogram_bucket_overrides=BUCKETS,
+    )
     try:
-        export_temporal_metrics(url, settings.otlp_headers, timedelta(milliseconds=settings.interval))
+        _use(exported)
     except ValueError as error:
         raise MetricsAddressError(
             f"cannot send metrics: {error}; set OTEL_EXPORTER_OTLP_METRICS_ENDPOINT or "

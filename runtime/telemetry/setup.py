@@ -12,7 +12,6 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import NoOpTracer, Status, Tracer
 from opentelemetry.util.types import Attributes, AttributeValue
-from pydantic import Field
 from temporalio.client import Plugin
 from temporalio.contrib.opentelemetry import (
     OpenTelemetryPlugin,
@@ -21,9 +20,8 @@ from temporalio.contrib.opentelemetry import (
 )
 from temporalio.runtime import Runtime, TelemetryConfig
 
-from everloop.runtime.settings import Settings
-from everloop.runtime.telemetry.logs import LogLevel, configure_logs, temporal_core_logs
-from everloop.runtime.telemetry.metrics import Metrics, MetricsSettings, start_metrics
+from everloop.runtime.telemetry.logs import configure_logs, temporal_core_logs
+from everloop.runtime.telemetry.metrics import Metrics, TelemetrySettings, start_metrics
 
 # Which spans a process makes, and what of them leaves it.
 
@@ -116,26 +114,6 @@ SENDING = "last-spans"
 _log = structlog.get_logger()
 
 
-class TelemetrySettings(Settings):
-    """Where logs and traces go. An empty variable counts as not set.
-
-    `EVERLOOP_LOG_LEVEL`: debug, info (default), warning, error or critical. Traces are on when
-    `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set and `OTEL_SDK_DISABLED` is
-    not true. The SDK itself reads the other OTEL_* variables (OpenTelemetry specification, "Environment
-    Variable Specification").
-    """
-
-    log_level: LogLevel = Field(default="info", validation_alias="EVERLOOP_LOG_LEVEL")
-    otlp_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
-    otlp_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    sdk_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
-
-    @property
-    def traces(self) -> bool:
-        """Whether spans are exported."""
-        return bool(self.otlp_traces_endpoint or self.otlp_endpoint) and not self.sdk_disabled
-
-
 @dataclass(frozen=True)
 class Telemetry:
     """What a process switched on. `plugins` carry the trace context through Temporal."""
@@ -180,11 +158,11 @@ def configure_telemetry(service: str) -> Telemetry:
     Raises:
         MetricsAddressError: the address for metrics is taken, or is none.
     """
-    settings, wanted = TelemetrySettings(), MetricsSettings()
+    settings = TelemetrySettings()
     configure_logs(settings.log_level)
     resource = Resource({"service.name": service}).merge(_resource_of_the_environment())
     # First, because it can fail.
-    metrics = start_metrics(wanted, resource) or _log_temporal_core()
+    metrics = start_metrics(settings, resource) or _log_temporal_core()
     tracers = _export_traces(resource) if settings.traces else None
     return Telemetry(tracers, metrics, (OpenTelemetryPlugin(add_temporal_spans=True),) if tracers else ())
 

@@ -107,10 +107,6 @@ class RedisBlobs(Blobs, BlobListing):
     async def renew(self, key: str) -> None:
         await self._answer(self._redis.expire(blob_key(key), self._ttl))
 
-    async def remove_unfinished(self, age: timedelta) -> int:
-        """Do nothing: a blob is put in one step."""
-        return 0
-
     async def _scan(self, folder: str, position: int) -> tuple[int, list[str]]:
         found: list[str] = []
         for _ in range(_SCANS):

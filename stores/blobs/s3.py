@@ -375,10 +375,6 @@ class S3Blobs(Blobs, BlobLinks, BlobListing):
     async def renew(self, key: str) -> None:
         """Do nothing: there is no time to live."""
 
-    async def remove_unfinished(self, age: timedelta) -> int:
-        """Do nothing: uploads that were not finished are for a rule of the bucket."""
-        return 0
-
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)

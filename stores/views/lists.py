@@ -1,6 +1,6 @@
-"""Pages of the tasks of an owner with one agent, from the lists that `task_views.lua` keeps."""
+"""Pages of tasks, from the lists that `task_views.lua` keeps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -38,13 +38,21 @@ _PURGE_SIZE = 500
 _Row = tuple[str, str, list[str], list[str], int]
 """Task id, time, fields of the view (name and value in turn), messages, bytes left out."""
 
+_FIELDS_OF_WAITING = ("task", "status_run", "status")
+"""Of a view, without history and artifacts."""
+
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-class RedisTaskList:
-    """Answers task queries; a page costs the same however many tasks there are, whatever the filters."""
+class TaskLists:
+    """Answers queries for tasks; a page costs the same however many tasks there are, whatever the filters.
+
+    Of each owner there are lists of the tasks with one agent, and of each scope one of the tasks that wait
+    for somebody with it, others than their owner.
+    """
 
     def __init__(self, redis: Redis) -> None:
+        self._redis = redis
         self._cipher = cipher_of(redis)
         self._script = redis.register_script(_SCRIPT)
 
@@ -54,12 +62,30 @@ class RedisTaskList:
         total, rows, is_cut = await self._read(query, after)
         page = rows[: query.page_size]
         has_more = is_cut or len(rows) > len(page)
+        views = (
+            self._view(task_id, dict(zip(fields[::2], fields[1::2], strict=True)), messages)
+            for task_id, _, fields, messages, _ in page
+        )
         return TaskPage(
-            views=tuple(view for row in page if (view := self._view_of(row))),
+            views=tuple(view for view in views if view),
             total=total,
             next_page_token=encode_page_token(IndexEntry(int(page[-1][1]), page[-1][0])) if has_more else "",
             left_out={row[0]: row[-1] for row in page if row[-1]},
         )
+
+    async def waiting_page(self, query: WaitingQuery) -> WaitingPage:
+        """Return what `TaskViews.list_waiting` promises."""
+        after = decode_page_token(query.page_token)
+        wanted = query.page_size + 1  # one more shows that another page follows
+        lists = [await self._entries(scope, after, wanted) for scope in query.scopes]
+        entries = list(islice(merge(*lists), wanted))
+        page = entries[: query.page_size]
+        tasks = [
+            WaitingTask(view, scope)
+            for task_id, _, scope in (entry.task_id.partition(" ") for entry in page)
+            if (view := await self._waiting_view(task_id))
+        ]
+        return WaitingPage(tuple(tasks), encode_page_token(page[-1]) if len(entries) > len(page) else "")
 
     async def _read(self, query: TaskQuery, after: IndexEntry | None) -> tuple[int, Sequence[_Row], bool]:
         """Return how many tasks match, those of the page, and whether they are fewer than were asked for.
@@ -87,43 +113,6 @@ class RedisTaskList:
             removed, total, rows, is_cut = cast("tuple[int, int, Sequence[_Row], int]", reply)
         return total, rows, bool(is_cut)
 
-    def _view_of(self, row: _Row) -> TaskView | None:
-        task_id, _, fields, messages, _ = row
-        codec = ViewCodec(task_id, self._cipher)
-        try:
-            return codec.view(dict(zip(fields[::2], fields[1::2], strict=True)), messages)
-        except EncryptionError as error:
-            # One task that cannot be decrypted must not hide all others of its owner.
-            _log.warning("task left out of a list", task_id=task_id, reason=str(error))
-            return None
-
-
-# Tasks that wait for others than their owner, from the lists of `task_views.lua`: one for each scope.
-
-_FIELDS = ("task", "status_run", "status")
-"""Of a view, without history and artifacts."""
-
-
-class RedisWaitingTasks:
-    """Answers which tasks wait for somebody with a scope; a page costs the same however many there are."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-        self._cipher = cipher_of(redis)
-
-    async def page(self, query: WaitingQuery) -> WaitingPage:
-        """Return what `TaskViews.list_waiting` promises."""
-        after = decode_page_token(query.page_token)
-        wanted = query.page_size + 1  # one more shows that another page follows
-        lists = [await self._entries(scope, after, wanted) for scope in query.scopes]
-        entries = list(islice(merge(*lists), wanted))
-        page = entries[: query.page_size]
-        views = [(await self._view(entry.task_id.partition(" ")[0]), entry) for entry in page]
-        return WaitingPage(
-            tuple(WaitingTask(view, entry.task_id.partition(" ")[2]) for view, entry in views if view),
-            encode_page_token(page[-1]) if len(entries) > len(page) else "",
-        )
-
     async def _entries(self, scope: str, after: IndexEntry | None, wanted: int) -> list[IndexEntry]:
         """Return the next entries of the list of a scope, sorted; each names the task and the scope."""
         key, low = APPROVALS_KEY_PREFIX + scope, "-inf"
@@ -136,12 +125,16 @@ class RedisWaitingTasks:
         entries = (IndexEntry(int(score), f"{task_id} {scope}") for task_id, score in scored)
         return sorted(entry for entry in entries if after is None or entry > after)
 
-    async def _view(self, task_id: str) -> TaskView | None:
+    async def _waiting_view(self, task_id: str) -> TaskView | None:
+        kept = cast("list[str | None]", await self._redis.hmget(view_key(task_id), *_FIELDS_OF_WAITING))
+        fields = zip(_FIELDS_OF_WAITING, kept, strict=True)
+        return self._view(task_id, {name: value for name, value in fields if value is not None}, ())
+
+    def _view(self, task_id: str, fields: Mapping[str, str], messages: Sequence[str]) -> TaskView | None:
         """Return a view; None if somebody has deleted it, or if it cannot be decrypted."""
-        kept = cast("list[str | None]", await self._redis.hmget(view_key(task_id), *_FIELDS))
-        fields = {name: value for name, value in zip(_FIELDS, kept, strict=True) if value is not None}
         try:
-            return ViewCodec(task_id, self._cipher).view(fields, ())
+            return ViewCodec(task_id, self._cipher).view(fields, messages)
         except EncryptionError as error:
+            # One task that cannot be decrypted must not hide all others of its owner.
             _log.warning("task left out of a list", task_id=task_id, reason=str(error))
             return None

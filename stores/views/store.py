@@ -34,7 +34,7 @@ from everloop.stores.views.interface import (
     WaitingQuery,
     is_position,
 )
-from everloop.stores.views.lists import INDEX_SCRIPT, RedisTaskList, RedisWaitingTasks
+from everloop.stores.views.lists import INDEX_SCRIPT, TaskLists
 from everloop.stores.views.parts import MAX_EVENTS
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import root_task_id
@@ -128,8 +128,7 @@ class TaskViews:
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._bounded_load = redis.register_script(_BOUNDED_LOAD_SCRIPT)
         self._reader = RedisEventReader(redis)
-        self._list = RedisTaskList(redis)
-        self._waiting = RedisWaitingTasks(redis)
+        self._lists = TaskLists(redis)
 
     async def create(self, view: TaskView) -> None:
         """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
@@ -298,7 +297,7 @@ class TaskViews:
         Raises:
             InvalidPageTokenError: the token was not made by this method.
         """
-        return await self._list.page(query)
+        return await self._lists.page(query)
 
     async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
         """List the tasks that ask others than their owner, those that have waited longest first.
@@ -306,7 +305,7 @@ class TaskViews:
         Raises:
             InvalidPageTokenError: the token was not made by this method.
         """
-        return await self._waiting.page(query)
+        return await self._lists.waiting_page(query)
 
     @staticmethod
     def _queue_size(pipeline: Pipeline, task_id: str) -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.runtime.settings import explain
-from everloop.runtime.telemetry.metrics import Address, MetricsListener, MetricsSettings
+from everloop.runtime.telemetry.metrics import Address, MetricsListener, TelemetrySettings
 
 OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
@@ -45,7 +45,7 @@ def test_probes_tell_life_from_readiness(listener: MetricsListener, http: httpx.
 )
 def test_an_address_is_read_as_it_is_written(text: str, address: Address) -> None:
     """And written as it is read."""
-    settings = MetricsSettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
+    settings = TelemetrySettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
 
     assert settings.address == address
     assert str(settings.address) == text
@@ -64,7 +64,7 @@ def test_an_address_is_read_as_it_is_written(text: str, address: Address) -> Non
 def test_what_is_no_address_is_refused(text: str) -> None:
     """With the variable's name, what it says, and what was expected."""
     with pytest.raises(ValidationError) as caught:
-        MetricsSettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
+        TelemetrySettings.model_validate({"EVERLOOP_METRICS_ADDRESS": text})
 
     assert explain(caught.value) == (
         f"EVERLOOP_METRICS_ADDRESS: {text!r} is no host:port; expected an address such as 127.0.0.1:9464, "
@@ -83,14 +83,14 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 )
 def test_metrics_are_sent_where_the_specification_says(variables: dict[str, str], url: str) -> None:
     """OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP"."""
-    assert MetricsSettings.model_validate(variables).otlp_url == url
+    assert TelemetrySettings.model_validate(variables).otlp_url == url
 
 
 def test_headers_of_metrics_go_before_those_of_all() -> None:
     """They are percent-encoded, and no log line shows them."""
     general, own = "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS"
-    settings = MetricsSettings.model_validate({general: "api-key=all", own: "api-key=se%20cret,x=1"})
+    settings = TelemetrySettings.model_validate({general: "api-key=all", own: "api-key=se%20cret,x=1"})
 
     assert settings.otlp_headers == {"api-key": "se cret", "x": "1"}
     assert "se%20cret" not in repr(settings)
-    assert MetricsSettings.model_validate({general: "api-key=all"}).otlp_headers == {"api-key": "all"}
+    assert TelemetrySettings.model_validate({general: "api-key=all"}).otlp_headers == {"api-key": "all"}
