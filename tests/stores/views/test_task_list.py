@@ -48,6 +48,7 @@ async def page_through(views: TaskViews, query: TaskQuery) -> list[str]:
         again = replace(query, page_token=page.next_page_token)
         page = await views.list_tasks(again)
         found += ids_of(page)
+        assert len(set(found)) == len(found)
     return found
 
 
