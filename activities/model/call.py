@@ -32,7 +32,7 @@ from everloop.activities.model.events import (
 )
 from everloop.activities.model.failures import failure_fields
 from everloop.activities.model.files import FileReader
-from everloop.activities.model.plugins import ModelPlugins, UnjudgedReplies, as_output, response_format
+from everloop.activities.model.plugins import ModelPlugins, as_output, response_format
 from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
 from everloop.activities.model.reply import Delta, ReplyAssembler
 from everloop.activities.model.request import (
@@ -104,7 +104,6 @@ class OpenAIModel(ModelPort):
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._leases = records
-        self._unjudged = UnjudgedReplies(records)
         self._compactor = ContextCompactor(provider, views, transcripts, records)
 
     @activity.defn
@@ -147,7 +146,7 @@ class OpenAIModel(ModelPort):
             agent,
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
             artifacts=ArtifactStreams(publisher, context, call.length, number, drafted),
-            plugins=ModelPlugins(agent, call),
+            plugins=ModelPlugins(agent, call, self._leases, lease.lease),
         )
 
     async def _open(self, call: CallModelInput, lease: CallLease) -> OpenedTranscript:
@@ -252,17 +251,13 @@ class OpenAIModel(ModelPort):
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
         """Return what the model has replied to an attempt whose worker died while plugins judged it."""
-        if attempt.count == 1 or not attempt.plugins.judge_replies:
-            return None
-        found = await self._unjudged.find(attempt.lease.lease)
+        found = await attempt.plugins.kept_reply() if attempt.count > 1 else None
         if found:
             _log.info("unjudged model reply found", iteration=attempt.call.iteration, attempt=attempt.count)
         return found
 
     async def _judged(self, attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
         """Return a reply as it counts, after its plugins and the output model have seen it."""
-        if attempt.plugins.judge_replies:
-            await self._unjudged.keep(attempt.lease.lease, reply)
         reply = await attempt.plugins.after(reply)
         return as_output(reply, attempt.output) if attempt.output else reply
 
@@ -270,8 +265,7 @@ class OpenAIModel(ModelPort):
         """Store a judged reply, and return the one that counts."""
         call, lease = attempt.call, attempt.lease.lease
         reply = await keep_reply(self._transcripts, call.task, call.length, ours, lease)
-        if attempt.plugins.judge_replies:
-            await self._unjudged.keep(lease, None)
+        await attempt.plugins.forget_reply()
         return reply
 
     async def _publish_reply(

@@ -34,18 +34,20 @@ _log = structlog.get_logger()
 
 
 class ModelPlugins:
-    """The plugins of an agent at one model call; one without hooks costs nothing."""
+    """The plugins of an agent at one model call; one without hooks costs nothing.
 
-    def __init__(self, agent: Agent, call: CallModelInput) -> None:
+    A model's reply is kept until they have judged it: a worker that dies meanwhile costs no second one. All
+    of that may fail: then the model is asked again.
+    """
+
+    def __init__(self, agent: Agent, call: CallModelInput, records: ToolRecords, lease: Lease) -> None:
         self._agent = agent
         self._position = call.length
         self._context = hook_context(call.task, iteration=call.iteration, usage=call.usage)
         self._hooks = Hooks(agent, self._context)
-
-    @property
-    def judge_replies(self) -> bool:
-        """Whether any plugin looks at replies."""
-        return self._hooks.has("after_model_call")
+        self._judges_replies = self._hooks.has("after_model_call")
+        self._records = records
+        self._lease = lease
 
     async def prompts(self) -> Prompts:
         """Return the system prompts of this call.
@@ -79,10 +81,12 @@ class ModelPlugins:
         What the reply has cost stays.
 
         Raises:
+            OvertakenError: the call is another attempt's.
             PluginFailedError: a hook raised.
         """
-        if not self.judge_replies:
+        if not self._judges_replies:
             return reply
+        await self._keep(reply)
         answer = await self._hooks.after_model_call(reply)
         if isinstance(answer, Veto):
             return _refuse(reply, answer.reason)
@@ -97,36 +101,32 @@ class ModelPlugins:
         """Tell plugins that the call has failed for good."""
         await self._hooks.on_error(failure.message)
 
-
-class UnjudgedReplies:
-    """Keeps a model's reply until plugins have judged it: a worker that dies meanwhile costs no second one.
-
-    All of it may fail: then the model is asked again.
-    """
-
-    def __init__(self, records: ToolRecords) -> None:
-        self._records = records
-
-    async def keep(self, lease: Lease, reply: AssistantMessage | None) -> None:
-        """Keep a reply for the attempts after the one that holds this lease; None: keep none any more.
-
-        Raises:
-            OvertakenError: the call is another attempt's.
-        """
-        kept = reply.model_dump(mode="json") if reply else None
-        try:
-            await self._records.keep(lease, lease.call_id, kept)
-        except (RedisError, OSError) as error:
-            _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
-
-    async def find(self, lease: Lease) -> AssistantMessage | None:
+    async def kept_reply(self) -> AssistantMessage | None:
         """Return the reply that an earlier attempt has kept, None if there is none that can be read."""
+        if not self._judges_replies:
+            return None
         try:
-            kept = await self._records.kept(lease.task_id, lease.call_id)
+            kept = await self._records.kept(self._lease.task_id, self._lease.call_id)
             return None if kept is None else AssistantMessage.model_validate(kept)
         except (RedisError, OSError, ValidationError) as error:
             _log.warning("model reply kept for plugins not read", error_type=type(error).__name__)
             return None
+
+    async def forget_reply(self) -> None:
+        """Keep no reply for later attempts any more: one is stored.
+
+        Raises:
+            OvertakenError: the call is another attempt's.
+        """
+        if self._judges_replies:
+            await self._keep(None)
+
+    async def _keep(self, reply: AssistantMessage | None) -> None:
+        kept = reply.model_dump(mode="json") if reply else None
+        try:
+            await self._records.keep(self._lease, self._lease.call_id, kept)
+        except (RedisError, OSError) as error:
+            _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
 
 
 def as_model_request(request: ChatRequest) -> ModelRequest:
