@@ -29,7 +29,6 @@ Binding = Literal["JSONRPC", "HTTP+JSON", "GRPC"]
 Version = Literal["1.0", "0.3"]
 
 BINDINGS: tuple[Binding, ...] = get_args(Binding)
-VERSIONS: tuple[Version, ...] = get_args(Version)
 
 
 @asynccontextmanager

@@ -1,16 +1,13 @@
 """Agents in a directory: what their own plugins decide, and what becomes of a task when they change."""
 
-import asyncio
 from pathlib import Path
 
-from a2a.types.a2a_pb2 import SendMessageRequest, Task, TaskState
+from a2a.types.a2a_pb2 import SendMessageRequest, Task
 
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.rigs.deployment import Gateway, running_deployment
 from tests.support.rigs.people import call, say
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI
-
-DIRECTORY = "tests/support/agents/directory"
 
 CLERK = '''
 from everloop import Agent, prompt, request_input, tool, tools
@@ -28,44 +25,6 @@ agent = Agent(
     plugins=[prompt("{kind} prompt"), request_input(), tools(stamp)],
 )
 '''
-
-
-async def test_plugins_of_a_directory_survive_a_worker(
-    model: ScriptedOpenAI, tmp_path: Path, ledger: Path
-) -> None:
-    """The next worker's hooks decide as the last one's did; prompts and the budget go on where they were.
-
-    What the task used before counts: it has no tools any more, and answers with what it has.
-    """
-    gate = tmp_path / "gate"
-    selling = {"ledger": str(ledger), "gate": str(gate)}
-    model.script = [
-        Reply([call("sell", {"goods": "tea", **selling})], usage=(40, 10)),
-        Reply([call("sell", {"goods": "gold", **selling})], usage=(40, 10)),
-        Reply(["Tea only."]),
-    ]
-    async with running_deployment(tmp_path, model.base_url, agents=DIRECTORY) as everloop:
-        worker = await everloop.add_worker()
-        gateway = await everloop.add_gateway()
-
-        async with connected(gateway.url, streaming=False) as client:
-            sending = asyncio.create_task(send(client, request("Sell.")))
-            while not (ledger.exists() and ledger.stat().st_size):  # noqa: ASYNC110 -- another process writes it
-                await asyncio.sleep(0.02)
-            worker.kill()
-            await everloop.add_worker()
-            gate.touch()
-            task = await sending
-
-    sold = f"tea by {task.id}"
-    assert ledger.read_text("utf-8").splitlines() == [sold, sold]
-    assert model.requests[-1].tool_results[0] == f"sold {sold}"
-    assert "gold is not for sale" in model.requests[-1].tool_results[1]
-    prompts = [received.conversation[0]["content"] for received in model.requests]
-    assert prompts == ["This is call 1.", "This is call 2.", "This is call 3."]
-    assert "used up its budget" in str(model.requests[-1].conversation[-1]["content"])
-    assert ["tools" in received.body for received in model.requests] == [True, True, False]
-    assert (task.status.state, response_of(task)) == (TaskState.TASK_STATE_COMPLETED, "Tea only.")
 
 
 async def test_definitions_change_while_tasks_wait(model: ScriptedOpenAI, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tests.support.a2a_client import connected, request, send
 from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content, line
 from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.buckets import new_bucket, running_moto
-from tests.support.servers.processes import ServerProcess
-from tests.support.servers.s3_relay import Relay, running_relay
+from tests.support.servers.processes import ServerProcess, until
+from tests.support.servers.s3_relay import running_relay
 from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
 from tests.support.wires.raw_stream import Event, RawStream
 
@@ -175,12 +175,11 @@ async def test_s3_away_for_a_while(model: ScriptedOpenAI, tmp_path: Path, gate: 
         client = await stack.enter_async_context(connected(gateway.url, streaming=False))
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=60))
         sending = asyncio.create_task(send(client, request("Write.")))
-        await _until_stored(relay)
+        await until(lambda: any("PUT" in asked and "/artifact/" in asked for asked in relay.requests))
         relay.loses = lambda _: True
         before = len(relay.requests)
         gate.touch()
-        while len(relay.requests) < before + TRIES:  # noqa: ASYNC110 -- another process asks
-            await asyncio.sleep(0.02)
+        await until(lambda: len(relay.requests) >= before + TRIES)
         relay.loses = lambda _: False
         task = await sending
         (big,) = [artifact for artifact in task.artifacts if artifact.artifact_id == "big"]
@@ -191,8 +190,3 @@ async def test_s3_away_for_a_while(model: ScriptedOpenAI, tmp_path: Path, gate: 
     assert downloaded.content == b"".join(big_content(12))
     assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
     assert int(refused.headers["Retry-After"]) > 0
-
-
-async def _until_stored(relay: Relay) -> None:
-    while not any("PUT" in asked and "/artifact/" in asked for asked in relay.requests):  # noqa: ASYNC110 -- another process asks
-        await asyncio.sleep(0.02)

@@ -17,6 +17,7 @@ from tests.support.a2a_client import Answer, connected, request, response_of, se
 from tests.support.agents.sub_agents import MCP_SERVER, MCP_URL
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.mcp_rig import http_server
+from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, by_model, tool_call
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
@@ -50,12 +51,13 @@ async def test_a_conversation_survives_a_worker(agents: Service, tmp_path: Path)
     assert last.tool_results == ["created"]
 
 
+@pytest.mark.slow
 async def test_a_conversation_is_summed_up_in_spite_of_a_kill(agents: Service, tmp_path: Path) -> None:
     """The summary that was being written is asked for again. All is summed up once, and recalled once.
 
     A block of four would end between the call and its result: it takes neither of them.
     """
-    summaries = [Reply(["Half of", asyncio.Event()]), Reply(["All of it."])]
+    summaries = [Reply(["Half of", asyncio.Event()]), Reply(["All of it."]), Reply(["More."])]
     arguments = json.dumps({"folder": str(tmp_path), "gate": ""})
     answers = [Reply([said]) for said in ("a1", tool_call("write_once", arguments), "a2", "a3", "a4")]
     agents.script(lambda received: (summaries if _notes(received) else answers).pop(0))
@@ -69,9 +71,10 @@ async def test_a_conversation_is_summed_up_in_spite_of_a_kill(agents: Service, t
         await temporal.get_workflow_handle(second.id).result()
         third = await send(client, request("q3", context_id=context))
         await temporal.get_workflow_handle(third.id).result()
-        await send(client, request("q4", context_id=context))
+        fourth = await send(client, request("q4", context_id=context))
+        await temporal.get_workflow_handle(fourth.id).result()  # what it sums up is no other test's
 
-    first, again = [notes for received in agents.model.requests if (notes := _notes(received))]
+    first, again, *_ = [notes for received in agents.model.requests if (notes := _notes(received))]
     assert first == again
     assert again[:3] == ["[user]\nq1", "[assistant]\na1", "[user]\nq2"]
     called, result, answer = again[3:]
@@ -138,6 +141,7 @@ async def _activities(agents: Service, task_id: str) -> Counter[str]:
     return counts
 
 
+@pytest.mark.slow
 async def test_data_that_fits_survives_a_worker(agents: Service) -> None:
     """An answer that does not fit is put right once; the client gets one data part, also after a kill."""
     agents.script(
@@ -195,8 +199,7 @@ async def test_a_call_of_an_mcp_server_survives_a_worker(
 
     async with connected(agents.at("served"), streaming=False) as client:
         sending = asyncio.create_task(send(client, request("Mark.")))
-        while not ledger.exists():  # noqa: ASYNC110 -- another process makes it
-            await asyncio.sleep(0.02)
+        await until(ledger.exists)
         await agents.replace_worker(**mcp_settings)
         gate.touch()
         task = await sending
@@ -207,6 +210,7 @@ async def test_a_call_of_an_mcp_server_survives_a_worker(
     assert ledger.read_text("utf-8") == "mark\n" * lines
 
 
+@pytest.mark.slow
 async def test_a_narrator_tells_what_a_task_does(agents: Service, tmp_path: Path) -> None:
     """Whoever streams reads it as a status, also from the next worker; the task does not keep it."""
     gate = tmp_path / "gate"

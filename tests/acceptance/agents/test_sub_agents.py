@@ -4,6 +4,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from a2a.client import Client
 from a2a.client.client import ClientCallContext
 from a2a.client.service_parameters import ServiceParametersFactory, with_a2a_extensions
@@ -127,6 +128,7 @@ async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(agents: Ser
     assert "artifact-chunk" in kinds
 
 
+@pytest.mark.slow
 async def test_a_handed_over_task_survives_a_worker(agents: Service) -> None:
     """The other agent goes on with all that was said, under the same task, and answers once."""
     agents.script(

@@ -11,7 +11,6 @@ import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 from pydantic import JsonValue
-from temporalio.api.enums.v1 import TimeoutType
 from temporalio.client import Client
 
 from everloop.gateway.auth.api_keys import add_key, new_key
@@ -20,6 +19,7 @@ from tests.support.agents.watched import DECIDING_HOOKS, FOLDER, WATCHED_AGENTS,
 from tests.support.rigs.deployment import Gateway, Service, running_service
 from tests.support.secret_search import contains, files_with, redis_keys_with
 from tests.support.seeded_secrets import seed_secret, seed_text
+from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, tool_call
 from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 
@@ -39,8 +39,7 @@ class Watched:
         return marks.read_text("utf-8").splitlines() if marks.exists() else []
 
     async def until_left(self, task_id: str, mark: str) -> None:
-        while mark not in self.marks(task_id):  # noqa: ASYNC110 -- another process leaves it
-            await asyncio.sleep(0.02)
+        await until(lambda: mark in self.marks(task_id))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -104,33 +103,6 @@ def _ways(killed: str) -> list[str]:
         case _:
             again = [killed]
     return [*ways[: at + 1], *again, *ways[at + 1 :]]
-
-
-async def test_a_worker_killed_before_a_sub_agent_is_missed_soon(watched: Watched) -> None:
-    """Its heartbeats end, whatever time the hook about the call may take; another worker asks again."""
-
-    def script(received: ReceivedRequest) -> Reply:
-        if received.body["model"] == "helping" or received.tool_results:
-            return Reply(["Done."])
-        return Reply([tool_call("helping", '{"request": "Help."}')])
-
-    watched.service.script(script)
-    async with connected(watched.service.at("delegating"), streaming=False) as client:
-        task = await send(client, request("Let it be done.", return_immediately=True))
-    await watched.until_left(task.id, "begin helping")
-    await watched.service.replace_worker()
-    (watched.folder / "gate of delegating").touch()
-    temporal = await Client.connect(watched.service.everloop.temporal_address)
-    handle = temporal.get_workflow_handle(task.id)
-    await handle.result()
-
-    attempts = [
-        event.activity_task_started_event_attributes for event in (await handle.fetch_history()).events
-    ]
-    (again,) = (each for each in attempts if each.attempt > 1)
-    assert again.attempt == 2
-    assert again.last_failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT
-    assert watched.marks(task.id) == ["begin helping"] * 2
 
 
 async def test_a_task_leaves_the_artifact_that_it_has_to(watched: Watched) -> None:

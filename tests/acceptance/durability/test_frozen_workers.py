@@ -12,6 +12,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
+from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 AGENT = "tests.support.agents.frozen:agent"
@@ -23,16 +24,6 @@ OVERTAKEN = "another attempt has taken this call over"
 async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Deployment]:
     async with running_deployment(tmp_path, model.base_url, agents=AGENT) as running:
         yield running
-
-
-async def _until(path: Path) -> None:
-    while not path.exists():  # noqa: ASYNC110 -- another process makes it
-        await asyncio.sleep(0.02)
-
-
-async def _until_logged(everloop: Deployment, words: str) -> None:
-    while not any(words in str(line.get("event")) for line in everloop.logs()):  # noqa: ASYNC110 -- another process logs it
-        await asyncio.sleep(0.1)
 
 
 async def test_a_tool_that_thaws_writes_nothing(
@@ -48,7 +39,7 @@ async def test_a_tool_that_thaws_writes_nothing(
     async with connected(gateway.url) as client:
         answer = Answer()
         reading = asyncio.create_task(answer.read(client.send_message(request("Work."))))
-        await _until(folder / "begun")
+        await until((folder / "begun").exists)
         os.kill(frozen.pid, signal.SIGSTOP)
         await everloop.add_worker()
         await reading
@@ -56,8 +47,8 @@ async def test_a_tool_that_thaws_writes_nothing(
         before = await kept_by(everloop)
         (folder / "gate").touch()
         os.kill(frozen.pid, signal.SIGCONT)
-        await _until(folder / "ended")
-        await _until_logged(everloop, OVERTAKEN)
+        await until((folder / "ended").exists)
+        await everloop.until_logged(OVERTAKEN)
         after = await client.get_task(GetTaskRequest(id=answer.task_id))
 
     assert response_of(task) == "Done."

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment, Service, running_service
-from tests.support.servers.processes import temporal_answers, wait_until_answers
+from tests.support.servers.processes import temporal_answers, until, wait_until_answers
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 OUTAGE = 5.0
@@ -43,8 +43,7 @@ async def _read_until(
 
 async def _until_happens(effects: Path) -> None:
     """Wait until a tool has left its first line in a file, or all files of its first attempt in a folder."""
-    while not (any(effects.glob("*.attempt-1")) or (effects.is_file() and effects.stat().st_size)):  # noqa: ASYNC110 -- another process makes them
-        await asyncio.sleep(0.02)
+    await until(lambda: any(effects.glob("*.attempt-1")) or (effects.is_file() and effects.stat().st_size))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

@@ -14,17 +14,12 @@ from temporalio.client import Client as TemporalClient
 
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.rigs.deployment import Deployment
-from tests.support.servers.processes import ServerProcess, temporal_answers, wait_until_answers
+from tests.support.servers.processes import ServerProcess, temporal_answers, until, wait_until_answers
 from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 OUTAGE = 15.0
 LONG_OUTAGE = 60.0
 """Seconds for which Temporal is away; after 10 it takes every attempt for lost."""
-
-
-async def _until_written(ledger: Path) -> None:
-    while not (ledger.is_file() and ledger.stat().st_size):  # noqa: ASYNC110 -- another process writes it
-        await asyncio.sleep(0.02)
 
 
 async def _until_taken_up(everloop: Deployment, task_id: str) -> None:
@@ -84,7 +79,7 @@ async def test_a_tool_that_runs_while_temporal_is_away(  # noqa: PLR0913, PLR091
     async with connected(gateway.url) as client:
         answer = Answer()
         reading = asyncio.create_task(answer.read(client.send_message(request("Write."))))
-        await _until_written(ledger)
+        await until(lambda: ledger.is_file() and ledger.stat().st_size)
         _take_away(everloop.temporal, how)
         await asyncio.sleep(seconds / 2)
         if ends == "during":
@@ -116,8 +111,7 @@ async def test_a_model_that_writes_while_temporal_is_away(
     async with connected(gateway.url) as client:
         answer = Answer()
         reading = asyncio.create_task(answer.read(client.send_message(request("Write."))))
-        while "All " not in answer.text:  # noqa: ASYNC110 -- the stream is read beside us
-            await asyncio.sleep(0.02)
+        await until(lambda: "All " in answer.text)
         _take_away(everloop.temporal, "frozen")
         await asyncio.sleep(OUTAGE / 2)
         rest.set()

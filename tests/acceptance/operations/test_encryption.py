@@ -18,7 +18,7 @@ from tests.support.encryption import write_keys
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.rigs.people import question, say
 from tests.support.secret_search import files_with, redis_keys_with
-from tests.support.servers.processes import ServerProcess
+from tests.support.servers.processes import ServerProcess, until
 from tests.support.servers.scripted_openai import Reasoning, Reply, ScriptedOpenAI, tool_call
 
 KEYS = "EVERLOOP_ENCRYPTION_KEYS_FILE"
@@ -55,10 +55,6 @@ class Vault:
             Reply([f"The word is {self.word}."]),
         ]
 
-    async def until_spread(self) -> None:
-        while not any(self.folder.glob("attempt-*")):  # noqa: ASYNC110 -- another process makes it
-            await asyncio.sleep(0.02)
-
     async def places_with(self, text: str) -> set[str]:
         """Return where a text stands: keys of Redis, and what processes have written below our directory."""
         keys = await redis_keys_with(self.everloop.redis_url, text)
@@ -91,7 +87,7 @@ async def _begin(vault: Vault, gateway: Gateway) -> Task:
     async with connected(gateway.url, streaming=False) as client:
         message = request(f"Spread {vault.word}! {'.' * LARGE}", return_immediately=True)
         task = await send(client, message)
-        await vault.until_spread()
+        await until(lambda: any(vault.folder.glob("attempt-*")))
     return task
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from redis.asyncio import Redis
 
@@ -105,6 +106,7 @@ def tree_of(spans: Iterable[Span]) -> str:
     return "\n".join(below(CLIENT_SPAN))
 
 
+@pytest.mark.slow
 async def test_one_trace_for_a_task(tmp_path: Path) -> None:
     """Tool, MCP server, sub-agent and peer are in the client's trace, once, however often it is replayed."""
     script = by_model(

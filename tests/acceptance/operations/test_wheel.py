@@ -45,25 +45,6 @@ async def respond(turn: Turn) -> AssistantMessage:
 agent = Agent(id="owner", name="Owner", description="Says whose modules it sees.", respond=respond)
 """
 
-TESTS = """
-import activities, agents, deploy, stores, workflows
-import everloop.activities, everloop.agents, everloop.deploy, everloop.gateway.app, everloop.stores
-import everloop.worker, everloop.workflows
-from agents.owner import agent
-from everloop import Agent, Limits, prompt, tool, tools
-
-def test_both_are_there() -> None:
-    assert isinstance(agent, Agent)
-    assert Limits() and prompt("Be short.") and tools(tool(print_weather))
-    for name in ("activities", "agents", "deploy", "stores", "workflows"):
-        theirs, ours = globals()[name], getattr(everloop, name)
-        assert (theirs.WHOSE, hasattr(ours, "WHOSE")) == ("theirs", False)
-
-def print_weather(city: str) -> str:
-    '''Tell the weather.'''
-    return "rain"
-"""
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -104,7 +85,6 @@ def project(tmp_path: Path) -> Path:
         file.write_text(THEIRS, encoding="utf-8")
     (folder / "agents" / "owner.py").write_text(AGENT, encoding="utf-8")
     (folder / "owners.py").write_text("from agents.owner import agent", encoding="utf-8")
-    (folder / "test_owner.py").write_text(TESTS, encoding="utf-8")
     return folder
 
 
@@ -129,13 +109,6 @@ def test_the_command_works_outside_the_clone(programs: Path, project: Path) -> N
         done = _run(project, programs / "everloop", process, EVERLOOP_AGENTS="owners:nobody")
         said = f"{process}: EVERLOOP_AGENTS: cannot load 'owners:nobody': owners.py has no 'nobody'; "
         assert (done.returncode, done.stderr) == (1, f"{said}expected module:attribute\n")
-
-
-def test_a_test_process_of_the_user_sees_both(programs: Path, project: Path) -> None:
-    """Their modules by the bare names, ours below `everloop`."""
-    done = _run(project, programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
-
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def test_it_serves_an_agent_of_another_folder(programs: Path, project: Path) -> None:

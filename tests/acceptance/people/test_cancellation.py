@@ -86,10 +86,6 @@ class Case:
     children: Sequence[str] = ()
 
 
-def _says(words: str) -> Callable[[Answer], bool]:
-    return lambda answer: words in str(answer.responses)
-
-
 def _endless(text: str = "") -> Reply:
     return Reply([text, asyncio.Event()] if text else [asyncio.Event()])
 
@@ -103,15 +99,6 @@ def _tools(url: str) -> Case:
     arguments = json.dumps({"url": f"{url}/chat/completions"})
     calls = [tool_call("hold", arguments, index=i) for i in range(5)]
     return Case([Reply(calls), *(_endless() for _ in calls)], 2)
-
-
-def _parked(_: str) -> Case:
-    question = tool_call("request_input", '{"question": "Which one?"}')
-    return Case([Reply([question])], 2, lambda answer: answer.states[-1] == INPUT_REQUIRED)
-
-
-def _waiting(_: str) -> Case:
-    return Case([Refusal(400)], 2, _says("waiting for an operator"))
 
 
 def _child(_: str) -> Case:
@@ -146,7 +133,7 @@ async def test_cancel_before_a_worker_comes(model: ScriptedOpenAI, everloop: Dep
     assert not model.requests
 
 
-@pytest.mark.parametrize("make", [_streaming, _tools, _parked, _waiting, _child])
+@pytest.mark.parametrize("make", [_streaming, _tools, _child])
 async def test_cancel(newsroom: Service, make: Callable[[str], Case]) -> None:
     """Remote calls are cut off before anybody hears of the end, nothing runs on, and a draft has failed."""
     model, case = newsroom.model, make(newsroom.model.base_url)

@@ -17,6 +17,7 @@ from tests.support.a2a_client import connected, response_of
 from tests.support.agents.operator import PEER_URL
 from tests.support.rigs.deployment import running_deployment
 from tests.support.rigs.operator import Harness, in_state, said, until
+from tests.support.servers.processes import until as until_so
 from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
 
 MODULE = "tests.support.agents.operator"
@@ -26,7 +27,7 @@ INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STA
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Harness]:
-    """One worker, and a gateway for each of two agents; tests part them by task."""
+    """One worker and one gateway; tests part them by task."""
     directory = tmp_path_factory.mktemp("operator")
     agents = f"{MODULE}:agent,{MODULE}:patient,{MODULE}:lead"
     async with (
@@ -36,8 +37,7 @@ async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ha
         gateway = await everloop.add_gateway()
         everloop.environment[PEER_URL] = gateway.url
         await everloop.add_worker()
-        everloop.environment["EVERLOOP_AGENTS"] = f"{MODULE}:patient,{MODULE}:agent"
-        harness = Harness(everloop, gateway, await everloop.add_gateway())
+        harness = Harness(everloop, gateway)
         model.script = harness.answer
         yield harness
 
@@ -45,11 +45,6 @@ async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ha
 def _call(tool: str, ledger: Path, gate: Path | None = None) -> Reply:
     """Return a reply that asks for a tool which writes to the ledger, then waits until the gate is there."""
     return Reply([tool_call(tool, json.dumps({"ledger": str(ledger), "gate": str(gate or "")}))])
-
-
-async def _until_written(ledger: Path) -> None:
-    while not ledger.is_file():  # noqa: ASYNC110 -- another process writes it
-        await asyncio.sleep(0.02)
 
 
 async def test_the_details_show_what_answers_a_question(harness: Harness) -> None:
@@ -78,7 +73,7 @@ async def test_the_details_show_what_answers_a_question(harness: Harness) -> Non
 
 async def test_a_task_waits_for_an_operator_when_no_model_answers(harness: Harness) -> None:
     """With `on_model_failure="wait"` it says what is wrong, and goes on at the signal `resume`."""
-    async with connected(harness.patient.url) as client:
+    async with connected(f"{harness.gateway.url}/agents/patient") as client:
         task_id, _ = await harness.start(client, Refusal(401, "wrong_key"), Reply(["Now ", "it works."]))
         waiting = await until(
             lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: "operator" in said(task)
@@ -122,13 +117,12 @@ async def test_a_completed_task_goes_on_after_a_reset(harness: Harness, tmp_path
 _RESET = ("workflow", "reset", "--reason", "once more", "--type")
 
 
-@pytest.mark.parametrize("who", ["clerk", "clerk_elsewhere"])
 async def test_what_another_agent_did_is_not_done_again_after_a_reset(
-    harness: Harness, tmp_path: Path, who: str
+    harness: Harness, tmp_path: Path
 ) -> None:
-    """The model is asked again, with ids of its own making; the sub-agent or peer has paid already."""
-    ledger, prompt = tmp_path / "ledger", f"pay with {who}"
-    asks = Reply([tool_call(who, json.dumps({"request": prompt}))])
+    """The model is asked again, with ids of its own making; the peer has paid already."""
+    ledger, prompt = tmp_path / "ledger", "pay elsewhere"
+    asks = Reply([tool_call("clerk_elsewhere", json.dumps({"request": prompt}))])
     harness.scripts[prompt] = [_call("pay", ledger), Reply(["It is paid."])] * 2
     async with connected(f"{harness.gateway.url}/agents/lead") as client:
         task_id, requests = await harness.start(client, asks, Reply(["Done."]), asks, Reply(["Done again."]))
@@ -241,7 +235,7 @@ async def test_a_paused_tool_has_its_effect_once(harness: Harness, tmp_path: Pat
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     async with connected(harness.gateway.url) as client:
         task_id, requests = await harness.start(client, _call(tool, ledger, gate), Reply(["Done."]))
-        await _until_written(ledger)
+        await until_so(ledger.is_file)
         activity, _ = await harness.activity(task_id)
         of_it = ("--workflow-id", task_id, "--activity-id", activity)
         await harness.temporal("activity", "pause", *of_it)
@@ -267,7 +261,7 @@ async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     async with connected(harness.gateway.url) as client:
         task_id, _ = await harness.start(client, _call("hang", ledger, gate))
-        await _until_written(ledger)
+        await until_so(ledger.is_file)
         await _touch(harness, task_id, *touch)
         await harness.temporal("workflow", "cancel", "--workflow-id", task_id)
         canceled = await in_state(client, task_id, TaskState.TASK_STATE_CANCELED)
@@ -282,7 +276,7 @@ async def test_a_call_that_hangs_is_skipped(harness: Harness, tmp_path: Path) ->
     ledger, gate = tmp_path / "ledger", tmp_path / "gate"
     async with connected(harness.gateway.url) as client:
         task_id, requests = await harness.start(client, _call("hang", ledger, gate), Reply(["Without it."]))
-        await _until_written(ledger)
+        await until_so(ledger.is_file)
         details = await harness.details(task_id)
         (signal,) = re.findall(r"```json\n(.*)\n```", details)
         noted = json.dumps({**json.loads(signal), "note": "the bank is closed"})
@@ -374,7 +368,7 @@ async def _new_harness(directory: Path) -> AsyncGenerator[Harness]:
         running_deployment(directory, model.base_url, agents=f"{MODULE}:agent") as everloop,
     ):
         gateway = await everloop.add_gateway()
-        harness = Harness(everloop, gateway, gateway)
+        harness = Harness(everloop, gateway)
         model.script = harness.answer
         yield harness
 

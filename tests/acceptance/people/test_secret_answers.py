@@ -20,6 +20,7 @@ from tests.support.rigs.people import PEOPLE_AGENT, Harness, call, effects, ques
 from tests.support.secret_search import contains, files_with, redis_keys_with
 from tests.support.seeded_secrets import seed_secret, seed_text
 from tests.support.servers.otlp_receiver import OtlpReceiver, running_otlp_receiver
+from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
 LARGE = 300_000
@@ -66,18 +67,13 @@ async def talkative(
         yield harness
 
 
-async def _reached(path: Path) -> None:
-    while not path.exists():  # noqa: ASYNC110 -- another process makes it
-        await asyncio.sleep(0.02)
-
-
 async def _supply(client: Client, ledger: Path, word: str, answer: JsonValue) -> Task:
     """Start a task, answer what it asks for, and return it as it was while it asked; its tool now runs."""
     asked = await send(client, request(f"Open the vault. {word} {'x' * LARGE}"))
     message = say(asked.id, answer, question=next(iter(questions(asked))))
     message.configuration.return_immediately = True
     await send(client, message)
-    await _reached(ledger.with_name("ledger.reached"))
+    await until(ledger.with_name("ledger.reached").exists)
     return asked
 
 

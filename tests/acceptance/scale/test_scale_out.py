@@ -82,7 +82,7 @@ async def test_a_worker_that_is_asked_to_end_lets_the_model_finish(tmp_path: Pat
             reading = asyncio.create_task(answer.read(client.send_message(request("Answer me."))))
             await model.request(1)
             ending = asyncio.create_task(asyncio.to_thread(worker.stop))
-            await _until_says(everloop, "worker stops")
+            await everloop.until_logged("worker stops")
             other = await everloop.add_worker()
             go_on.set()
             await reading
@@ -96,11 +96,6 @@ async def test_a_worker_that_is_asked_to_end_lets_the_model_finish(tmp_path: Pat
     assert len(model.requests) == 1
     assert ran["call_model"] == {worker.pid}
     assert ran["publish"] == {other.pid}
-
-
-async def _until_says(everloop: Deployment, words: str) -> None:
-    while not any(line.get("event") == words for line in everloop.logs()):  # noqa: ASYNC110 -- another process
-        await asyncio.sleep(0.02)
 
 
 def _children(worker: ServerProcess) -> set[int]:

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from everloop.agents.agent import Agent, Limits
 from everloop.agents.peer.plugin import peer
-from everloop.agents.plugins import prompt, sub_agent, tools
+from everloop.agents.plugins import prompt, tools
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from tests.support.agents.marks import append_line, until_open
@@ -63,11 +63,10 @@ patient = Agent(
 lead = Agent(
     id="lead",
     name="Lead",
-    description="Lets the clerk do it: here, or at the address in the environment.",
+    description="Lets the clerk do it that listens at the address in the environment.",
     model="scripted",
     plugins=[
         prompt("Follow the script."),
-        sub_agent("clerk"),
         peer(os.environ.get(PEER_URL, "http://127.0.0.1:1"), name="clerk_elsewhere", timeout=LONG),
     ],
 )

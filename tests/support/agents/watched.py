@@ -15,7 +15,6 @@ from everloop import (
     ToolContext,
     artifacts,
     prompt,
-    sub_agent,
     tool,
     tools,
 )
@@ -73,14 +72,6 @@ class Watch(Plugin):
         append_line(str(_marks(context.task_id)), f"end {hook}")
 
 
-class Pause(Plugin):
-    """Waits before a call until a gate is there, and lets it pass as it is."""
-
-    async def before_tool(self, context: HookContext, call: ToolCall) -> None:
-        append_line(str(_marks(context.task_id)), f"begin {call.name}")
-        await until_open(str(_folder() / "gate of delegating"))
-
-
 @tool
 async def note(text: str, context: ToolContext) -> str:
     """Note a text. Not idempotent."""
@@ -115,14 +106,6 @@ agents = [
         )
         for hook in DECIDING_HOOKS
     ),
-    Agent(
-        id="delegating",
-        name="Delegating",
-        description="Lets another agent work.",
-        model="delegating",
-        plugins=[Pause(), sub_agent("helping", description="Helps.")],
-    ),
-    Agent(id="helping", name="Helping", description="Helps.", model="helping"),
     Agent(
         id="leaving",
         name="Leaving",

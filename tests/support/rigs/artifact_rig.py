@@ -1,10 +1,11 @@
 """What the tests of tools' artifacts share: stores that fail, and what became of an artifact."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.artifacts.changes import Announcement, Change
+from everloop.stores.artifacts.changes import Change
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
@@ -40,17 +41,13 @@ class RecordingArtifacts(MemoryArtifacts):
         context_id: str,
         artifact_id: str,
         change: Change,
-        *,
-        operation_id: str = "",
-        announcement: Announcement | None = None,
+        **more: Any,  # noqa: ANN401 -- of the method that is called
     ) -> StoredArtifact:
         self.changes.append(change)
         number = len(self.changes)
         if error := self.fails_before(number):
             raise error
-        artifact = await super().apply(
-            context_id, artifact_id, change, operation_id=operation_id, announcement=announcement
-        )
+        artifact = await super().apply(context_id, artifact_id, change, **more)
         if error := self.fails_after(number):
             raise error
         return artifact

@@ -18,6 +18,7 @@ from tests.support.servers.processes import (
     ServerProcess,
     running_temporal,
     running_valkey,
+    until,
     wait_until_answers,
 )
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
@@ -66,6 +67,10 @@ class Deployment:
         """Return all JSON log lines of workers and gateways."""
         lines = [line for process in self.started for line in process.output.splitlines()]
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    async def until_logged(self, words: str) -> None:
+        """Wait until a process has logged an event with these words."""
+        await until(lambda: any(words in str(line.get("event")) for line in self.logs()))
 
     def _process(self, name: str, command: list[str], variables: dict[str, str]) -> ServerProcess:
         log = self.directory / f"{name}-{len(self.started)}.log"

@@ -32,7 +32,6 @@ class Harness:
 
     everloop: Deployment
     gateway: Gateway
-    patient: Gateway
     scripts: dict[str, list[Answer]] = field(default_factory=dict[str, list[Answer]])
     requests: dict[str, list[ReceivedRequest]] = field(default_factory=dict[str, list[ReceivedRequest]])
 

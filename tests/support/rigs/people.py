@@ -20,6 +20,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from tests.support.rigs.deployment import Deployment, Gateway
 from tests.support.seeded_secrets import seed_json
+from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
 
 PEOPLE_AGENT = "tests.support.agents.people:agent"
@@ -111,8 +112,7 @@ async def asked_for(client: A2AClient, task: Task, count: int) -> Task:
 
 async def until_done(ledger: Path, count: int) -> list[JsonValue]:
     """Wait until the tools have done so many things, and return them."""
-    while len(effects(ledger)) < count:  # noqa: ASYNC110 -- another process writes them
-        await asyncio.sleep(0.02)
+    await until(lambda: len(effects(ledger)) >= count)
     return effects(ledger)
 
 

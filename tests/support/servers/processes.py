@@ -79,8 +79,7 @@ class ServerProcess:
 
     async def ended(self) -> int:
         """Wait until it ends by itself; return the exit code."""
-        while self.is_running():  # noqa: ASYNC110 -- another process
-            await asyncio.sleep(0.01)
+        await until(lambda: not self.is_running())
         return self.stop()
 
     def _end(self, how: signal.Signals) -> int:
@@ -92,6 +91,12 @@ class ServerProcess:
         except subprocess.TimeoutExpired:
             self._process.send_signal(signal.SIGKILL)
             return self._process.wait(timeout=60)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    """Wait until something is so that other processes do."""
+    while not is_so():  # noqa: ASYNC110 -- facts of other processes, no events
+        await asyncio.sleep(0.02)
 
 
 async def run_everloop(environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:

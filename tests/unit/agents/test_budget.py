@@ -32,55 +32,40 @@ def note(request: ModelRequest | None) -> str:
     return str(last["content"])
 
 
-@pytest.mark.parametrize(
-    ("usage", "limits"),
-    [
-        (Usage(input_tokens=700, output_tokens=99), {"tokens": 1000}),
-        (Usage(cost=0.79), {"cost": 1.0}),
-        (Usage(input_tokens=10**9), {"cost": 1.0}),
-    ],
-)
-async def test_a_task_that_has_enough_left_hears_nothing(usage: Usage, limits: dict[str, float]) -> None:
-    """The request stays as it is."""
-    assert await asked(usage, limits) is None
+ANSWER_NOW = "answer now with what you have"
 
 
 @pytest.mark.parametrize(
-    ("usage", "limits", "left"),
+    ("usage", "limits", "told"),
     [
+        (Usage(input_tokens=700, output_tokens=99), {"tokens": 1000}, ""),
+        (Usage(cost=0.79), {"cost": 1.0}, ""),
+        (Usage(input_tokens=10**9), {"cost": 1.0}, ""),
         (
             Usage(input_tokens=700, output_tokens=100),
             {"tokens": 1000},
             "80% of its budget; 200 of 1000 tokens",
         ),
-        (Usage(cost=0.9), {"cost": 1.0}, "90% of its budget; $0.1000 of $1.0000 are"),
         (
             Usage(input_tokens=100, cost=0.45),
             {"tokens": 1000, "cost": 0.5},
             "90% of its budget; 900 of 1000 tokens and $0.0500 of $0.5000 are",
         ),
+        (Usage(input_tokens=600, output_tokens=400), {"tokens": 1000}, ANSWER_NOW),
+        (Usage(cost=1.5), {"cost": 1.0}, ANSWER_NOW),
     ],
 )
-async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, float], left: str) -> None:
-    """From the share on that the agent says; it keeps its tools."""
+async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, float], told: str) -> None:
+    """From the share on that the agent says; in the end it has no tools any more, and has to answer."""
     made = await asked(usage, limits)
 
-    assert left in note(made)
-    assert made
-    assert (made.tools, made.settings, made.model) == (REQUEST.tools, REQUEST.settings, "m")
-
-
-@pytest.mark.parametrize(
-    ("usage", "limits"),
-    [(Usage(input_tokens=600, output_tokens=400), {"tokens": 1000}), (Usage(cost=1.5), {"cost": 1.0})],
-)
-async def test_a_task_without_anything_left_has_to_answer(usage: Usage, limits: dict[str, float]) -> None:
-    """It has no tools any more, and is told to use what it has."""
-    made = await asked(usage, limits)
-
-    assert "answer now with what you have" in note(made)
-    assert made
-    assert made.tools == ()
+    if told:
+        assert told in note(made)
+        assert made
+        assert (made.settings, made.model) == (REQUEST.settings, "m")
+        assert made.tools == (() if told == ANSWER_NOW else REQUEST.tools)
+    else:
+        assert made is None
 
 
 async def test_a_tool_that_has_to_be_called_stays() -> None:

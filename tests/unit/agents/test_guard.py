@@ -10,7 +10,7 @@ from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin
 from everloop.workflows.contract.messages import ToolCall
-from everloop.workflows.contract.tasks import Decision, GuardRules, approvers_of, refusal
+from everloop.workflows.contract.tasks import Decision, GuardRules, approvers_of
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="a")
 
@@ -95,25 +95,9 @@ def test_a_task_pins_the_rules_of_its_agents_guards() -> None:
 
 
 NO_SEND = GuardRules(deny=("send",))
-ONLY_READ = GuardRules(allow=("read",), default="deny")
 OWNER_APPROVES = GuardRules(approve=("send",))
 OTHERS_APPROVE = GuardRules(approve=("send",), approvers="refunds:approve")
 MORE_APPROVE = GuardRules(approve=("send",), approvers="tasks:approve")
-
-
-@pytest.mark.parametrize(
-    ("guards", "expected"),
-    [
-        ((), ""),
-        ((OWNER_APPROVES,), ""),
-        ((OWNER_APPROVES, NO_SEND), "the tool 'send' is not allowed here (allowed: all others)"),
-        ((ONLY_READ, NO_SEND), "the tool 'send' is not allowed here (allowed: read)"),
-    ],
-    ids=["none", "approve", "deny", "two"],
-)
-def test_any_guard_may_deny_a_tool(guards: tuple[GuardRules, ...], expected: str) -> None:
-    """The first one that does says why."""
-    assert refusal(guards, "send") == expected
 
 
 @pytest.mark.parametrize(

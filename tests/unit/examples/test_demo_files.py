@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.examples.demo_tools import MAX_FILE_BYTES, MAX_MATCHES, MAX_TEXT, Folder
+from everloop.examples.demo_tools import Folder
 
 SECRET = "the secret"
 
@@ -97,26 +97,3 @@ def test_no_path_leads_out_of_the_directory(folder: Folder, path: str) -> None:
     inside = place.relative_to(folder.root)
     assert place == place.resolve()
     assert not any(part.startswith(".") for part in inside.parts)
-
-
-def test_what_is_too_much_is_cut_and_the_cut_is_said(tmp_path: Path) -> None:
-    """Every limit leaves a note with what was left out and how to go on."""
-    root = tmp_path.resolve()
-    folder = Folder(root)
-    lines = [f"match {number} {'x' * 80}" for number in range(1000)]
-    (root / "long.txt").write_text("\n".join(lines))
-    (root / "line.txt").write_text("y" * (MAX_TEXT + 1))
-    (root / "huge.txt").write_bytes(b"z" * (MAX_FILE_BYTES + 1))
-
-    first = folder.read_file("long.txt", 1)
-    following = int(first.rsplit("first_line=", 1)[1].rstrip(")"))
-    second = folder.read_file("long.txt", following)
-    searched = folder.search_files("match", ".").splitlines()
-
-    assert f"({1000 - following + 1} more lines; " in first
-    assert second.splitlines()[1] == lines[following - 1]
-    assert len(first) < MAX_TEXT + 200
-    assert folder.read_file("line.txt", 1).endswith(f"(line 1 cut after {MAX_TEXT:,} characters)")
-    assert searched[MAX_MATCHES:] == [f"(only the first {MAX_MATCHES} matches are shown)"]
-    with pytest.raises(ValueError, match="larger than"):
-        folder.read_file("huge.txt", 1)

@@ -62,15 +62,3 @@ def test_a_queue_by_name_is_missing_or_needless() -> None:
         ("info", REST, ["narrator", "gpu"])
     ]
     assert _said([*WORKER_QUEUES, "gup"]) == [("warning", unused, ["gup"])]
-
-
-def test_a_rate_that_holds_nothing_is_told() -> None:
-    """A name may be misspelled; calls of models and tools have a rate where they wait apart."""
-    unknown = "EVERLOOP_QUEUE_RATES: no agent names these task queues"
-    apart = "EVERLOOP_QUEUE_RATES: hold only for tasks begun with EVERLOOP_SPLIT_QUEUES=true"
-    rates = {"modle": 5.0, "everloop-model": 5.0, "model": 5.0, "push": 5.0, "gpu": 5.0}
-
-    assert _said([*WORKER_QUEUES, "gpu"], rates, agents_queue="gpu") == [
-        ("warning", unknown, ["everloop-model", "modle"]),
-        ("info", apart, ["model"]),
-    ]

@@ -43,27 +43,6 @@ async def test_all_pages_are_read_once() -> None:
     assert server.asked == [None, "second"]
 
 
-async def test_a_change_that_is_told_brings_a_new_list() -> None:
-    """Also one that is told while the list is being read."""
-    server = Pages(first=page("a"))
-    tools = ToolList(SERVER, server)
-    tools.announces_changes = True
-    await tools.get()
-
-    tools.forget()
-    server.may_answer.clear()
-    server.is_asked.clear()
-    asking = asyncio.create_task(tools.get())
-    await server.is_asked.wait()
-    tools.forget()
-    server.may_answer.set()
-    await asking
-    await tools.get()
-    await tools.get()
-
-    assert len(server.asked) == 3
-
-
 async def test_tasks_that_begin_together_share_a_list() -> None:
     """One that is cancelled does not take it away from the others."""
     server = Pages(first=page("a"))
@@ -85,16 +64,3 @@ async def test_a_list_without_end_is_refused() -> None:
     with pytest.raises(McpProtocolError, match="'tools' does not end"):
         await ToolList(SERVER, server).get()
     assert len(server.asked) == PAGES
-
-
-@pytest.mark.parametrize(("is_told", "asked"), [(True, 1), (False, 2)])
-async def test_where_changes_are_not_told_a_list_grows_old(*, is_told: bool, asked: int) -> None:
-    """After a while the server is asked again."""
-    server = Pages(first=page("a"))
-    tools = ToolList(SERVER, server, known_for=0)
-    tools.announces_changes = is_told
-
-    await tools.get()
-    await tools.get()
-
-    assert len(server.asked) == asked
