@@ -98,6 +98,7 @@ async def test_a_body_that_is_no_request_is_refused(gateway: RunningGateway) -> 
             assert (response.status_code, answer["error"]["code"]) == (200, expected), name
             assert answer["id"] == (None if code == -32700 else answer["id"])
             assert "Traceback" not in response.text
+            assert (f"more than {MAX_VALUES} values" in response.text) == name.startswith("too many"), name
 
 
 async def test_the_kind_of_a_part_says_what_it_lacks(gateway: RunningGateway) -> None:
