@@ -92,7 +92,7 @@ Change = Create | Append | AddParts | Replace | Complete | Fail
 
 @dataclass(frozen=True)
 class Announcement:
-    """What a task's subscribers are told of a change, in the same atomic step.
+    """What is published of a change to a task's subscribers, in the same atomic step.
 
     `events_of` gets the artifact as it was (None: it is new) and as it is. It may be asked more than once,
     when others change the artifact meanwhile; what it raises is raised, and nothing has changed.
@@ -103,7 +103,7 @@ class Announcement:
     events_of: Callable[[StoredArtifact | None, StoredArtifact], Sequence[TaskEvent]]
 
 
-# Names of operations that tell by which attempt at a tool call they were done.
+# Names of operations that say by which attempt at a tool call they were done.
 #
 # An attempt whose worker was only thought to be lost may begin to write when the next one has ended. What it
 # would do then is refused.

@@ -144,7 +144,7 @@ class AbandonedBlobs:
 
         Raises:
             BlobsSharedError: another Everloop uses the store.
-            BlobsUnavailableError, RedisError, RPCError: nobody tells now what is needed.
+            BlobsUnavailableError, RedisError, RPCError: what is needed cannot be found out now.
         """
         if (listing := self._blobs.listing) is None:
             return Cleaned(0)

@@ -201,7 +201,7 @@ class ArtifactPublisher:
 
     `position` is that of the reply, or of the result of the call. Of a change that a view shows already,
     because a model's draft or an earlier attempt has published it, nothing is published again. `lease` is
-    what corrections are published under. `reading` gets what subscribers are shown from the `store`.
+    what corrections are published under. `reading` gets what subscribers see from the `store`.
 
     At most about 2 MB of each artifact that is building are held in memory.
     """

@@ -1,8 +1,8 @@
-"""The shown form of an artifact: what the view of a task has of it.
+"""The view form of an artifact: what the view of a task has of it.
 
-Worker and gateway make it by the same rules: the one to tell subscribers of changes, the other to put a lost
+Worker and gateway make it by the same rules: the one to publish changes, the other to put a lost
 view back. An artifact shows at most a megabyte of content, in the order of its parts, and of data, rows and
-binary files at most 100 KB each; less where the view of its task has no more room. What is not shown is a
+binary files at most 100 KB each; less where the view of its task has no more room. What is left out is a
 link to the store, without a size until the artifact is complete. Texts are joined as in every view
 (`everloop.workflows.contract.events`).
 """
@@ -33,7 +33,7 @@ RENDERED_PART_BYTES = 100_000
 """How many bytes of a part it shows, unless that is text."""
 
 Contents = Mapping[int, bytes | None]
-"""Index → content of the parts that may be shown; None: it is lost."""
+"""Index → content of the parts that may be rendered; None: it is lost."""
 
 _MEDIA_TYPES: dict[PartKind, str] = {
     "text": "text/plain",
@@ -45,7 +45,7 @@ _MEDIA_TYPES: dict[PartKind, str] = {
 
 @dataclass(frozen=True)
 class RenderedPart:
-    """A part as it is shown. Rows may also be shown as several lists, one after the other."""
+    """A part in its view form. Rows may also stand there as several lists, one after the other."""
 
     part: Part
     is_rows: bool = False
@@ -68,7 +68,7 @@ async def render_artifact(
         artifact_id=artifact.artifact_id,
         name=artifact.name,
         description=artifact.description,
-        parts=tuple(shown.part for shown in render_parts(artifact, contents)),
+        parts=tuple(each.part for each in render_parts(artifact, contents)),
         complete=artifact.status is ArtifactStatus.COMPLETE,
         failed=artifact.status is ArtifactStatus.FAILED,
     )
@@ -97,7 +97,7 @@ async def _read(artifacts: Artifacts, artifact: StoredArtifact, index: int) -> b
 
 
 def rendered_indexes(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> frozenset[int]:
-    """Return which parts are small enough to be shown, once complete; the view has so much `room`."""
+    """Return which parts are small enough to be rendered, once complete; the view has so much `room`."""
     indexes: set[int] = set()
     left = min(RENDERED_BYTES, room)
     for part in artifact.parts:
@@ -108,20 +108,20 @@ def rendered_indexes(artifact: StoredArtifact, room: int = RENDERED_BYTES) -> fr
 
 
 def render_parts(artifact: StoredArtifact, contents: Contents) -> Rendered:
-    """Return how an artifact is shown; what has no content here is a link."""
+    """Return the view form of an artifact; what has no content here is a link."""
     is_whole = artifact.status is ArtifactStatus.COMPLETE
     parts: list[RenderedPart] = []
     for part in artifact.parts:
         content = contents.get(part.index)
-        shown = None if content is None or part.url else _content_of(part, content, is_whole=is_whole)
-        parts.append(RenderedPart(shown or _link(artifact, part), part.kind == "rows"))
+        rendered = None if content is None or part.url else _content_of(part, content, is_whole=is_whole)
+        parts.append(RenderedPart(rendered or _link(artifact, part), part.kind == "rows"))
     return _joined(parts)
 
 
-def matches_view(shown: Rendered, parts: Sequence[Part]) -> bool:
+def matches_view(rendered: Rendered, parts: Sequence[Part]) -> bool:
     """Whether a view that has these parts shows this."""
     rest = list(parts)
-    for each in shown:
+    for each in rendered:
         if not rest:
             return False
         if not _is_same(each.part, _take_rows(each.part, rest) if each.is_rows else rest.pop(0)):
@@ -135,11 +135,11 @@ def continuation(old: Rendered, new: Rendered) -> list[Part] | None:
     if len(new) < len(old) or not all(map(_is_equal, old[:last], new[:last])):
         return None
     rest = _rest(old[last], new[last])
-    return None if rest is None else [*rest, *(shown.part for shown in new[len(old) :])]
+    return None if rest is None else [*rest, *(each.part for each in new[len(old) :])]
 
 
 def is_text(part: ArtifactPart) -> bool:
-    """Whether a part is shown as text, if it is valid UTF-8."""
+    """Whether a part is rendered as text, if it is valid UTF-8."""
     return part.kind == "text" or (part.kind == "file" and not part.url and is_text_type(part.media_type))
 
 
@@ -155,7 +155,7 @@ def _link(artifact: StoredArtifact, part: ArtifactPart) -> FilePart:
 
 
 def _content_of(part: ArtifactPart, content: bytes, *, is_whole: bool) -> Part | None:
-    """Return a part with its content, if it can be shown, now."""
+    """Return a part with its content, if it can be rendered now."""
     match part.kind:
         case "data":
             return _data(part, content, part.media_type)
@@ -199,13 +199,13 @@ def _file(part: ArtifactPart, content: bytes) -> FilePart:
 
 def _joined(parts: Iterable[RenderedPart]) -> Rendered:
     joined: list[RenderedPart] = []
-    for shown in parts:
+    for each in parts:
         before = joined[-1].part if joined else None
-        if isinstance(before, TextPart) and isinstance(shown.part, TextPart) and is_plain(shown.part):
-            text = before.text + shown.part.text
+        if isinstance(before, TextPart) and isinstance(each.part, TextPart) and is_plain(each.part):
+            text = before.text + each.part.text
             joined[-1] = RenderedPart(before.model_copy(update={"text": text}))
-        elif not (joined and shown.part == EMPTY):
-            joined.append(shown)
+        elif not (joined and each.part == EMPTY):
+            joined.append(each)
     return tuple(joined) or (RenderedPart(EMPTY),)
 
 
@@ -266,14 +266,14 @@ async def with_artifacts(view: TaskView, artifacts: Artifacts, max_bytes: int) -
         BlobsUnavailableError: the content cannot be read now.
     """
     known = {artifact.artifact_id for artifact in view.artifacts}
-    shown: list[Artifact] = []
+    rendered: list[Artifact] = []
     room = max_bytes - len(view.model_dump_json().encode())
     for stored in await artifacts.list_artifacts(context_key(view.owner, view.context_id), view.task_id):
         if stored.is_input or stored.artifact_id in known:
             continue
         try:
-            shown.append(await render_artifact(artifacts, stored, room))
+            rendered.append(await render_artifact(artifacts, stored, room))
         except (ArtifactMissingError, PartIndexError):
-            continue  # it was removed, or made anew, while we looked: whoever did that tells of it
-        room -= len(shown[-1].model_dump_json().encode())
-    return view.model_copy(update={"artifacts": (*shown, *view.artifacts)})
+            continue  # it was removed, or made anew, while we looked: whoever did that publishes it
+        room -= len(rendered[-1].model_dump_json().encode())
+    return view.model_copy(update={"artifacts": (*rendered, *view.artifacts)})

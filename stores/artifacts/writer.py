@@ -15,7 +15,7 @@ from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, in_hashin
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.redis import cipher_of
 from everloop.stores.artifacts.blobs import PENDING_TIME, ArtifactBlobs
-from everloop.stores.artifacts.changes import AddParts, Announcement, Append, Change, Create, Replace
+from everloop.stores.artifacts.changes import AddParts, Announcement, Append, Change, Create, NewPart, Replace
 from everloop.stores.artifacts.layout import Layout, ReadTail, Sizes
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
@@ -164,8 +164,8 @@ class ArtifactWriter:
             pipeline.zadd(request.address.index_key, {key: record.artifact.created_at.timestamp()})
             pipeline.zadd(EXPIRING_ARTIFACTS_KEY, {key: record.expires_at.timestamp()})
             self._queue_content(pipeline, request.address, plan)
-            if told := request.announcement:
-                await self._views.queue_publish(pipeline, told.task_id, told.run_id, plan.events)
+            if new := request.announcement:
+                await self._views.queue_publish(pipeline, new.task_id, new.run_id, plan.events)
             await pipeline.execute()
             return True
 
@@ -193,25 +193,21 @@ async def _changed(request: Request, before: StoredArtifact | None, at: datetime
     return cast("Changed", changed)
 
 
-def _holds_rows(change: Change) -> bool:
+def _new_parts(change: Change) -> tuple[NewPart, ...]:
     match change:
-        case Append():
-            return bool(change.rows) or any(part.row_schema for part in change.parts)
-        case Create() | AddParts():
-            return any(part.row_schema is not None for part in change.parts)
+        case Create() | Append() | AddParts():
+            return change.parts
         case Replace():
-            return change.part.row_schema is not None
+            return (change.part,)
         case _:
-            return False
+            return ()
+
+
+def _holds_rows(change: Change) -> bool:
+    has_rows = isinstance(change, Append) and change.rows > 0
+    return has_rows or any(part.row_schema is not None for part in _new_parts(change))
 
 
 def _size(change: Change) -> int:
-    match change:
-        case Append():
-            return len(change.content)
-        case Create() | AddParts():
-            return sum(len(part.content) for part in change.parts)
-        case Replace():
-            return len(change.part.content)
-        case _:
-            return 0
+    appended = len(change.content) if isinstance(change, Append) else 0
+    return appended + sum(len(part.content) for part in _new_parts(change))
