@@ -15,7 +15,7 @@ from starlette.routing import Route
 from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.access import AccessControl, Anybody
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.jsonrpc import JsonRpcBinding
 from everloop.gateway.bindings.legacy import legacy_rest_calls
 from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
@@ -39,8 +39,8 @@ from everloop.gateway.operator.health import health_routes
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.runs import Problems, Runs
-from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.streams import TaskStreams
 from everloop.gateway.tasks.sweep import Sweep
@@ -72,18 +72,15 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     fanout = fanout or EventFanout(views)
     tasks = Tasks(client, settings.task_queue, splits_queues=settings.split_queues)
     runs = Runs(client)
-    problems = Problems(views, runs)
-    reconciler = Reconciler(stores, tasks, runs, problems, pause=fanout.idle_check)
+    reconciler = Reconciler(stores, tasks, runs, pause=fanout.idle_check)
     snapshots = Snapshots(stores, tasks, reconciler)
-    sweep = Sweep(views, runs, reconciler, problems)
-    large = LargeTasks(views)
+    sweep = Sweep(views, runs, reconciler)
     steps = Steps(stores.transcripts, tasks, settings.url)
     files = InputFiles(stores.artifacts)
     admission = Admission(
         views=views,
         tasks=tasks,
         snapshots=snapshots,
-        large=large,
         reconciler=reconciler,
         answers=Answers(stores.secrets),
         files=files,
@@ -100,21 +97,20 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         streams=TaskStreams(snapshots, reconciler, fanout),
         reconciler=reconciler,
         files=files,
-        large=large,
         steps=steps,
         push=push,
         extended_card=cards.extended,
     )
     handler = cast("RequestHandler", tasks_handler)
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
-    is_open = isinstance(access.authenticator, Anybody)
+    is_open = access.authenticator.is_open
     limits = BodyLimits(settings.max_body_bytes)
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
     app = Starlette(
         routes=[
             *card_routes(cards),
             *Downloads(stores, settings, access, snapshots, steps).routes,
-            *Approvals(stores, tasks, large, access, limits).routes,
+            *Approvals(stores, tasks, snapshots, access, limits).routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             # Any call to the store will do as a probe; no task has an empty id.
             *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),

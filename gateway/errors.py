@@ -17,9 +17,10 @@ GatewayError
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import grpc
 import structlog
@@ -50,70 +51,73 @@ from everloop.workflows.contract.failures import BLOB_MISSING
 # A2A 1.0 §5.4 leaves authentication, authorisation, overload and outages to the statuses of HTTP and gRPC.
 
 
-class RefusalError(A2AError):
-    """The call is refused before, or instead of, being served. `retry_after` is in seconds, None: never."""
+_Error = TypeVar("_Error", bound=A2AError)
 
-    def __init__(self, message: str, *, retry_after: int | None = None, challenge: str = "") -> None:
+
+def known_as(
+    jsonrpc: int, http: int, grpc_status: grpc.StatusCode, reason: str
+) -> Callable[[type[_Error]], type[_Error]]:
+    """Say what an error is on each binding. JSON-RPC leaves -32099 to -32000 to servers; A2A took some."""
+
+    def register(kind: type[_Error]) -> type[_Error]:
+        sdk.JSON_RPC_ERROR_CODE_MAP[kind] = jsonrpc
+        sdk.A2A_ERROR_MAPPING[kind] = ErrorMapping(http, grpc_status.name, reason)
+        sdk.A2A_ERROR_REASONS[kind] = reason
+        response_helpers.EXCEPTION_MAP[kind] = JSONRPCError
+        grpc_handler._ERROR_CODE_MAP[kind] = grpc_status  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the only way to a status of our own
+        return kind
+
+    return register
+
+
+class RefusalError(A2AError):
+    """The call is refused before, or instead of, being served.
+
+    `retry_after` is in seconds, None: never. `headers` go with the answer over HTTP.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        retry_after: int | None = None,
+        challenge: str = "",
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.challenge = challenge
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
+        if challenge:
+            self.headers["WWW-Authenticate"] = challenge
 
 
+@known_as(-32031, 401, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
 class UnauthenticatedError(RefusalError):
     """Nobody knows who calls. `challenge` is what HTTP's WWW-Authenticate says."""
 
 
+@known_as(-32032, 403, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED")
 class ForbiddenError(RefusalError):
     """The caller is known, and may not do this."""
 
 
+@known_as(-32033, 429, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS")
 class TooManyRequestsError(RefusalError):
     """The owner asks for more than a share."""
 
 
+@known_as(-32600, 431, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_HEADERS")
 class TooManyHeadersError(RefusalError):
     """The request has more headers, or more metadata, than are read."""
 
 
+@known_as(-32603, 503, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE")
 class UnavailableNowError(RefusalError):
     """A server that we need does not answer."""
 
-
-@dataclass(frozen=True)
-class Numbers:
-    """How each binding says an error. JSON-RPC leaves -32099 to -32000 to servers; A2A has taken some."""
-
-    jsonrpc: int
-    http: int
-    grpc: grpc.StatusCode
-    reason: str
-
-
-def register(errors: Mapping[type[A2AError], Numbers]) -> None:
-    """Make errors of this server known to all bindings of the SDK."""
-    for kind, numbers in errors.items():
-        sdk.JSON_RPC_ERROR_CODE_MAP[kind] = numbers.jsonrpc
-        sdk.A2A_ERROR_MAPPING[kind] = ErrorMapping(numbers.http, numbers.grpc.name, numbers.reason)
-        sdk.A2A_ERROR_REASONS[kind] = numbers.reason
-        response_helpers.EXCEPTION_MAP[kind] = JSONRPCError
-        grpc_handler._ERROR_CODE_MAP[kind] = numbers.grpc  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the only way to a status of our own
-
-
-_REFUSALS: dict[type[A2AError], Numbers] = {
-    UnauthenticatedError: Numbers(-32031, 401, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
-    ForbiddenError: Numbers(-32032, 403, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
-    TooManyRequestsError: Numbers(-32033, 429, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS"),
-    TooManyHeadersError: Numbers(-32600, 431, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_HEADERS"),
-    UnavailableNowError: Numbers(-32603, 503, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
-}
-
-
-def http_status(refusal: RefusalError) -> int:
-    """Return the HTTP status of a refusal, on every binding over HTTP."""
-    return _REFUSALS[type(refusal)].http
-
-
-register(_REFUSALS)
 
 _log = structlog.get_logger()
 
@@ -196,10 +200,10 @@ class TaskPausedError(UnavailableError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a failure is to the client. `message` None means the failure's own; `retry_after` in seconds."""
+    """What a failure is to the client; without a `message`, in its own words. `retry_after`: seconds."""
 
     error: type[A2AError]
-    message: str | None = None
+    message: str = ""
     retry_after: int | None = None
 
 
@@ -221,11 +225,11 @@ ANSWERS: dict[type[Exception], Answer] = {
     InvalidPageTokenError: Answer(
         InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
     ),
-    TemporalUnavailableError: Answer(UnavailableNowError, TemporalUnavailableError.__doc__, retry_after=2),
-    PayloadLostError: Answer(InternalError, PayloadLostError.__doc__),
-    PayloadsUnavailableError: Answer(UnavailableNowError, PayloadsUnavailableError.__doc__, retry_after=2),
-    NoWorkerError: Answer(UnavailableNowError, NoWorkerError.__doc__, retry_after=5),
-    TaskPausedError: Answer(UnavailableNowError, TaskPausedError.__doc__, retry_after=30),
+    TemporalUnavailableError: Answer(UnavailableNowError, retry_after=2),
+    PayloadLostError: Answer(InternalError),
+    PayloadsUnavailableError: Answer(UnavailableNowError, retry_after=2),
+    NoWorkerError: Answer(UnavailableNowError, retry_after=5),
+    TaskPausedError: Answer(UnavailableNowError, retry_after=30),
     BlobsUnavailableError: _STORE_ANSWER,
     **dict.fromkeys(STORE_FAILURES, _STORE_ANSWER),
 }
@@ -249,7 +253,7 @@ def to_a2a(failure: Exception) -> A2AError:
         reference = uuid.uuid4().hex[:12]
         _log.error("request failed", reference=reference, exc_info=failure)
         return InternalError(f"internal error, reference {reference}")
-    message = answer.message or str(failure)
+    message = answer.message or str(failure) or str(type(failure).__doc__)
     if answer.retry_after is None:
         return answer.error(message)
     reason = str(failure.__cause__ or failure)

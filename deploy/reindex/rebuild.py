@@ -18,7 +18,7 @@ from everloop.gateway.errors import (
 )
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, restore_view
-from everloop.gateway.tasks.runs import Problems, Runs
+from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.temporal.connection import connect_temporal
@@ -115,8 +115,8 @@ async def _connected(
             views = TaskViews(redis, ttl=settings.task_ttl, max_bytes=settings.max_task_bytes)
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
             stores = Stores(views, Secrets(redis), artifacts, Transcripts(redis))
-            tasks, runs = Tasks(client, QueueSettings().task_queue), Runs(client)
-            reconciler = Reconciler(stores, tasks, runs, Problems(views, runs))
+            tasks = Tasks(client, QueueSettings().task_queue)
+            reconciler = Reconciler(stores, tasks, Runs(client))
             yield Rebuild(stores, tasks, reconciler, progress, at_once=at_once), client
 
 

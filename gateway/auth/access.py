@@ -1,46 +1,19 @@
 """Who gets in, and how much they may ask for; without settings everybody may do everything."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from a2a.types import a2a_pb2 as pb
 from pydantic import Field, ValidationInfo, field_validator
 
+from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import STORE_FAILURES, TooManyRequestsError, to_a2a
-from everloop.gateway.instruments import record_refused
+from everloop.gateway.instruments import requests_refused
 from everloop.runtime.settings import Settings
+from everloop.runtime.telemetry.logs import bind_owner
 from everloop.stores.quotas import Quotas, Rate
-
-
-class Authenticator(ABC):
-    """Recognises callers by the headers (or gRPC metadata) of their calls."""
-
-    @abstractmethod
-    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
-        """Return who calls. Names of headers are in small letters; `peer` is the address they come from.
-
-        Raises:
-            UnauthenticatedError: nobody whom we know; it carries the challenge.
-        """
-
-    @abstractmethod
-    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
-        """Return what agent cards say of it, by name (A2A 1.0 §4.5); any one of them is enough."""
-
-
-class Anybody(Authenticator):
-    """Takes every caller for the anonymous one."""
-
-    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
-        return Caller()
-
-    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
-        return {}
-
 
 # How many requests and open tasks an owner may have, over all gateways together.
 
@@ -101,7 +74,7 @@ class RequestLimits:
             seconds = await self._quotas.take_request(owner, self._rate)
         if seconds:
             wait = math.ceil(seconds)
-            record_refused("rate")
+            requests_refused.add(1, {"limit": "rate"})
             raise TooManyRequestsError(
                 f"too many requests: this server takes {self._rate.per_minute} a minute from one owner; "
                 f"send this one again after {wait} s",
@@ -119,7 +92,7 @@ class RequestLimits:
         with _store_errors():
             may_start = await self._quotas.reserve_task(owner, task_id, self._max_open_tasks)
         if not may_start:
-            record_refused("open_tasks")
+            requests_refused.add(1, {"limit": "open_tasks"})
             raise TooManyRequestsError(
                 f"too many open tasks: this server lets one owner have {self._max_open_tasks} that have not "
                 "ended; send this message again when one has ended, or cancel one",
@@ -146,5 +119,18 @@ def _store_errors() -> Generator[None]:
 class AccessControl:
     """What stands before the agents."""
 
-    authenticator: Authenticator = field(default_factory=Anybody)
+    authenticator: Authenticator = field(default_factory=Authenticator)
     limits: RequestLimits = field(default_factory=RequestLimits)
+
+    async def admit(self, headers: Mapping[str, str], peer: str) -> Caller:
+        """Return who calls, as the authenticator knows it, and count the request as the owner's.
+
+        Raises:
+            UnauthenticatedError: nobody whom we know.
+            TooManyRequestsError: the owner asks too often.
+            UnavailableNowError: a server that we have to ask does not answer.
+        """
+        caller = await self.authenticator.authenticate(headers, peer)
+        bind_owner(caller.owner)
+        await self.limits.admit_request(caller.owner)
+        return caller

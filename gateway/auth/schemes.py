@@ -1,4 +1,4 @@
-"""Ways to prove who one is, and the authenticator that takes any of several.
+"""Ways to prove who one is, and what takes any of several.
 
 Source: RFC 9110 §11 (challenges), RFC 6750 §3 (those of bearer tokens), A2A 1.0 §7.
 """
@@ -10,7 +10,6 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.gateway.auth.access import Authenticator
 from everloop.gateway.context import Caller, flaw_of_owner
 from everloop.gateway.errors import UnauthenticatedError
 
@@ -52,17 +51,31 @@ class Scheme(ABC):
         return ""
 
 
-class AnyScheme(Authenticator):
-    """Takes who proves it in any of several ways.
+class Authenticator:
+    """Recognises callers by the headers (or gRPC metadata) of their calls, in any of several ways.
 
     The first scheme of which something was sent decides. What is wrong there is refused, whatever else was
-    sent: a client whose token has expired does not turn into somebody else.
+    sent: a client whose token has expired does not turn into somebody else. Without any scheme every caller
+    is the anonymous one.
     """
 
-    def __init__(self, schemes: Sequence[Scheme]) -> None:
+    def __init__(self, schemes: Sequence[Scheme] = ()) -> None:
         self._schemes = schemes
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has to prove who they are."""
+        return not self.security_schemes()
+
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        """Return who calls. Names of headers are in small letters; `peer` is the address they come from.
+
+        Raises:
+            UnauthenticatedError: nobody whom we know; it carries the challenge.
+            UnavailableNowError: a server that we have to ask does not answer.
+        """
+        if not self._schemes:
+            return Caller()
         for scheme in self._schemes:
             try:
                 caller = await scheme.recognise(headers, peer)
@@ -74,6 +87,7 @@ class AnyScheme(Authenticator):
         raise self._refusal(f"nothing says who calls; send {wanted}")
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
+        """Return what agent cards say of it, by name (A2A 1.0 §4.5); any one of them is enough."""
         return {scheme.name: scheme.security_scheme() for scheme in self._schemes}
 
     def _refusal(self, text: str, wrong: Scheme | None = None) -> UnauthenticatedError:

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from pydantic import field_validator
 from pydantic_settings import NoDecode
 
-from everloop.gateway.auth.access import Anybody, Authenticator
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
 from everloop.gateway.auth.jwt import (
     PUBLIC_ALGORITHMS,
@@ -23,7 +22,7 @@ from everloop.gateway.auth.jwt import (
     read_public_key,
     read_secret,
 )
-from everloop.gateway.auth.schemes import AnyScheme, Network, ProxyCertificateScheme, Scheme
+from everloop.gateway.auth.schemes import Authenticator, Network, ProxyCertificateScheme, Scheme
 from everloop.runtime.settings import Settings
 
 SchemeName = Literal["none", "api-key", "jwt", "mtls"]
@@ -120,13 +119,13 @@ def make_authenticator(settings: AuthSettings, host: str) -> Authenticator:
     _check_use(settings)
     if settings.auth == ("none",):
         _check_anonymous(settings, host)
-        return Anybody()
+        return Authenticator()
     makers: Mapping[str, Callable[[AuthSettings], Scheme]] = {
         "api-key": _api_keys,
         "jwt": _jwt,
         "mtls": _mtls,
     }
-    return AnyScheme([makers[name](settings) for name in dict.fromkeys(settings.auth)])
+    return Authenticator([makers[name](settings) for name in dict.fromkeys(settings.auth)])
 
 
 def _check_use(settings: AuthSettings) -> None:

@@ -19,7 +19,6 @@ from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERS
 from a2a.utils.errors import (
     A2A_ERROR_REASONS,
     A2AError,
-    InvalidParamsError,
     InvalidRequestError,
     VersionNotSupportedError,
 )
@@ -30,16 +29,16 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry import trace
 
 from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.bindings.legacy import check_parts
 from everloop.gateway.context import CallHeaders, served_version, trace_context
 from everloop.gateway.errors import RefusalError, TooManyHeadersError, UnavailableNowError
 from everloop.gateway.http.errors import as_a2a
 from everloop.gateway.http.server import STALLED_AFTER
 from everloop.gateway.operations.operation import OPERATIONS
-from everloop.gateway.requests.proto import empty_part, read_message
+from everloop.gateway.requests.proto import read_message
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.runtime.redis import cancel
-from everloop.runtime.telemetry.logs import bind_owner
 
 # How gRPC says what went wrong: a status with details (A2A 1.0 §10.6, google.rpc.Status).
 
@@ -244,9 +243,7 @@ class Calls(grpc.aio.ServerInterceptor):
 
     async def _let_in(self, method: _Method, headers: CallHeaders, context: Context) -> None:
         """Judge a call by its metadata: nothing else of it has been read."""
-        caller = await self._access.authenticator.authenticate(headers, _address(context.peer()))
-        bind_owner(caller.owner)
-        await self._access.limits.admit_request(caller.owner)
+        caller = await self._access.admit(headers, _address(context.peer()))
         headers[VERSION] = _spoken_version(method, headers.get(VERSION, ""))
         OPERATIONS[_LEGACY_NAMES.get(method.name, method.name)].authorize(caller)
         extensions = get_requested_extensions([headers.get(EXTENSIONS, "")])
@@ -284,22 +281,9 @@ async def _read(method: _Method, kind: type[Message], requests: _Requests) -> Me
             message = await asyncio.to_thread(read_message, kind, content)
     except (DecodeError, ValueError, RecursionError):
         raise InvalidRequestError(f"the request is no message that {method.name} takes") from None
-    _check_parts(message)
+    if isinstance(message, pb03.SendMessageRequest):
+        check_parts(message)
     return message
-
-
-def _check_parts(request: Message) -> None:
-    """Refuse a message of A2A 0.3 with a part that holds nothing; the SDK would fail on it.
-
-    Raises:
-        InvalidParamsError: it has one.
-    """
-    if not isinstance(request, pb03.SendMessageRequest):
-        return
-    for index, part in enumerate(request.request.content):
-        kind = part.WhichOneof("part")
-        if kind is None or (kind == "file" and part.file.WhichOneof("file") is None):
-            raise InvalidParamsError(empty_part(index))
 
 
 def _ended_with_the_call(

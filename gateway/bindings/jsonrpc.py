@@ -1,26 +1,25 @@
 """The JSON-RPC binding over HTTP: A2A 1.0 (§9) and 0.3 on one endpoint."""
 
 import unicodedata
-from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any, cast
 
 from a2a.compat.v0_3 import types as types03
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.request_handlers.response_helpers import build_error_response
-from a2a.utils import json_utils
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, MethodNotFoundError
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, LegacyHandler
-from everloop.gateway.bindings.shell import Binding, begin_call, error_stream, stream_response
+from everloop.gateway.bindings.shell import Binding, begin_call, error_stream, respond_with
 from everloop.gateway.http.errors import as_a2a, status_of
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS
-from everloop.gateway.requests.proto import INT32_MAX, legacy_file_flaw, read_params
+from everloop.gateway.requests.proto import INT32_MAX, is_strict_base64, read_params
 
 RequestId = str | int | None
 
@@ -51,7 +50,7 @@ class JsonRpcBinding(Binding):
         raise MethodNotFoundError(f"no such method; this server has {', '.join(OPERATIONS)}")
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
-        return JSONResponse(build_error_response(request.rpc_id, error))
+        return JSONResponse(_error(request, error))
 
     async def _respond(
         self, request: A2ARequest, operation: Operation, params: object, context: ServerCallContext
@@ -63,13 +62,7 @@ class JsonRpcBinding(Binding):
         def answer(result: object) -> dict[str, Any]:
             return {"jsonrpc": "2.0", "id": request.rpc_id, "result": operation.to_json(result)}
 
-        if operation.is_stream:
-            return await stream_response(
-                result,
-                lambda event: json_utils.dumps(answer(event)),
-                lambda failure: build_error_response(request.rpc_id, as_a2a(failure)),
-            )
-        return JSONResponse(answer(await result))
+        return await respond_with(result, operation, answer, partial(_error, request))
 
     async def _respond_legacy(
         self, request: A2ARequest, operation: Operation, body: object, context: ServerCallContext
@@ -77,21 +70,26 @@ class JsonRpcBinding(Binding):
         """Answer in A2A 0.3. A stream that cannot begin is one event that says why, unless HTTP says it."""
         params = read_legacy_params(operation, body)
         result = getattr(self._legacy, operation.method)(params, context)
-        if not operation.is_stream:
-            answer = {"jsonrpc": "2.0", "id": request.rpc_id, "result": _legacy_json(await result)}
-            return JSONResponse(answer)
+
+        def answer(result: object) -> object:
+            written = _legacy_json(result)  # of a stream it is an answer already
+            return (
+                written
+                if operation.is_stream
+                else {"jsonrpc": "2.0", "id": request.rpc_id, "result": written}
+            )
+
         try:
             # Clients of 0.3 know errors by what they hold: an event with a name would be another one to them.
-            return await stream_response(
-                cast("AsyncGenerator[types03.SendStreamingMessageSuccessResponse]", result),
-                lambda item: item.model_dump_json(by_alias=True, exclude_none=True),
-                lambda failure: build_error_response(request.rpc_id, as_a2a(failure)),
-                error_event=False,
-            )
+            return await respond_with(result, operation, answer, partial(_error, request), error_event=False)
         except A2AError as error:
-            if status_of(error):  # HTTP tells it
+            if status_of(error) or not operation.is_stream:  # HTTP tells it
                 raise
-            return error_stream(build_error_response(request.rpc_id, error))
+            return error_stream(_error(request, error))
+
+
+def _error(request: A2ARequest, failure: Exception) -> object:
+    return build_error_response(request.rpc_id, as_a2a(failure))
 
 
 def read_legacy_params(operation: Operation, body: object) -> BaseModel:
@@ -101,8 +99,8 @@ def read_legacy_params(operation: Operation, body: object) -> BaseModel:
         InvalidParamsError, ValidationError: the parameters do not fit.
     """
     params = cast("dict[str, object]", body).get("params") if isinstance(body, dict) else None
-    if flaw := _legacy_flaw(params):
-        raise InvalidParamsError(flaw)
+    if (count := _count_parts(params)) > MAX_PARTS:
+        raise InvalidParamsError(f"message.parts has {count} parts; one message may have {MAX_PARTS}")
     request = LEGACY_REQUESTS[operation.name].model_validate(body)
     sent: Any = getattr(request, "params", None)
     for holder in (sent, getattr(sent, "configuration", None)):
@@ -110,18 +108,21 @@ def read_legacy_params(operation: Operation, body: object) -> BaseModel:
         # As the messages of A2A 1.0, as which requests are passed on, can hold it.
         if length is not None and abs(length) > INT32_MAX:
             raise InvalidParamsError("historyLength has to be a whole number of 32 bits")
+    message: types03.Message | None = getattr(sent, "message", None)
+    for index, part in enumerate(message.parts if message else ()):
+        file: Any = getattr(part.root, "file", None)
+        if not is_strict_base64(getattr(file, "bytes", "")):
+            raise InvalidParamsError(
+                f"message.parts[{index}].file.bytes is no base64; encode the bytes of the file (RFC 4648 §4)"
+            )
     return request
 
 
-def _legacy_flaw(params: object) -> str:
-    """Return what is wrong with parameters that the SDK reads slowly, or misreads; empty: nothing."""
-    sent = cast("dict[str, object]", params) if isinstance(params, dict) else {}
-    message = sent.get("message")
+def _count_parts(params: object) -> int:
+    """Return how many parts the message of a request has, before the SDK reads them, which it does slowly."""
+    message = cast("dict[str, object]", params).get("message") if isinstance(params, dict) else None
     parts = cast("dict[str, object]", message).get("parts") if isinstance(message, dict) else None
-    count = len(cast("list[object]", parts)) if isinstance(parts, list) else 0
-    if count > MAX_PARTS:
-        return f"message.parts has {count} parts; one message may have {MAX_PARTS}"
-    return legacy_file_flaw(sent)
+    return len(cast("list[object]", parts)) if isinstance(parts, list) else 0
 
 
 def _legacy_json(result: object) -> object:

@@ -11,13 +11,15 @@ from a2a.compat.v0_3.proto_utils import FromProto, ToProto
 from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from pydantic import BaseModel
 
 from everloop.gateway.bindings.rest import RestCall, RestCalls, read_query
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS
-from everloop.gateway.requests.proto import legacy_upload_flaw, read_params
+from everloop.gateway.requests.proto import is_strict_base64, read_params
 
 _WAITING = frozenset({types03.TaskState.input_required, types03.TaskState.auth_required})
 
@@ -65,6 +67,21 @@ LEGACY_REQUESTS: Mapping[str, type[BaseModel]] = {
 }
 """By the names of the operations in A2A 1.0."""
 
+
+def check_parts(request: pb03.SendMessageRequest) -> None:
+    """Refuse a message with a part that holds nothing; the SDK would fail on it.
+
+    Raises:
+        InvalidParamsError: it has one.
+    """
+    for index, part in enumerate(request.request.content):
+        if part.WhichOneof("part") is None or (part.HasField("file") and not part.file.WhichOneof("file")):
+            raise InvalidParamsError(
+                f"message.content[{index}] is empty; "
+                "it needs a text, data, or a file with its address or bytes"
+            )
+
+
 Read = Callable[[type[BaseModel], A2ARequest], Awaitable[BaseModel]]
 
 
@@ -78,20 +95,22 @@ def legacy_rest_calls(handler: RequestHandler) -> RestCalls:
         return RestCall(operation, partial(read, LEGACY_REQUESTS[name]), serve, write)
 
     configs = "/v1/tasks/{id}/pushNotificationConfigs"
-    subscribe = call("SubscribeToTask", _write_event)
+    task, config = _written(ToProto.task), _written(ToProto.task_push_notification_config)
+    event = _written(lambda each: ToProto.stream_response(each.result))
+    subscribe = call("SubscribeToTask", event)
     return {
-        "/v1/message:send": {"POST": call("SendMessage", _write_sent, _read_message)},
-        "/v1/message:stream": {"POST": call("SendStreamingMessage", _write_event, _read_message)},
-        "/v1/tasks/{id}:cancel": {"POST": call("CancelTask", _write_task)},
+        "/v1/message:send": {"POST": call("SendMessage", _written(ToProto.task_or_message), _read_message)},
+        "/v1/message:stream": {"POST": call("SendStreamingMessage", event, _read_message)},
+        "/v1/tasks/{id}:cancel": {"POST": call("CancelTask", task)},
         "/v1/tasks/{id}:subscribe": {"GET": subscribe, "POST": subscribe},
-        "/v1/tasks/{id}": {"GET": call("GetTask", _write_task, _read_get)},
+        "/v1/tasks/{id}": {"GET": call("GetTask", task, _read_get)},
         f"{configs}/{{push_notification_config_id}}": {
-            "GET": call("GetTaskPushNotificationConfig", _write_config),
+            "GET": call("GetTaskPushNotificationConfig", config),
             "DELETE": call("DeleteTaskPushNotificationConfig", lambda _: {}),
         },
         configs: {
             "GET": call("ListTaskPushNotificationConfigs", _write_configs),
-            "POST": call("CreateTaskPushNotificationConfig", _write_config, _read_set_config),
+            "POST": call("CreateTaskPushNotificationConfig", config, _read_set_config),
         },
         "/v1/card": {"GET": call("GetExtendedAgentCard", _write_card)},
     }
@@ -105,7 +124,15 @@ async def _read_path(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
 
 
 async def _read_message(kind: type[BaseModel], request: A2ARequest) -> BaseModel:
-    message = read_params(pb03.SendMessageRequest, await request.json(), legacy_upload_flaw)
+    message = read_params(pb03.SendMessageRequest, await request.json())
+    check_parts(message)
+    for index, part in enumerate(message.request.content):
+        # Clients of 0.3 encode files as JSON-RPC has them, and that once more as ProtoJSON has bytes.
+        if not is_strict_base64(part.file.file_with_bytes.decode("latin-1")):
+            raise InvalidParamsError(
+                f"message.content[{index}].file.fileWithBytes is not encoded twice; "
+                "encode the file in base64, and that text once more"
+            )
     return kind.model_validate({"id": "", "params": FromProto.message_send_params(message)})
 
 
@@ -137,25 +164,17 @@ async def _read_set_config(kind: type[BaseModel], request: A2ARequest) -> BaseMo
     return kind.model_validate({"id": "", "params": params})
 
 
-def _write_sent(result: types03.Task | types03.Message) -> dict[str, Any]:
-    return MessageToDict(ToProto.task_or_message(result))
-
-
-def _write_event(event: Response) -> dict[str, Any]:
-    return MessageToDict(ToProto.stream_response(event.result))
-
-
-def _write_task(task: types03.Task) -> dict[str, Any]:
-    return MessageToDict(ToProto.task(task))
-
-
-def _write_config(config: types03.TaskPushNotificationConfig) -> dict[str, Any]:
-    return MessageToDict(ToProto.task_push_notification_config(config))
+def _written(convert: Callable[[Any], Message]) -> Callable[[Any], dict[str, Any]]:
+    """Return what makes JSON of a result that is written as a message."""
+    return lambda result: MessageToDict(convert(result))
 
 
 def _write_configs(configs: list[types03.TaskPushNotificationConfig]) -> dict[str, Any]:
-    written = [ToProto.task_push_notification_config(each) for each in configs]
-    return MessageToDict(pb03.ListTaskPushNotificationConfigResponse(configs=written))
+    return MessageToDict(
+        pb03.ListTaskPushNotificationConfigResponse(
+            configs=map(ToProto.task_push_notification_config, configs)
+        )
+    )
 
 
 def _write_card(card: types03.AgentCard) -> dict[str, Any]:

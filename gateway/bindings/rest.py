@@ -7,7 +7,6 @@ from typing import Any, TypeVar, cast
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
-from a2a.utils import json_utils
 from a2a.utils.constants import A2A_JSON_MEDIA_TYPE, PROTOCOL_VERSION_1_0
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
@@ -17,7 +16,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.shell import Binding, begin_call, stream_response
+from everloop.gateway.bindings.shell import Binding, begin_call, respond_with
 from everloop.gateway.http.errors import MethodNotAllowedError, as_a2a
 from everloop.gateway.http.requests import MEDIA_TYPES, A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS, Operation
@@ -60,13 +59,15 @@ class RestBinding(Binding):
         params = await call.read(request)
         context.tenant = request.path_params.get("tenant") or getattr(params, "tenant", "")
         result = call.serve(params, context)
-        if call.operation.is_stream:
-            return await stream_response(
-                result,
-                lambda event: json_utils.dumps(call.write(event)),
-                lambda failure: build_rest_error_payload(as_a2a(failure)),
-            )
-        return JSONResponse(call.write(await result) or {}, media_type=self._media_type(request))
+        response = await respond_with(
+            result,
+            call.operation,
+            lambda each: call.write(each) or {},
+            lambda failure: build_rest_error_payload(as_a2a(failure)),
+        )
+        if not call.operation.is_stream:
+            response.headers["Content-Type"] = self._media_type(request)
+        return response
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
         payload: dict[str, Any] = build_rest_error_payload(error)

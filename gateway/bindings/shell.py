@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
@@ -24,8 +24,8 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import AGENT, caller_of_request, served_version, trace_context
-from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.http.errors import AddressUnknownError, as_a2a, headers_of, status_of
+from everloop.gateway.errors import RefusalError, UnavailableNowError
+from everloop.gateway.http.errors import AddressUnknownError, as_a2a, status_of
 from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
 from everloop.gateway.operations.operation import Operation
 from everloop.gateway.tasks.snapshots import held_by
@@ -39,20 +39,23 @@ from everloop.workflows.contract.parts import with_whole_numbers
 RECONNECT_AFTER = 1000
 """Milliseconds after which a client of a gateway that stops should connect again, to another one."""
 
-Item = TypeVar("Item")
 
-
-async def stream_response(
-    items: AsyncGenerator[Item],
-    data: Callable[[Item], str],
+async def respond_with(
+    result: Any,  # noqa: ANN401 -- something to await, or a stream, as the operation says
+    operation: Operation,
+    write: Callable[[Any], Any],
     error_data: Callable[[Exception], Any],
     *,
     error_event: bool = True,
-) -> EventSourceResponse:
-    """Return the response that streams all items. What fails before the first one is raised.
+) -> Response:
+    """Return the response with the result of an operation, or that streams its events, each written as JSON.
 
-    A later failure is told as the last event: `error_event` gives it the name "error".
+    What fails before the first event is raised. A later failure is the last event: `error_event` gives it the
+    name "error".
     """
+    if not operation.is_stream:
+        return JSONResponse(write(await result))
+    items = cast("AsyncGenerator[object]", result)
     try:
         first = [await anext(items)]
     except StopAsyncIteration:
@@ -61,10 +64,10 @@ async def stream_response(
     async def events() -> AsyncGenerator[ServerSentEvent]:
         async with aclosing(items):
             while first:  # not kept: it may be a large task
-                yield {"data": data(first.pop())}
+                yield {"data": json_utils.dumps(write(first.pop()))}
             try:
                 async for item in items:
-                    yield {"data": data(item)}
+                    yield {"data": json_utils.dumps(write(item))}
             except Exception as failure:  # noqa: BLE001 -- whatever it is, the client is told in its own terms
                 named = {"event": "error"} if error_event else {}
                 yield {**named, "data": json_utils.dumps(error_data(failure))}
@@ -188,7 +191,7 @@ class Endpoint:
 
     def _refused(self, error: A2AError, response: Response) -> Response:
         response.status_code = status_of(error) or response.status_code
-        response.headers.update(headers_of(error))
+        response.headers.update(error.headers if isinstance(error, RefusalError) else {})
         return response
 
 

@@ -65,28 +65,25 @@ class CardSettings:
 
 
 class Cards:
-    """The cards of the agents of a gateway, made once and signed if there is a `key`."""
+    """The cards of the agents of a gateway, signed if there is a `key`."""
 
     def __init__(self, agents: AgentRegistry, settings: CardSettings, key: CardKey | None = None) -> None:
         self.agents = agents
         self.key = key
         self._settings = settings
-        self._merged = {agent.id: self._signed(self._card(agent, BOTH)) for agent in agents}
-        self._pure = {agent.id: self._signed(self._card(agent, (PROTOCOL_VERSION_1_0,))) for agent in agents}
-        self._over_http = {agent.id: self._signed(self._card(agent, BOTH, grpc=False)) for agent in agents}
         self._extended = {agent.id: self._signed(self._with_tools(agent)) for agent in agents}
 
     def merged(self, agent: Agent) -> pb.AgentCard:
         """Return the card that has the interfaces of A2A 0.3 too, which clients of 1.0 pass over."""
-        return self._merged[agent.id]
+        return self._signed(self._card(agent, BOTH))
 
     def pure(self, agent: Agent) -> pb.AgentCard:
         """Return the card that knows of A2A 1.0 only."""
-        return self._pure[agent.id]
+        return self._signed(self._card(agent, (PROTOCOL_VERSION_1_0,)))
 
     def over_http(self, agent: Agent) -> pb.AgentCard:
         """Return the merged card without gRPC, whose address is no URL: some clients refuse such a card."""
-        return self._over_http[agent.id]
+        return self._signed(self._card(agent, BOTH, grpc=False))
 
     def extended(self, agent: Agent) -> pb.AgentCard:
         """Return the card for those who authenticated: the merged one, with the agent's tools as skills.

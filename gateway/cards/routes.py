@@ -35,28 +35,27 @@ def card_routes(cards: Cards) -> list[BaseRoute]:
 
     The default agent's card is at the root, and that of each agent below `/agents/{id}/`.
     """
-    default = cards.agents.default
-    routes: list[BaseRoute] = [_route("/agents", catalogue(cards)), *_routes_of(cards, default, "/")]
+    routes: list[BaseRoute] = [_route("/agents", [_entry(cards, agent) for agent in cards.agents])]
     for agent in cards.agents:
-        routes += _routes_of(cards, agent, f"/agents/{agent.id}/")
+        documents = _documents(cards, agent)
+        prefixes = [f"/agents/{agent.id}/"]
+        if agent.id == cards.agents.default.id:
+            prefixes.append("/")
+        routes += [_route(prefix + path, card) for prefix in prefixes for path, card in documents.items()]
     if cards.key:
         routes.append(_route(f"/{JWKS_PATH}", cards.key.jwks))
     return routes
 
 
-def catalogue(cards: Cards) -> list[dict[str, str]]:
-    """Return which agents there are, and where their cards are."""
-    return [_entry(cards, agent) for agent in cards.agents]
-
-
-def _routes_of(cards: Cards, agent: Agent, prefix: str) -> list[Route]:
-    merged, pure = _merged(cards.merged(agent)), MessageToDict(cards.pure(agent))
-    return [
-        _route(f"{prefix}{CARD_PATH}", merged),
-        _route(f"{prefix}{OLD_CARD_PATH}", merged),
-        _route(f"{prefix}v1/{CARD_PATH}", pure),
-        _route(f"{prefix}{HTTP_CARD_PATH}", _merged(cards.over_http(agent))),
-    ]
+def _documents(cards: Cards, agent: Agent) -> dict[str, object]:
+    """Return the cards of an agent by their paths."""
+    merged = _merged(cards.merged(agent))
+    return {
+        CARD_PATH: merged,
+        OLD_CARD_PATH: merged,
+        f"v1/{CARD_PATH}": MessageToDict(cards.pure(agent)),
+        HTTP_CARD_PATH: _merged(cards.over_http(agent)),
+    }
 
 
 def _merged(card: pb.AgentCard) -> dict[str, Any]:

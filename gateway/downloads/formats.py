@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import Literal, cast
 from urllib.parse import quote
@@ -174,7 +175,7 @@ async def _columns(rows: Rows, schema: Mapping[str, JsonValue]) -> list[str]:
     if columns and schema.get("additionalProperties") is False and "patternProperties" not in schema:
         return list(columns)
     async for block in _blocks(rows()):
-        columns.update(await asyncio.to_thread(_keys, block))
+        columns.update(await asyncio.to_thread(dict.fromkeys, chain.from_iterable(_rows(block))))
     return list(columns)
 
 
@@ -194,10 +195,6 @@ async def _blocks(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 def _rows(block: bytes) -> Iterable[dict[str, JsonValue]]:
     return (from_json(line) for line in block.split(b"\n") if line.strip())
-
-
-def _keys(block: bytes) -> dict[str, None]:
-    return dict.fromkeys(key for row in _rows(block) for key in row)
 
 
 def _to_csv(block: bytes, columns: Sequence[str], cell: Callable[[JsonValue], str]) -> bytes:

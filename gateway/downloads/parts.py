@@ -12,6 +12,7 @@ from typing import Self, cast
 from urllib.parse import quote
 
 import structlog
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -25,7 +26,6 @@ from everloop.gateway.downloads.formats import (
     served,
 )
 from everloop.gateway.http.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
-from everloop.gateway.http.errors import RequestError
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.errors import ArtifactReplacedError
 from everloop.stores.artifacts.store import Artifacts
@@ -204,7 +204,7 @@ class PartDownload:
         """Answer a GET or HEAD request.
 
         Raises:
-            RequestError: it cannot be answered as asked.
+            HTTPException: it cannot be answered as asked.
             ArtifactError, BlobError: the content cannot be had.
         """
         for attempt in range(ATTEMPTS):
@@ -238,13 +238,13 @@ class PartDownload:
     async def _find(self, request: Request, address: PartAddress) -> _Representation:
         artifact = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
         if address.index >= len(artifact.parts):
-            raise RequestError(HTTPStatus.NOT_FOUND, f"no {address} here")
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"no {address} here")
         part = artifact.parts[address.index]
         accept = ",".join(request.headers.getlist("accept"))
         try:
             format_ = choose_format(part, request.query_params.get("format"), accept)
         except FormatUnknownError as error:
-            raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
         return _Representation(artifact, part, format_)
 
     async def _link(self, address: PartAddress, found: _Representation) -> str | None:
@@ -299,7 +299,7 @@ def _answer_of_conditions(
     """Return the answer if the conditions of the request do not hold, in the order of RFC 9110 §13.2.2."""
     tags = request.headers.getlist("if-match")
     if tags and not names_tag(",".join(tags), found.etag, weakly=False):
-        raise RequestError(
+        raise HTTPException(
             HTTPStatus.PRECONDITION_FAILED,
             f"this is another version than If-Match names: it is {found.etag}",
             {"ETag": found.etag},
@@ -321,7 +321,7 @@ def _read_wanted_range(request: Request, found: _Representation) -> ByteRange | 
     try:
         return read_range(header, found.part.size)
     except RangeUnsatisfiableError:
-        raise RequestError(
+        raise HTTPException(
             HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
             f"there are no such bytes: the part has {found.part.size}",
             {"Content-Range": f"bytes */{found.part.size}"},

@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 import structlog
 from pydantic import JsonValue
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -24,7 +25,7 @@ from everloop.gateway.auth.scopes import READ, check_scope, is_bound_to_agents, 
 from everloop.gateway.context import Caller, Viewer
 from everloop.gateway.downloads.parts import PartAddress, PartDownload
 from everloop.gateway.errors import STORE_FAILURES, TaskUnknownError
-from everloop.gateway.http.errors import RequestError, error_response
+from everloop.gateway.http.errors import error_response
 from everloop.gateway.http.requests import recognise
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, Snapshots
@@ -37,7 +38,7 @@ from everloop.stores.artifacts.errors import (
     ArtifactReplacedError,
     PartIndexError,
 )
-from everloop.workflows.contract.artifacts import ArtifactPart, Operation, StoredArtifact
+from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 from everloop.workflows.contract.names import context_key
 
 # What is known of artifacts, as JSON for clients. Pure.
@@ -68,7 +69,10 @@ def artifact_json(
     }
     if operations:
         known["lastChunkIndex"] = artifact.last_chunk_index
-        known["operations"] = [_operation_json(operation) for operation in artifact.operations]
+        known["operations"] = [
+            {"kind": each.kind, "at": each.at.isoformat(), "index": each.index}
+            for each in artifact.operations
+        ]
     return known
 
 
@@ -83,10 +87,6 @@ def _part_json(part: ArtifactPart) -> dict[str, JsonValue]:
     if part.kind == "rows":
         known |= {"rows": part.rows, "rowSchema": part.row_schema}
     return known
-
-
-def _operation_json(operation: Operation) -> JsonValue:
-    return {"kind": operation.kind, "at": operation.at.isoformat(), "index": operation.index}
 
 
 _log = structlog.get_logger()
@@ -150,7 +150,7 @@ class Downloads:
                     await self._seen(caller, address.context_id, artifact_id)
                 return await self._parts.send(request, address)
             case _:
-                raise RequestError(HTTPStatus.NOT_FOUND, f"no {_name(segments)} here")
+                raise HTTPException(HTTPStatus.NOT_FOUND, f"no {_name(segments)} here")
 
     async def _list(self, caller: Caller, context_id: str, request: Request) -> Response:
         task_id = request.query_params.get("taskId") or None
@@ -249,8 +249,8 @@ def _name(segments: list[str]) -> str:
             return "such address"
 
 
-def _missing(call_id: str) -> RequestError:
-    return RequestError(HTTPStatus.NOT_FOUND, f"no result of call {call_id!r} here")
+def _missing(call_id: str) -> HTTPException:
+    return HTTPException(HTTPStatus.NOT_FOUND, f"no result of call {call_id!r} here")
 
 
 # What a client is told when something cannot be downloaded.
@@ -271,14 +271,14 @@ def _error_response(failure: Exception, what: str) -> Response:
     return error_response(_explain(failure, what) or failure, "download")
 
 
-def _explain(failure: Exception, what: str) -> RequestError | None:
+def _explain(failure: Exception, what: str) -> HTTPException | None:
     if isinstance(failure, (ArtifactMissingError, ArtifactIdError, PartIndexError)):
-        return RequestError(HTTPStatus.NOT_FOUND, f"no {what} here")
+        return HTTPException(HTTPStatus.NOT_FOUND, f"no {what} here")
     if isinstance(failure, _UNAVAILABLE):
         _log.warning("download cannot be served now", what=what, error=type(failure).__name__)
         text = "the artifact store cannot tell now; nothing is lost: ask again in a few seconds"
-        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)})
+        return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)})
     if damage := next((words for kind, words in _DAMAGES.items() if isinstance(failure, kind)), ""):
         _log.error("content of an artifact is lost", what=what, error=str(failure))
-        return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"{what} is {damage}")
+        return HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, f"{what} is {damage}")
     return None

@@ -15,7 +15,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from everloop.gateway.http.errors import CrossSiteError, HttpError, MisdirectedError, status_of
+from everloop.gateway.auth.settings import is_loopback
+from everloop.gateway.errors import RefusalError
+from everloop.gateway.http.errors import CrossSiteError, MisdirectedError, status_of
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN = 100
@@ -41,7 +43,7 @@ class OwnPagesOnly:
         answer = JSONResponse(build_rest_error_payload(error), status_of(error) or 400)
         await answer(scope, receive, send)
 
-    def _flaw(self, scope: Scope) -> HttpError | None:
+    def _flaw(self, scope: Scope) -> RefusalError | None:
         headers = Headers(scope=scope)
         host = _host_of(f"//{headers.get('host', '')}")
         if host and host not in self._hosts and not _is_address(host):
@@ -64,7 +66,7 @@ class OwnPagesOnly:
         if origin is None:
             return True
         name = _host_of(origin)
-        return bool(name) and (name == host or name in self._hosts or _is_loopback(name))
+        return bool(name) and (name == host or name in self._hosts or is_loopback(name))
 
 
 def _host_of(url: str) -> str:
@@ -85,7 +87,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    return _is_address(host) and ip_address(host).is_loopback

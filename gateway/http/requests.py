@@ -13,7 +13,6 @@ from everloop.gateway.context import CALLER, Caller, CallHeaders
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.errors import ContentTooLargeError, ContentTooSlowError, MediaTypeError
 from everloop.gateway.requests.json import read_json
-from everloop.runtime.telemetry.logs import bind_owner
 
 # Requests: with a bounded body, in bounded time.
 
@@ -160,14 +159,9 @@ async def recognise(request: HTTPConnection, access: AccessControl) -> Caller:
 
     Raises:
         TooManyHeadersError: there are more headers than we read.
-        UnauthenticatedError: nobody whom we know.
-        TooManyRequestsError: the owner asks too often.
-        UnavailableNowError: a server that we have to ask does not answer.
+        UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as `AccessControl.admit` says.
     """
     headers = CallHeaders(request.headers.items())
     peer = request.client.host if request.client else ""
-    caller = await access.authenticator.authenticate(headers, peer)
-    request.scope[CALLER] = caller
-    bind_owner(caller.owner)
-    await access.limits.admit_request(caller.owner)
+    request.scope[CALLER] = caller = await access.admit(headers, peer)
     return caller

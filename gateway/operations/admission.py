@@ -20,12 +20,12 @@ from everloop.gateway.errors import (
     TaskFullError,
     TaskTooLargeError,
 )
-from everloop.gateway.instruments import record_started
+from everloop.gateway.instruments import tasks_started
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
+from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.views.interface import START, Snapshot
 from everloop.stores.views.store import TaskViews
@@ -41,7 +41,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import context_key, derive_context_id
 from everloop.workflows.contract.questions import QUESTION, names_question_for_sure
-from everloop.workflows.contract.tasks import Artifact, Identity, Route, TaskInput, TaskView
+from everloop.workflows.contract.tasks import Identity, Route, TaskInput, TaskView
 
 AWAITED_BYTES = 16_000
 """A message of this size always gets to a task that waits for its user: it may be what lets the task end."""
@@ -77,7 +77,6 @@ class Admission:
     views: TaskViews
     tasks: Tasks
     snapshots: Snapshots
-    large: LargeTasks
     reconciler: Reconciler
     answers: Answers
     files: InputFiles
@@ -147,7 +146,7 @@ class Admission:
         # the client's retry finds the workflow, and its view is restored from there.
         is_new = await self.tasks.start(task_id, task, summary=_summary(agent, task.message))
         if is_new:
-            record_started(agent.id)
+            tasks_started.add(1, {"agent": agent.id})
         if agent.routing == "auto":
             if answered := await self._decided(incoming, task):
                 await self.limits.release_task(task.owner, task_id)
@@ -216,7 +215,7 @@ class Admission:
         candidate = incoming.find_candidate(snapshot.message_ids)
         with ExitStack() as held:
             try:
-                view = (await self.large.whole(snapshot, held) if candidate else snapshot).view
+                view = (await self.snapshots.whole(snapshot, held) if candidate else snapshot).view
             except TaskTooLargeError:  # nobody can compare them: it is what it says it is
                 return candidate
             return incoming.find_repeated(view)
@@ -257,7 +256,7 @@ class Admission:
         snapshot = await self.snapshots.take(task_id, viewer)
         try:
             with ExitStack() as held:
-                view = (await self.large.whole(snapshot, held, history_length=0)).view
+                view = (await self.snapshots.whole(snapshot, held, history_length=0)).view
                 text = _results(view)
         except TaskTooLargeError:
             view, text = snapshot.view, TOO_LARGE
@@ -302,16 +301,12 @@ TOO_LARGE = "(its results are too large to be shown here)"
 
 def _results(view: TaskView) -> str:
     """Return artifacts as text; of a task without any, its last words."""
-    text = "\n\n".join(_describe(artifact) for artifact in view.artifacts)
+    text = "\n\n".join(f"[{each.name or each.artifact_id}]\n{_joined(each.parts)}" for each in view.artifacts)
     if not text and view.status.message:
         text = _joined(view.status.message.parts)
     if len(text) > MAX_CHARACTERS:
         return f"{text[:MAX_CHARACTERS]}\n[{len(text) - MAX_CHARACTERS} more characters were cut off]"
     return text or NOTHING
-
-
-def _describe(artifact: Artifact) -> str:
-    return f"[{artifact.name or artifact.artifact_id}]\n{_joined(artifact.parts)}"
 
 
 def _joined(parts: Sequence[Part]) -> str:

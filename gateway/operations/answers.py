@@ -7,10 +7,9 @@ from pydantic import JsonValue
 
 from everloop.gateway.errors import AnswerInvalidError
 from everloop.gateway.requests.fields import check_id
-from everloop.gateway.requests.files import holds_file
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 from everloop.stores.secrets import Secrets
-from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
+from everloop.workflows.contract.messages import DataPart, FilePart, TextPart, UserMessage
 from everloop.workflows.contract.questions import (
     CHAT_PREFIX,
     QUESTION,
@@ -136,7 +135,7 @@ def _refuse_files(question: Question, message: UserMessage) -> None:
     Raises:
         InvalidAnswerError: the message holds a file.
     """
-    if holds_file(message.parts):
+    if any(isinstance(part, FilePart) for part in message.parts):
         raise InvalidAnswerError(
             f"a file does not answer question {question.id!r}: {expected(question)}; answer first, and send "
             "files afterwards"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from everloop.gateway.errors import STORE_FAILURES
-from everloop.gateway.requests.files import InputFile
+from everloop.gateway.requests.parts import InputFile
 from everloop.runtime.blobs import BlobError
 from everloop.runtime.protocol.tasks import newest
 from everloop.stores.artifacts.changes import Create
@@ -16,7 +16,7 @@ from everloop.stores.artifacts.errors import ArtifactError, ArtifactExistsError,
 from everloop.stores.artifacts.rendering import RENDERED_BYTES, RENDERED_PART_BYTES
 from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from everloop.workflows.contract.messages import FilePart, Message, Part
+from everloop.workflows.contract.messages import FilePart, Message
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskView
 
@@ -119,12 +119,8 @@ def _small_files(messages: Sequence[Message]) -> list[tuple[_Place, str, int]]:
 
 
 def _with_contents(message: Message, contents: Mapping[_Place, str]) -> Message:
-    parts = tuple(
-        _with_content(part, contents.get((message.message_id, index)))
-        for index, part in enumerate(message.parts)
-    )
-    return message.model_copy(update={"parts": parts})
-
-
-def _with_content(part: Part, content: str | None) -> Part:
-    return part if content is None else part.model_copy(update={"content": content, "stored": None})
+    parts = list(message.parts)
+    for index, part in enumerate(parts):
+        if (content := contents.get((message.message_id, index))) is not None:
+            parts[index] = part.model_copy(update={"content": content, "stored": None})
+    return message.model_copy(update={"parts": tuple(parts)})

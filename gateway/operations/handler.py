@@ -25,7 +25,7 @@ from everloop.gateway.requests.fields import check_id, read_history_length, read
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY, IncomingMessage, read_message
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.snapshots import LargeTasks, Snapshots
+from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.streams import (
     EVENT_ID,
@@ -54,24 +54,6 @@ CANCEL_WAIT = 5.0
 """Seconds that CancelTask waits for the task to say that it is canceled."""
 
 
-@dataclass(frozen=True)
-class _Listener:
-    """A client that follows a task. `after`: it goes on behind that event of an earlier connection."""
-
-    call: Call
-    after: EventId | None
-    history_length: int | None = None
-
-
-@dataclass(frozen=True)
-class _Begun:
-    """A task as a stream begins with it, at this position, and what translates the events that follow."""
-
-    task: pb.Task
-    position: str
-    translator: UpdateTranslator
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaskHandler:
     """Serves tasks from the store, hands what changes them to Temporal, and keeps nothing itself.
@@ -89,7 +71,6 @@ class TaskHandler:
     streams: TaskStreams
     reconciler: Reconciler
     files: InputFiles
-    large: LargeTasks
     steps: Steps
     push: PushOperations | None
     """None: this server sends no notifications."""
@@ -120,9 +101,8 @@ class TaskHandler:
             return
         until = UntilReply(admitted.message_id, is_answer=admitted.is_answer)
         after = await self._known_to(call, admitted.snapshot)
-        listener = _Listener(call, after, history_length)
         snapshot = admitted.snapshot if after else await self._answered(admitted)
-        async with aclosing(self._stream(snapshot, until, listener)) as events:
+        async with aclosing(self._stream(snapshot, until, call, after, history_length)) as events:
             async for event in events:
                 yield event
 
@@ -137,7 +117,7 @@ class TaskHandler:
             raise UnsupportedOperationError(
                 f"task {params.id!r} is {state} and publishes nothing more; read it with GetTask"
             )
-        async with aclosing(self._stream(snapshot, UntilEnd(), _Listener(call, after))) as events:
+        async with aclosing(self._stream(snapshot, UntilEnd(), call, after)) as events:
             async for event in events:
                 yield event
 
@@ -146,7 +126,7 @@ class TaskHandler:
         history_length = read_history_length(params)
         snapshot = await self._known(params.id, "id", call)
         held = call.held
-        whole = await self.large.whole(snapshot, held, history_length=history_length)
+        whole = await self.snapshots.whole(snapshot, held, history_length=history_length)
         task = await self._task(whole, history_length)
         if call.is_extended:
             steps = await self.steps.of(whole.view, snapshot.message_ids)
@@ -192,7 +172,8 @@ class TaskHandler:
             await self.tasks.cancel(task_id)
             snapshot = await self._canceled(await self._wait(snapshot, UntilEnd(), TAKE_WAIT))
         # The task may also have ended in another way before it heard of the cancellation.
-        _refuse_unless_canceled(snapshot)
+        if snapshot.view.status.state is not TaskState.CANCELED:
+            _refuse_if_ended(snapshot)
         return await self._task(await self._whole(snapshot, call.held))
 
     @operation
@@ -305,7 +286,7 @@ class TaskHandler:
     ) -> Snapshot:
         """Return as much of a task as can be shown now: what was asked has been done, and is answered."""
         try:
-            return await self.large.whole(snapshot, held, history_length=history_length)
+            return await self.snapshots.whole(snapshot, held, history_length=history_length)
         except (TaskTooLargeError, UnavailableNowError):
             return snapshot
 
@@ -328,26 +309,36 @@ class TaskHandler:
         return None
 
     async def _stream(
-        self, snapshot: Snapshot, until: UntilEnd, listener: _Listener
+        self,
+        snapshot: Snapshot,
+        until: UntilEnd,
+        call: Call,
+        after: EventId | None,
+        history_length: int | None = None,
     ) -> AsyncGenerator[Event]:
         """Yield the task, then its updates; a fresh task in between where updates were lost.
 
-        A client that goes on gets the updates only. The id of an event stands in the state of the call while
-        the event is out. Of several updates that tell of one event, the last has its id: whoever did not get
-        that far gets them all again.
+        A client that goes on behind an event gets the updates only. The id of an event stands in the state of
+        the call while the event is out. Of several updates that tell of one event, the last has its id:
+        whoever did not get that far gets them all again.
         """
-        translator, state = await self._translator(snapshot, listener), listener.call.context.state
-        shown_at = START
-        steps = self.streams.follow(snapshot, until, after=listener.after and listener.after.position)
+        with ExitStack() as held:
+            known = await self._whole(snapshot, held) if after else snapshot
+            translator = self._translator(known, call, after)
+            del known
+        state, shown_at = call.context.state, START
+        steps = self.streams.follow(snapshot, until, after=after and after.position)
         async with aclosing(steps):
             async for step in steps:
                 if isinstance(step, Snapshot):
                     with ExitStack() as held:  # until the client has taken it
-                        begun = await self._begun(step, listener, held)
-                        translator, shown_at = begun.translator, begun.position
+                        whole = await self._whole(step, held, history_length)
+                        translator, shown_at = self._translator(whole, call), whole.position
+                        task = await self._task(whole, history_length)
+                        del whole  # here and below: a stream may stay open for days
                         state[EVENT_ID] = translator.event_id(shown_at)
-                        yield begun.task
-                        del begun  # a stream may stay open for days
+                        yield task
+                        del task
                     continue
                 if position_order(step.position) <= position_order(shown_at):
                     continue  # the task was read anew, after the snapshot
@@ -356,30 +347,11 @@ class TaskHandler:
                     state[EVENT_ID] = None if left else translator.event_id(step.position)
                     yield update
 
-    async def _translator(self, snapshot: Snapshot, listener: _Listener) -> UpdateTranslator:
-        """Return the translator for a client that goes on; who begins gets one with the task."""
-        with ExitStack() as held:
-            whole = await self._whole(snapshot, held) if listener.after else snapshot
-            return self._translator_of(whole, listener, listener.after)
-
-    async def _begun(self, snapshot: Snapshot, listener: _Listener, held: ExitStack) -> _Begun:
-        whole = await self._whole(snapshot, held, listener.history_length)
-        task = await self._task(whole, listener.history_length)
-        return _Begun(task, whole.position, self._translator_of(whole, listener))
-
-    def _translator_of(
-        self, whole: Snapshot, listener: _Listener, after: EventId | None = None
-    ) -> UpdateTranslator:
-        url = self.settings.url
-        return UpdateTranslator(whole.view, url, extended=listener.call.is_extended, after=after)
+    def _translator(self, whole: Snapshot, call: Call, after: EventId | None = None) -> UpdateTranslator:
+        return UpdateTranslator(whole.view, self.settings.url, extended=call.is_extended, after=after)
 
 
 def _refuse_if_ended(snapshot: Snapshot) -> None:
     state = snapshot.view.status.state
     if state.is_terminal:
         raise TaskNotCancelableError(f"task {snapshot.view.task_id!r} is {state} already")
-
-
-def _refuse_unless_canceled(snapshot: Snapshot) -> None:
-    if snapshot.view.status.state is not TaskState.CANCELED:
-        _refuse_if_ended(snapshot)

@@ -23,7 +23,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import READ, WRITE, check_agent, check_scope
 from everloop.gateway.context import Caller, Viewer, agent_of, caller_of, is_legacy
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError, a2a_errors
-from everloop.gateway.instruments import record_refused
+from everloop.gateway.instruments import requests_refused
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 
@@ -163,14 +163,14 @@ class OpenStreams:
             UnavailableNowError: the process has as many as it may; another one may have room.
         """
         if self._open[owner] >= self._most_of_owner:
-            record_refused("streams")
+            requests_refused.add(1, {"limit": "streams"})
             raise TooManyRequestsError(
                 f"too many open streams: this server holds {self._most_of_owner} streams and waiting "
                 "requests of one owner; close one, or try again later",
                 retry_after=RETRY_AFTER,
             )
         if self._open.total() >= self._most:
-            record_refused("streams")
+            requests_refused.add(1, {"limit": "streams"})
             raise UnavailableNowError(
                 "this server holds as many streams as it can; try again, at another one if there is one",
                 retry_after=RETRY_AFTER,

@@ -97,10 +97,8 @@ def show_page(
     after = _read_token(params.page_token)
     rest = [config for config in configs if config.id > after]
     page = rest[: params.page_size or MAX_CONFIGS]
-    return pb.ListTaskPushNotificationConfigsResponse(
-        configs=map(show_config, page),
-        next_page_token=_make_token(page[-1].id) if len(rest) > len(page) else "",
-    )
+    token = base64.urlsafe_b64encode(page[-1].id.encode()).decode() if len(rest) > len(page) else ""
+    return pb.ListTaskPushNotificationConfigsResponse(configs=map(show_config, page), next_page_token=token)
 
 
 def _check_header(value: str, field: str, most: int) -> None:
@@ -108,10 +106,6 @@ def _check_header(value: str, field: str, most: int) -> None:
         raise InvalidParamsError(f"{field} has {len(value.encode())} bytes; it may have {most}")
     if value and not _VISIBLE.fullmatch(value):
         raise InvalidParamsError(f"{field} is not fit for an HTTP header; use visible ASCII characters")
-
-
-def _make_token(config_id: str) -> str:
-    return base64.urlsafe_b64encode(config_id.encode()).decode()
 
 
 def _read_token(token: str) -> str:
@@ -172,7 +166,10 @@ class PushOperations:
         """
         await self.check(config, view.owner)
         wanted = read_config(config, view, self._public_url, is_legacy=is_legacy)
-        await self._put(wanted, acknowledged)
+        try:
+            await self._configs.put(wanted, position=acknowledged)
+        except TooManyPushConfigsError:
+            raise _too_many() from None
         await self._notify(wanted.task_id, [wanted.id])
         return show_config(wanted)
 
@@ -196,12 +193,6 @@ class PushOperations:
     async def delete(self, task_id: str, config_id: str) -> None:
         """Remove a config; one that is not there is no error."""
         await self._configs.delete(task_id, check_id(config_id, "id"))
-
-    async def _put(self, config: PushConfig, position: str) -> None:
-        try:
-            await self._configs.put(config, position=position)
-        except TooManyPushConfigsError:
-            raise _too_many() from None
 
     async def _find(self, task_id: str, config_id: str) -> PushConfig | None:
         """Return a config; without an id, which A2A 0.3 allows, the only one."""

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import structlog
 from opentelemetry import trace
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -31,10 +32,10 @@ from everloop.gateway.errors import (
     TaskUnknownError,
     UnavailableError,
 )
-from everloop.gateway.http.errors import RequestError, error_response
+from everloop.gateway.http.errors import error_response
 from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
 from everloop.gateway.settings import Stores
-from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES, LargeTasks
+from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES, Snapshots
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.stores.views.interface import InvalidPageTokenError, Snapshot, WaitingQuery
 from everloop.workflows.contract.messages import AgentMessage
@@ -64,10 +65,10 @@ class Approvals:
     """Serves the questions, and hands the answers to their tasks."""
 
     def __init__(
-        self, stores: Stores, tasks: Tasks, large: LargeTasks, access: AccessControl, limits: BodyLimits
+        self, stores: Stores, tasks: Tasks, snapshots: Snapshots, access: AccessControl, limits: BodyLimits
     ) -> None:
         self._views = stores.views
-        self._large = large
+        self._snapshots = snapshots
         self._tasks = tasks
         self._access = access
         self._limits = limits
@@ -120,7 +121,7 @@ class Approvals:
         """Answer a question; repeating the same answer tells what came of it.
 
         Raises:
-            RequestError: no such question waits for this caller, or somebody else has answered it.
+            HTTPException: no such question waits for this caller, or somebody else has answered it.
         """
         snapshot = None if CHILD_SEPARATOR in task_id else await self._views.load(task_id, most=SMALL_BYTES)
         if snapshot is None or not may_use(caller, snapshot.view.agent_id):
@@ -128,7 +129,7 @@ class Approvals:
         if given := await self._find_answer(snapshot, question_id, scopes):
             if (given["by"], given["approved"]) == (_name(caller), verdict.approved):
                 return {"taskId": task_id, **given}
-            raise RequestError(HTTPStatus.CONFLICT, f"question {question_id!r} has been answered already")
+            raise HTTPException(HTTPStatus.CONFLICT, f"question {question_id!r} has been answered already")
         question = _asked(snapshot.view, question_id, scopes)
         if question is None:
             raise _unknown(task_id, question_id)
@@ -167,7 +168,7 @@ class Approvals:
         if _asked(snapshot.view, question_id, scopes):
             return None
         with ExitStack() as held:
-            return _find_answer((await self._large.whole(snapshot, held)).view, question_id, scopes)
+            return _find_answer((await self._snapshots.whole(snapshot, held)).view, question_id, scopes)
 
 
 def _asked(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> Question | None:
@@ -213,7 +214,7 @@ def _ids(request: Request) -> tuple[str, str]:
     raw = bytes(request.scope["raw_path"]).decode("ascii", errors="replace")
     task_id, _, question_id = raw.removeprefix("/approvals/").partition("/")
     if not (task_id and question_id):
-        raise RequestError(HTTPStatus.NOT_FOUND, "no such address; POST to /approvals/{task}/{question}")
+        raise HTTPException(HTTPStatus.NOT_FOUND, "no such address; POST to /approvals/{task}/{question}")
     return unquote(task_id), unquote(question_id)
 
 
@@ -222,19 +223,19 @@ def _verdict(body: object) -> _Verdict:
         return _Verdict.model_validate(body)
     except ValidationError:
         expected = f'{{"approved": true, "note": "…"}}; the note has at most {MAX_NOTE} characters'
-        raise RequestError(HTTPStatus.BAD_REQUEST, f"the body is no answer; send {expected}") from None
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is no answer; send {expected}") from None
 
 
 def _page_size(text: str) -> int:
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE))
     if not (is_number and 0 < int(text) <= MAX_PAGE):
-        raise RequestError(HTTPStatus.BAD_REQUEST, f"pageSize is no number from 1 to {MAX_PAGE}")
+        raise HTTPException(HTTPStatus.BAD_REQUEST, f"pageSize is no number from 1 to {MAX_PAGE}")
     return int(text)
 
 
-def _unknown(task_id: str, question_id: str) -> RequestError:
+def _unknown(task_id: str, question_id: str) -> HTTPException:
     """The same for whatever the caller may not see: ids are not to be probed."""
-    return RequestError(
+    return HTTPException(
         HTTPStatus.NOT_FOUND, f"no question {question_id!r} of a task {task_id!r} waits for these credentials"
     )
 
@@ -247,14 +248,14 @@ def _refusal(failure: Exception) -> Response:
     return error_response(_explain(failure) or failure, "approval")
 
 
-def _explain(failure: Exception) -> RequestError | None:
+def _explain(failure: Exception) -> HTTPException | None:
     match failure:
         case InvalidPageTokenError():
-            return RequestError(HTTPStatus.BAD_REQUEST, str(failure))
+            return HTTPException(HTTPStatus.BAD_REQUEST, str(failure))
         case AnswerInvalidError() | TaskEndedError() | TaskTooLargeError() | TaskUnknownError():
-            return RequestError(HTTPStatus.CONFLICT, str(failure))
+            return HTTPException(HTTPStatus.CONFLICT, str(failure))
         case _ if isinstance(failure, (UnavailableError, *STORE_FAILURES)):
             text = "a server that this takes does not answer now; send the same request again"
-            return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)})
+            return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)})
         case _:
             return None

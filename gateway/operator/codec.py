@@ -10,11 +10,13 @@ not for those who may see their own.
 
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
+from typing import Any, cast
 
-import structlog
-from a2a.utils.errors import A2AError
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from opentelemetry import trace
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -23,25 +25,18 @@ from temporalio.common import RawValue
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from everloop.gateway.auth.access import AccessControl, Anybody
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import OPERATOR, require_scope
-from everloop.gateway.http.errors import headers_of, status_of
+from everloop.gateway.http.errors import explain
 from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.temporal.codec import EncryptionCodec
 
-_ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Namespace"
-_PREFLIGHT_HOLDS = "600"
-"""Seconds for which a browser need not ask again."""
-
-_log = structlog.get_logger()
+_ALLOWED_HEADERS = ("Authorization", "Content-Type", "X-API-Key", "X-Namespace")
+_EXPECTED = '{"payloads": [{"metadata": {"encoding": base64}, "data": base64}]}'
 
 Conversion = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
-
-
-class PayloadsUnreadableError(Exception):
-    """The body is no payloads as JSON."""
 
 
 def codec_routes(
@@ -52,99 +47,64 @@ def codec_routes(
     `origins` are those of the web pages that may call them.
     """
     codec = converter.payload_codec
-    if not (isinstance(codec, EncryptionCodec) and codec.is_on) or isinstance(access.authenticator, Anybody):
+    if not (isinstance(codec, EncryptionCodec) and codec.is_on) or access.authenticator.is_open:
         return []
-    endpoint = CodecEndpoint(access, limits, origins)
+    pages = Middleware(
+        CORSMiddleware, allow_origins=origins, allow_methods=("POST",), allow_headers=_ALLOWED_HEADERS
+    )
 
     async def decode(payloads: Sequence[Payload]) -> list[Payload]:
         # In its whole: some are references to blobs. A raw value is a payload that nobody looks into.
         hints: list[type] = [RawValue] * len(payloads)
         return [value.payload for value in await converter.decode(payloads, hints)]
 
-    return [
-        Route("/codec/decode", endpoint.serving(decode), methods=["POST", "OPTIONS"]),
-        Route("/codec/encode", endpoint.serving(codec.encode), methods=["POST", "OPTIONS"]),
-    ]
-
-
-class CodecEndpoint:
-    """Answers requests of operators, and of their browsers when these ask whether they may (CORS)."""
-
-    def __init__(self, access: AccessControl, limits: BodyLimits, origins: Sequence[str]) -> None:
-        self._access = access
-        self._limits = limits
-        self._origins = frozenset(origins)
-
-    def serving(self, convert: Conversion) -> Callable[[Request], Awaitable[Response]]:
-        """Return what answers requests for a conversion."""
-
+    def route(path: str, convert: Conversion) -> Route:
         async def serve(request: Request) -> Response:
-            if request.method == "OPTIONS":
-                answer = Response(status_code=HTTPStatus.NO_CONTENT)
-            else:
-                answer = await self._answer(request, convert)
-            answer.headers.update(self._cors(request))
-            return answer
+            return await _answer(request, convert, access, limits)
 
-        return serve
+        return Route(path, serve, methods=["POST", "OPTIONS"], middleware=[pages])
 
-    async def _answer(self, request: Request, convert: Conversion) -> Response:
-        read = A2ARequest(request.scope, request.receive, self._limits, trace.INVALID_SPAN)
-        try:
-            require_scope(await recognise(request, self._access), OPERATOR)
-            payloads = _payloads_of(await read.json())
-            converted = Payloads(payloads=await convert(payloads.payloads))
-            return JSONResponse(MessageToDict(converted), headers={"Cache-Control": "no-store"})
-        except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
-            return _refusal(failure)
-        finally:
-            read.let_go()
+    return [route("/codec/decode", decode), route("/codec/encode", codec.encode)]
 
-    def _cors(self, request: Request) -> dict[str, str]:
-        origin = request.headers.get("origin", "")
-        if origin not in self._origins:
-            return {"Vary": "Origin"}
-        return {
-            "Vary": "Origin",
-            "Access-Control-Allow-Origin": origin,
-            "Access-Control-Allow-Methods": "POST",
-            "Access-Control-Allow-Headers": _ALLOWED_HEADERS,
-            "Access-Control-Max-Age": _PREFLIGHT_HOLDS,
-        }
+
+async def _answer(
+    request: Request, convert: Conversion, access: AccessControl, limits: BodyLimits
+) -> Response:
+    read = A2ARequest(request.scope, request.receive, limits, trace.INVALID_SPAN)
+    try:
+        require_scope(await recognise(request, access), OPERATOR)
+        payloads = _payloads_of(await read.json())
+        converted = Payloads(payloads=await convert(payloads.payloads))
+        return JSONResponse(MessageToDict(converted), headers={"Cache-Control": "no-store"})
+    except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
+        refusal = explain(_named(failure), "codec")
+        headers = {"Cache-Control": "no-store", **(refusal.headers or {})}
+        return JSONResponse({"message": refusal.detail}, refusal.status_code, headers)
+    finally:
+        read.let_go()
 
 
 def _payloads_of(body: object) -> Payloads:
     """Return the payloads of a body.
 
     Raises:
-        PayloadsUnreadableError: it is something else.
+        HTTPException: it is something else.
     """
-    if not isinstance(body, dict):
-        raise PayloadsUnreadableError
     try:
-        return ParseDict(body, Payloads())  # pyright: ignore[reportUnknownArgumentType] -- JSON as it came
-    except (ParseError, ValueError, RecursionError) as error:
-        raise PayloadsUnreadableError from error
+        if isinstance(body, dict):
+            return ParseDict(cast("dict[str, Any]", body), Payloads())
+    except (ParseError, ValueError, RecursionError):
+        pass
+    raise HTTPException(HTTPStatus.BAD_REQUEST, f"expected payloads as JSON: {_EXPECTED}")
 
 
-def _refusal(failure: Exception) -> Response:
-    status, message, headers = _explained(failure)
-    return JSONResponse({"message": message}, status, {"Cache-Control": "no-store", **headers})
-
-
-def _explained(failure: Exception) -> tuple[int, str, dict[str, str]]:
-    """Return status, text and headers of an answer."""
+def _named(failure: Exception) -> Exception:
+    """Return what an operator is told of a failure of payloads; others as they are."""
     match failure:
-        case A2AError():
-            return status_of(failure) or HTTPStatus.BAD_REQUEST, str(failure), headers_of(failure)
-        case PayloadsUnreadableError():
-            expected = '{"payloads": [{"metadata": {"encoding": base64}, "data": base64}]}'
-            return HTTPStatus.BAD_REQUEST, f"expected payloads as JSON: {expected}", {}
         case EncryptionError() | ApplicationError():
-            return HTTPStatus.UNPROCESSABLE_ENTITY, str(failure), {}
+            return HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, str(failure))
         case BlobsUnavailableError():
             text = "a payload is in the blob store, which cannot be used now; ask again"
-            return HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "5"}
+            return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "5"})
         case _:
-            _log.error("codec failed", exc_info=failure)
-            return HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; the gateway's log has it", {}
+            return failure

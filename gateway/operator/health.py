@@ -13,7 +13,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from everloop.gateway.errors import CALL_TIMEOUT, GatewayError, translate_temporal_errors
-from everloop.gateway.instruments import begin_counters, record_open, record_reachable
+from everloop.gateway.instruments import begin_counters, server_reachable, tasks_open
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
@@ -123,10 +123,11 @@ class Gauges:
         """
         outcomes = await asyncio.gather(*(outcome_of(probe) for probe in self._servers.values()))
         for server, outcome in zip(self._servers, outcomes, strict=True):
-            record_reachable(server, is_reachable=outcome == "ok")
+            server_reachable.set(int(outcome == "ok"), {"server": server})
         for agent_id in self._agent_ids:
             for state in _OPEN_STATES:
-                record_open(agent_id, state, await self._count(agent_id, state))
+                count = await self._count(agent_id, state)
+                tasks_open.set(count, {"agent": agent_id, "state": state.value})
 
     async def _count(self, agent_id: str, state: TaskState) -> int:
         query = (

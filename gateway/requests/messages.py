@@ -11,28 +11,15 @@ from dataclasses import dataclass
 
 import orjson
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.struct_pb2 import Struct, Value
-from pydantic import JsonValue
+from a2a.utils.errors import InvalidParamsError
 
 from everloop.agents.agent import Agent
 from everloop.gateway.errors import MessageChangedError
-from everloop.gateway.requests.fields import MAX_PARTS, check_id, read_history_length
-from everloop.gateway.requests.files import (
-    BYTES,
-    InputFile,
-    input_files,
-    read_file_part,
-    read_filename,
-    read_media_type,
-)
+from everloop.gateway.requests.fields import check_id, read_history_length
+from everloop.gateway.requests.parts import InputFile, check_content_types, read_parts, read_struct
 from everloop.workflows.contract.messages import (
-    DataPart,
-    FilePart,
     Message,
     Part,
-    TextPart,
     UserMessage,
     describe_parts,
 )
@@ -53,9 +40,6 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 MAX_REFERENCES = 10
 """Tasks that a message may refer to: their results go to the model with it."""
-
-MAX_EXACT_INTEGER = 2**53
-"""Protobuf carries JSON numbers as doubles; up to here a whole one is exact."""
 
 _OTHER_MESSAGE = "the header Idempotency-Key has come with another message; give each message its own"
 
@@ -180,8 +164,8 @@ def read_message(
         raise InvalidParamsError("message is missing; send one")
     configuration, sent = params.configuration, params.message
     has_push = configuration.HasField("task_push_notification_config")
-    message = _read_message(sent, max_bytes)
-    files = input_files(sent.parts)
+    parts, files = read_parts(sent.parts)
+    message = _read_message(sent, parts, max_bytes)
     task_id = check_id(sent.task_id, "message.taskId") if sent.task_id else ""
     context_id = check_id(sent.context_id, "message.contextId") if sent.context_id else ""
     history_length = read_history_length(configuration)
@@ -231,15 +215,15 @@ def content_of(message: UserMessage, context_id: str, references: Sequence[str] 
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
 
 
-def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
+def _read_message(message: pb.Message, parts: tuple[Part, ...], max_bytes: int) -> UserMessage:
     if message.role != pb.ROLE_USER:
         raise InvalidParamsError("message.role must be ROLE_USER: a client speaks for the user")
     if WITHHELD in message.metadata.fields:
         raise InvalidParamsError(f"message.metadata.{WITHHELD} is for this server to set; leave it out")
     parsed = UserMessage(
         message_id=check_id(message.message_id, "message.messageId"),
-        parts=_read_parts(message.parts),
-        metadata=_read_struct(message.metadata, "message.metadata"),
+        parts=parts,
+        metadata=read_struct(message.metadata, "message.metadata"),
         extensions=tuple(message.extensions),
     )
     size = len(parsed.model_dump_json().encode())
@@ -248,100 +232,3 @@ def _read_message(message: pb.Message, max_bytes: int) -> UserMessage:
             f"the message has {size} bytes as JSON; this server takes {max_bytes}. Send less at once"
         )
     return parsed
-
-
-def _read_parts(parts: Sequence[pb.Part]) -> tuple[Part, ...]:
-    if not parts:
-        raise InvalidParamsError("message.parts is empty; send at least one part with text, data or a file")
-    if len(parts) > MAX_PARTS:
-        raise InvalidParamsError(f"message.parts has {len(parts)} parts; one message may have {MAX_PARTS}")
-    read = tuple(_read_part(part, f"message.parts[{index}]") for index, part in enumerate(parts))
-    if not any(isinstance(part, DataPart | FilePart) or part.text.strip() for part in read):
-        raise InvalidParamsError("message.parts has no content: all its texts are empty")
-    return read
-
-
-def _read_part(part: pb.Part, field: str) -> Part:
-    media_type, filename = read_media_type(part, field), read_filename(part, field)
-    metadata = _read_struct(part.metadata, f"{field}.metadata")
-    match part.WhichOneof("content"):
-        case "text":
-            return TextPart(text=part.text, media_type=media_type, filename=filename, metadata=metadata)
-        case "data":
-            data = _read_value(part.data, field)
-            return DataPart(data=data, media_type=media_type, filename=filename, metadata=metadata)
-        case None:
-            raise InvalidParamsError(f"{field} is empty; give it text, data, or a file as raw bytes or url")
-        case _:
-            return read_file_part(part, field).model_copy(update={"metadata": metadata})
-
-
-def _read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:
-    return {key: _read_value(value, field) for key, value in struct.fields.items()}
-
-
-def _read_value(value: Value, field: str) -> JsonValue:
-    try:
-        return _with_integers(MessageToDict(value))
-    except ValueError as error:
-        raise InvalidParamsError(f"{field} is not JSON: {error}") from error
-
-
-def _with_integers(value: JsonValue) -> JsonValue:
-    """Undo what the way through doubles did to whole numbers: 3 comes out as 3.0."""
-    match value:
-        case float() if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
-            return int(value)
-        case list():
-            return [_with_integers(item) for item in value]
-        case dict():
-            return {key: _with_integers(item) for key, item in value.items()}
-        case _:
-            return value
-
-
-# Whether an agent can take what a message brings, and give what its client can take.
-#
-# Source: A2A 1.0 §3.1.1 and §3.3.2 (ContentTypeNotSupportedError), §3.2.2 (acceptedOutputModes).
-
-_UNNAMED = {"text": "text/plain", "data": "application/json", "raw": BYTES, "url": BYTES}
-"""What a part without a media type is."""
-
-
-def check_content_types(params: pb.SendMessageRequest, agent: Agent) -> None:
-    """Pass if the agent takes every part of the message, and the client something that the agent gives.
-
-    An agent that names no modes takes and gives anything.
-
-    Raises:
-        ContentTypeNotSupportedError: it names the part or the modes, and what would do.
-    """
-    for index, part in enumerate(params.message.parts):
-        media_type = part.media_type or _UNNAMED.get(part.WhichOneof("content") or "", "text/plain")
-        if agent.input_modes and not _fits_any(media_type, agent.input_modes):
-            raise ContentTypeNotSupportedError(
-                f"message.parts[{index}] is {media_type[:100]!r}; agent {agent.id!r} takes "
-                f"{', '.join(agent.input_modes)}"
-            )
-    accepted = params.configuration.accepted_output_modes
-    if accepted and agent.output_modes and not any(_meet(mode, agent.output_modes) for mode in accepted):
-        raise ContentTypeNotSupportedError(
-            f"configuration.acceptedOutputModes has nothing that agent {agent.id!r} gives: "
-            f"{', '.join(agent.output_modes)}; accept one of these, or leave it out"
-        )
-
-
-def _meet(accepted: str, given: Sequence[str]) -> bool:
-    """Whether a mode that a client accepts, which may be a range, is one that an agent gives."""
-    return _fits_any(accepted, given) or any(_fits(mode, accepted) for mode in given)
-
-
-def _fits_any(media_type: str, modes: Sequence[str]) -> bool:
-    return any(_fits(media_type, mode) for mode in modes)
-
-
-def _fits(media_type: str, mode: str) -> bool:
-    """Whether a type is what a mode says. Modes may be ranges (`image/*`), and, as 0.3 wrote, `text`."""
-    kind, _, subtype = media_type.partition(";")[0].strip().lower().partition("/")
-    wanted, _, wanted_subtype = mode.partition(";")[0].strip().lower().partition("/")
-    return wanted in {"*", kind} and (wanted_subtype in {"", "*", subtype} or not subtype)

@@ -15,7 +15,7 @@ from typing import Self
 import structlog
 
 from everloop.gateway.errors import STORE_FAILURES
-from everloop.gateway.instruments import record_lag, record_subscribed
+from everloop.gateway.instruments import stream_lag, subscribers
 from everloop.stores.views.interface import StreamedEvent, position_order
 from everloop.stores.views.store import TaskViews
 
@@ -34,14 +34,6 @@ _log = structlog.get_logger()
 OnIdle = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class SubscriptionLimits:
-    """How many events may wait in the queue, and after how many seconds without one we look what is up."""
-
-    queue: int
-    idle: float
-
-
 class Subscription:
     """The events of one task, in order, from a position on; iterating ends when the stream is lost or closed.
 
@@ -50,17 +42,11 @@ class Subscription:
     """
 
     def __init__(
-        self,
-        views: TaskViews,
-        task_id: str,
-        position: str,
-        limits: SubscriptionLimits,
-        on_idle: OnIdle | None = None,
+        self, fanout: "EventFanout", task_id: str, position: str, on_idle: OnIdle | None = None
     ) -> None:
-        self._views = views
+        self._fanout = fanout
         self._task_id = task_id
         self._position = position
-        self._limits = limits
         self._on_idle = on_idle
         self._queue: deque[StreamedEvent] = deque()
         self._news = asyncio.Event()
@@ -82,7 +68,7 @@ class Subscription:
         """Take an event from the reader; without room for it, fall behind."""
         if self._behind:
             return
-        if len(self._queue) >= self._limits.queue:
+        if len(self._queue) >= self._fanout.queue_limit:
             self.fall_behind()
             return
         self._queue.append(event)
@@ -117,7 +103,7 @@ class Subscription:
         # Before the read, so that what the reader offers meanwhile is kept: it is at or after the page's end.
         self._behind = False
         try:
-            page = await self._views.read({self._task_id: self._position}, wait=0, limit=PAGE)
+            page = await self._fanout.views.read({self._task_id: self._position}, wait=0, limit=PAGE)
             await self._check_that_it_is_held()
         except STORE_FAILURES:
             self._behind = True
@@ -130,7 +116,7 @@ class Subscription:
     async def _wait(self) -> None:
         self._news.clear()
         try:
-            async with asyncio.timeout(self._limits.idle):
+            async with asyncio.timeout(self._fanout.idle_check):
                 await self._news.wait()
         except TimeoutError:
             await self._check_stream()
@@ -144,7 +130,7 @@ class Subscription:
             _log.debug("stream not checked", task_id=self._task_id, error=str(error))
 
     async def _check_that_it_is_held(self) -> None:
-        if not await self._views.holds(self._task_id, self._position):
+        if not await self._fanout.views.holds(self._task_id, self._position):
             self._lost = True
             self.close()
 
@@ -166,9 +152,9 @@ class EventFanout:
     """
 
     def __init__(self, views: TaskViews, *, queue_limit: int = 1000, idle_check: float = 15.0) -> None:
-        self._views = views
-        self._queue_limit = queue_limit
-        self._idle_check = idle_check
+        self.views = views
+        self.queue_limit = queue_limit
+        self.idle_check = idle_check
         self._topics: dict[str, _Topic] = {}
         self._closed = False
 
@@ -181,11 +167,6 @@ class EventFanout:
     def waiting_events(self) -> int:
         """How many events wait for subscribers to take them, those of each one counted."""
         return sum(one.waiting for topic in self._topics.values() for one in topic.subscriptions)
-
-    @property
-    def idle_check(self) -> float:
-        """Seconds without an event after which a subscriber looks what is up."""
-        return self._idle_check
 
     async def run(self) -> None:
         """Read until cancelled; after a failure of the store go on from the same positions."""
@@ -219,20 +200,19 @@ class EventFanout:
         topic = self._topics.get(task_id)
         is_new = topic is None
         topic = topic or self._topics.setdefault(task_id, _Topic(position))
-        limits = SubscriptionLimits(self._queue_limit, self._idle_check)
-        subscription = Subscription(self._views, task_id, position, limits, on_idle)
+        subscription = Subscription(self, task_id, position, on_idle)
         if position_order(position) < position_order(topic.position):
             subscription.fall_behind()
         if self._closed:
             subscription.close()
         topic.subscriptions.add(subscription)
-        record_subscribed(1)
+        subscribers.add(1)
         try:
             if is_new:
-                await self._views.wake()
+                await self.views.wake()
             yield subscription
         finally:
-            record_subscribed(-1)
+            subscribers.add(-1)
             topic.subscriptions.discard(subscription)
             if not topic.subscriptions and self._topics.get(task_id) is topic:
                 del self._topics[task_id]
@@ -247,7 +227,7 @@ class EventFanout:
     async def _read_once(self) -> None:
         topics = dict(self._topics)
         positions = {task_id: topic.position for task_id, topic in topics.items()}
-        for event in await self._views.read(positions, wait=READ_WAIT):
+        for event in await self.views.read(positions, wait=READ_WAIT):
             topic = topics[event.task_id]
             # A topic that was dropped and made anew while we read may stand before what we read.
             if topic is self._topics.get(event.task_id):
@@ -258,7 +238,7 @@ class EventFanout:
 
 
 def _record_lag(event: StreamedEvent, topic: _Topic) -> None:
-    """Record how late an event is, unless it was written before anybody here listened."""
+    """Record how late an event is, unless it was written before anybody here listened; clocks may differ."""
     written_at = position_order(event.position)[0] / 1000
     if written_at >= topic.opened_at:
-        record_lag(time.time() - written_at)
+        stream_lag.record(max(0.0, time.time() - written_at))

@@ -111,15 +111,13 @@ class Reconciler:
     `pause` is in seconds: what is silent for so long is checked, at most once in that time.
     """
 
-    def __init__(
-        self, stores: Stores, tasks: Tasks, runs: Runs, problems: Problems, *, pause: float = CHECK_PAUSE
-    ) -> None:
+    def __init__(self, stores: Stores, tasks: Tasks, runs: Runs, *, pause: float = CHECK_PAUSE) -> None:
         self._views = stores.views
         self._secrets = stores.secrets
         self._artifacts = stores.artifacts
         self._tasks = tasks
         self._runs = runs
-        self._problems = problems
+        self.problems = Problems(stores.views, runs)
         self._pause = pause
         self._checks: dict[str, _Check] = {}
         self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
@@ -197,7 +195,7 @@ class Reconciler:
             await self._finalize(task_id, run)
             return True
         if isinstance(run, Stuck):
-            await self._problems.report(run)
+            await self.problems.report(run)
         known = await self._views.load(task_id, most=0)
         if known is None:
             return False

@@ -29,7 +29,7 @@ from everloop.gateway.errors import (
     translate_not_found,
     translate_temporal_errors,
 )
-from everloop.gateway.instruments import record_problem
+from everloop.gateway.instruments import workflow_problems
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.runtime.temporal.describe import RunDescription, describe
 from everloop.stores.views.interface import START
@@ -293,7 +293,7 @@ class Problems:
             await self._warn(snapshot.view.task_id, snapshot.view.run_id, text)
         about = {**(task_fields(snapshot.view) if snapshot else {}), "task_id": stuck.task_id}
         _log.warning("workflow task fails again and again", **about, cause=cause)
-        record_problem(cause)
+        workflow_problems.add(1, {"cause": cause})
 
     async def _warn(self, task_id: str, run_id: str, text: str) -> None:
         # With the run that Temporal names: the view may not have heard of it, and whatever it publishes

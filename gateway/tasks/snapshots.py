@@ -1,7 +1,6 @@
 """Snapshots of tasks: from the store, or, where the store lost them, from the workflow."""
 
 import asyncio
-from collections import deque
 from collections.abc import MutableMapping
 from contextlib import ExitStack
 from typing import Any
@@ -11,13 +10,12 @@ import structlog
 
 from everloop.gateway.context import Viewer, viewer_of_view
 from everloop.gateway.errors import NoWorkerError, TaskTooLargeError, TaskUnknownError, UnavailableNowError
-from everloop.gateway.instruments import record_rebuilt, record_refused
+from everloop.gateway.instruments import requests_refused, views_rebuilt
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, restore_view
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.telemetry.logs import bind_task, task_fields
 from everloop.stores.views.interface import START, Snapshot
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import StatusChanged
 
@@ -27,7 +25,7 @@ CHECK_WAIT = 0.5
 SMALL_BYTES = 1_000_000
 """A snapshot has history and artifacts of a view that takes at most so much, as it is stored.
 
-Who needs them of a larger one gets them as there is room (`LargeTasks`).
+Who needs them of a larger one gets them as there is room (`Snapshots.whole`).
 """
 
 CHILD_SEPARATOR = names.child_task_id("", "")
@@ -35,6 +33,60 @@ CHILD_SEPARATOR = names.child_task_id("", "")
 it, behind the back of the task that waits for it."""
 
 _log = structlog.get_logger()
+
+
+# Tasks that are large: loaded one by one as there is room for them, so that they never fill the memory.
+#
+# What is shown of a task takes several times its stored bytes: as the store answers it, parsed, as a message
+# of protobuf, and as the text that is sent.
+
+HELD = "everloop.held"
+"""Where the state of a call has what is held until it is answered."""
+
+AT_ONCE = 2
+"""How many tasks of the largest size are shown at a time. More would be no faster: the loop is one."""
+
+WAIT = 20.0
+"""Seconds that a call waits for room."""
+
+RETRY_AFTER = 5
+"""Seconds after which a client may try again that got no room."""
+
+
+class Room:
+    """So many bytes may be held at a time; who asks for more than are left waits, in order of arrival."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self._first = asyncio.Lock()  # whose turn it is: a lock wakes those who wait in their order
+        self._freed = asyncio.Event()
+
+    async def hold(self, size: int, held: ExitStack) -> None:
+        """Wait for room, and hold it until `held` is closed; more than there is at all counts as all of it.
+
+        Raises:
+            UnavailableNowError: there was none in time.
+        """
+        size = min(size, self._size)
+        try:
+            async with asyncio.timeout(WAIT), self._first:
+                while size > self._left:
+                    self._freed.clear()
+                    await self._freed.wait()
+                self._left -= size
+        except TimeoutError:
+            requests_refused.add(1, {"limit": "large_tasks"})
+            raise UnavailableNowError(
+                "this server shows as many large tasks as it can at once; send the same request again in a "
+                "few seconds, or ask for less with historyLength",
+                retry_after=RETRY_AFTER,
+            ) from None
+        held.callback(self._give_back, size)
+
+    def _give_back(self, size: int) -> None:
+        self._left += size
+        self._freed.set()
 
 
 class Snapshots:
@@ -46,6 +98,7 @@ class Snapshots:
         self._tasks = tasks
         self._reconciler = reconciler
         self._restoring: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._room = Room(AT_ONCE * stores.views.max_bytes)
 
     async def open(self, task_id: str, viewer: Viewer) -> Snapshot:
         """Do as `take` does, for a request that is about this task: its log lines name it from here on."""
@@ -90,113 +143,6 @@ class Snapshots:
         await self._reconciler.reconcile_ended(snapshot.view.task_id)
         return await self._load(snapshot.view.task_id) or snapshot
 
-    async def _load(self, task_id: str) -> Snapshot | None:
-        return await self._views.load(task_id, most=SMALL_BYTES)
-
-    async def _restored(self, task_id: str) -> Snapshot:
-        """Rebuild the view, once for all who ask for it now."""
-        lock = self._restoring.setdefault(task_id, asyncio.Lock())
-        async with lock:
-            return await self._load(task_id) or await self._restore(task_id)
-
-    async def _restore(self, task_id: str) -> Snapshot:
-        try:
-            view = await self._tasks.view(task_id)
-        except NoWorkerError:
-            # Not stored: it shows how the task began, and the next caller may find a worker that knows more.
-            view = (await self._tasks.beginning(task_id)).view
-        else:
-            if not await restore_view(view, self._views, self._artifacts):
-                raise TaskUnknownError(task_id)
-            record_rebuilt()
-            _log.info("task view restored", **task_fields(view))
-        return await self._load(task_id) or Snapshot(view, START)
-
-    async def _has_gone_on(self, task_id: str) -> bool:
-        """Whether a stream without its view tells of a status: how the task began would contradict it."""
-        page = await self._views.read({task_id: START}, wait=0)
-        return any(isinstance(streamed.event, StatusChanged) for streamed in page)
-
-
-# Tasks that are large: loaded one by one as there is room for them, so that they never fill the memory.
-#
-# What is shown of a task takes several times its stored bytes: as the store answers it, parsed, as a message
-# of protobuf, and as the text that is sent.
-
-HELD = "everloop.held"
-"""Where the state of a call has what is held until it is answered."""
-
-AT_ONCE = 2
-"""How many tasks of the largest size are shown at a time. More would be no faster: the loop is one."""
-
-WAIT = 20.0
-"""Seconds that a call waits for room."""
-
-RETRY_AFTER = 5
-"""Seconds after which a client may try again that got no room."""
-
-
-class Room:
-    """So many bytes may be held at a time; who asks for more than are left waits, in order of arrival."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._left = size
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    async def hold(self, size: int, held: ExitStack) -> None:
-        """Wait for room, and hold it until `held` is closed; more than there is at all counts as all of it.
-
-        Raises:
-            UnavailableNowError: there was none in time.
-        """
-        size = min(size, self._size)
-        if self._waiting or size > self._left:
-            await self._turn(size)
-        else:
-            self._left -= size
-        held.callback(self._give_back, size)
-
-    async def _turn(self, size: int) -> None:
-        entry = size, asyncio.get_running_loop().create_future()
-        self._waiting.append(entry)
-        try:
-            async with asyncio.timeout(WAIT):
-                await entry[1]
-        except BaseException as error:
-            self._leave(entry)
-            if not isinstance(error, TimeoutError):
-                raise
-            record_refused("large_tasks")
-            raise UnavailableNowError(
-                "this server shows as many large tasks as it can at once; send the same request again in a "
-                "few seconds, or ask for less with historyLength",
-                retry_after=RETRY_AFTER,
-            ) from None
-
-    def _leave(self, entry: tuple[int, "asyncio.Future[None]"]) -> None:
-        """Stop waiting; room that came in the last moment goes to the next one."""
-        size, turn = entry
-        if entry in self._waiting:
-            self._waiting.remove(entry)
-        self._give_back(0 if turn.cancelled() else size)
-
-    def _give_back(self, size: int) -> None:
-        self._left += size
-        while self._waiting and (self._waiting[0][1].cancelled() or self._waiting[0][0] <= self._left):
-            wanted, turn = self._waiting.popleft()
-            if not turn.cancelled():
-                self._left -= wanted
-                turn.set_result(None)
-
-
-class LargeTasks:
-    """Loads all of a task of which a snapshot has only the beginning, for those who may see it."""
-
-    def __init__(self, views: TaskViews) -> None:
-        self._views = views
-        self._room = Room(AT_ONCE * views.max_bytes)
-
     async def whole(
         self, snapshot: Snapshot, held: ExitStack, *, history_length: int | None = None
     ) -> Snapshot:
@@ -217,6 +163,33 @@ class LargeTasks:
         if sized.size > SMALL_BYTES:
             await self._room.hold(sized.size, held)
         return await self._views.load(task_id, history_length=history_length) or snapshot
+
+    async def _load(self, task_id: str) -> Snapshot | None:
+        return await self._views.load(task_id, most=SMALL_BYTES)
+
+    async def _restored(self, task_id: str) -> Snapshot:
+        """Rebuild the view, once for all who ask for it now."""
+        lock = self._restoring.setdefault(task_id, asyncio.Lock())
+        async with lock:
+            return await self._load(task_id) or await self._restore(task_id)
+
+    async def _restore(self, task_id: str) -> Snapshot:
+        try:
+            view = await self._tasks.view(task_id)
+        except NoWorkerError:
+            # Not stored: it shows how the task began, and the next caller may find a worker that knows more.
+            view = (await self._tasks.beginning(task_id)).view
+        else:
+            if not await restore_view(view, self._views, self._artifacts):
+                raise TaskUnknownError(task_id)
+            views_rebuilt.add(1)
+            _log.info("task view restored", **task_fields(view))
+        return await self._load(task_id) or Snapshot(view, START)
+
+    async def _has_gone_on(self, task_id: str) -> bool:
+        """Whether a stream without its view tells of a status: how the task began would contradict it."""
+        page = await self._views.read({task_id: START}, wait=0)
+        return any(isinstance(streamed.event, StatusChanged) for streamed in page)
 
 
 def held_by(state: MutableMapping[str, Any]) -> ExitStack:

@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks.reconcile import Reconciler, lags
-from everloop.gateway.tasks.runs import Problems, Runs
+from everloop.gateway.tasks.runs import Runs
 from everloop.stores.retention import TASK_TTL
 from everloop.stores.views.interface import OpenTask
 from everloop.stores.views.store import TaskViews
@@ -37,11 +37,10 @@ Found = TypeVar("Found")
 class Sweep:
     """Looks through all tasks every few seconds. Any number of processes may do so at once."""
 
-    def __init__(self, views: TaskViews, runs: Runs, reconciler: Reconciler, problems: Problems) -> None:
+    def __init__(self, views: TaskViews, runs: Runs, reconciler: Reconciler) -> None:
         self._views = views
         self._runs = runs
         self._reconciler = reconciler
-        self._problems = problems
         # What ended longer ago has no view any more.
         self._since = datetime.now(UTC) - TASK_TTL
         self._next = 0
@@ -87,7 +86,7 @@ class Sweep:
 
     async def report_stuck(self) -> None:
         """Report every task that the server calls stuck."""
-        await self._each(self._runs.stuck(), self._problems.report)
+        await self._each(self._runs.stuck(), self._reconciler.problems.report)
 
     async def _reconcile(self, task_id: str) -> None:
         state = await self._views.state(task_id)

@@ -229,10 +229,6 @@ class Tasks:
             raise TaskPausedError
         return run is not None and run.is_running
 
-    async def _is_paused(self, task_id: str) -> bool:
-        async with translate_temporal_errors(), translate_not_found(task_id):
-            return (await describe(self._client, task_id)).is_paused
-
     async def cancel(self, task_id: str) -> None:
         """Ask a task to stop; it publishes its last status itself.
 
@@ -263,8 +259,9 @@ class Tasks:
             raise NoWorkerError from error
         except ValueError as error:
             # A paused run rejects queries, and the SDK has no name for that status.
-            if await self._is_paused(task_id):
-                raise NoWorkerError from error
+            async with translate_temporal_errors(), translate_not_found(task_id):
+                if (await describe(self._client, task_id)).is_paused:
+                    raise NoWorkerError from error
             raise
 
     async def transcript(self, task_id: str) -> list[TranscriptMessage]:

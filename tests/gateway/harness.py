@@ -23,9 +23,9 @@ from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.app import build_app
-from everloop.gateway.auth.access import AccessControl, Authenticator
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
-from everloop.gateway.auth.schemes import AnyScheme
+from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.context import ANONYMOUS, Caller
 from everloop.gateway.http.server import GatewayServer, listen
@@ -336,14 +336,14 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
 
 def key_scheme(
     path: Path, callers: Mapping[str, tuple[str, list[str]]]
-) -> tuple[AnyScheme, dict[str, Mapping[str, str]]]:
+) -> tuple[Authenticator, dict[str, Mapping[str, str]]]:
     """Make an API key of each owner and scopes; return who knows them, and the headers of each caller."""
     headers: dict[str, Mapping[str, str]] = {}
     for name, (owner, scopes) in callers.items():
         key, line = new_key(owner, scopes, None)
         add_key(path, line)
         headers[name] = {"X-API-Key": key}
-    return AnyScheme([ApiKeyScheme(path)]), headers
+    return Authenticator([ApiKeyScheme(path)]), headers
 
 
 class Named(Authenticator):
@@ -353,7 +353,7 @@ class Named(Authenticator):
         return Caller(owner=headers.get("owner", ANONYMOUS))
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
-        return {}
+        return {"named": pb.SecurityScheme(http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="N"))}
 
 
 def a_view(*texts: str, state: TaskState = TaskState.COMPLETED, **fields: object) -> TaskView:

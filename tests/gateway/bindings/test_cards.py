@@ -23,7 +23,8 @@ from everloop.agents.agent import Agent
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
-from everloop.gateway.auth.access import AccessControl, Anybody
+from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey, CardKeySettings, load_card_key
@@ -59,7 +60,7 @@ PURE_CARD = "v1/.well-known/agent-card.json"
 PREFIXES = ["", "agents/writer/", "agents/reader/"]
 
 
-class Open(Anybody):
+class Open(Authenticator):
     """Lets everybody in, and says how it could be proved who comes."""
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:

@@ -18,7 +18,7 @@ from everloop.gateway.app import build_app
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.jwt import JwtScheme, OneKey, TokenRules, VerificationKey
-from everloop.gateway.auth.schemes import AnyScheme, ProxyCertificateScheme
+from everloop.gateway.auth.schemes import Authenticator, ProxyCertificateScheme
 from everloop.gateway.context import CallHeaders
 from everloop.gateway.http.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings, Stores
@@ -114,7 +114,7 @@ def app(client: Client, views: TaskViews, tmp_path: Path) -> Starlette:
         JwtScheme(OneKey(VerificationKey(b"s" * 64, ("HS256",))), TokenRules("me", "you")),
     ]
     stores = Stores(views, MemorySecrets(), MemoryArtifacts(views), MemoryTranscripts())
-    access = AccessControl(AnyScheme(schemes))
+    access = AccessControl(Authenticator(schemes))
     return build_app(GatewaySettings(), client, stores, AgentRegistry([AGENT]), access=access)
 
 

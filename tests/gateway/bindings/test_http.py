@@ -12,7 +12,8 @@ import pytest_asyncio
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
-from everloop.gateway.auth.access import AccessControl, Authenticator, RequestLimits
+from everloop.gateway.auth.access import AccessControl, RequestLimits
+from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
@@ -178,7 +179,7 @@ class NamedBy(Authenticator):
         return Caller(owner=headers["x-name"], scheme="name")
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
-        return {}
+        return {"named": pb.SecurityScheme(http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="N"))}
 
 
 class NotGreedy(RequestLimits):

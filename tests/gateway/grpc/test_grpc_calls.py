@@ -13,7 +13,8 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from temporalio.client import Client
 
-from everloop.gateway.auth.access import AccessControl, Anybody, RequestLimits
+from everloop.gateway.auth.access import AccessControl, RequestLimits
+from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import MAX_HEADERS, Caller
 from everloop.gateway.errors import (
     TooManyRequestsError,
@@ -27,7 +28,7 @@ from tests.support.a2a_client import connected, request, send
 OLD_SERVICE = "/a2a.v1.A2AService"
 
 
-class Doorman(Anybody):
+class Doorman(Authenticator):
     """Knows callers by the metadata `x-name`."""
 
     async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import FRESH, InputFiles
-from everloop.gateway.requests.files import InputFile
+from everloop.gateway.requests.parts import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Announcement, Change, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES

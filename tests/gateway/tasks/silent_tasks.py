@@ -19,7 +19,7 @@ from temporalio.worker import Worker
 from everloop.gateway.context import Viewer
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.runs import Problems, Runs
+from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.sweep import Sweep
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
@@ -97,12 +97,11 @@ def services(  # noqa: PLR0913 -- what a test may set, each by its name
 ) -> Services:
     """Wire a gateway that asks about a task as often as it is told to, unless there is a pause."""
     runs, secrets = runs or Runs(client), MemorySecrets()
-    problems = Problems(views, runs)
     stores = Stores(views, secrets, artifacts or MemoryArtifacts(views), MemoryTranscripts())
     tasks = Tasks(client, queue)
-    reconciler = Reconciler(stores, tasks, runs, problems, pause=pause)
+    reconciler = Reconciler(stores, tasks, runs, pause=pause)
     snapshots = Snapshots(stores, tasks, reconciler)
-    return Services(stores, secrets, runs, reconciler, snapshots, Sweep(views, runs, reconciler, problems))
+    return Services(stores, secrets, runs, reconciler, snapshots, Sweep(views, runs, reconciler))
 
 
 async def start(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from everloop.gateway.auth.access import Anybody, Authenticator
 from everloop.gateway.auth.api_keys import add_key, new_key
+from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, is_loopback, make_authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import UnauthenticatedError
@@ -27,7 +27,7 @@ def authenticator(host: str = LOOPBACK, **settings: str) -> Authenticator:
 def test_on_this_machine_everybody_may_do_everything(host: str) -> None:
     """Without any settings, as one begins."""
     assert is_loopback(host)
-    assert isinstance(authenticator(host), Anybody)
+    assert authenticator(host).is_open
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_elsewhere_that_has_to_be_said_twice(host: str) -> None:
             AuthSettingsError, match=r"whoever reaches it could use all agents. Set EVERLOOP_AUTH"
         ):
             authenticator(host, **settings)
-    assert isinstance(authenticator(host, auth="none", auth_allow_anonymous="true"), Anybody)
+    assert authenticator(host, auth="none", auth_allow_anonymous="true").is_open
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {

@@ -9,8 +9,8 @@ from a2a.utils.errors import InvalidParamsError
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Value
 
+from everloop.gateway.requests.fields import MAX_PARTS
 from everloop.gateway.requests.json import MAX_VALUES
-from everloop.gateway.requests.messages import MAX_PARTS
 from everloop.gateway.requests.proto import read_message
 
 

@@ -1,0 +1,167 @@
+"""Parts of messages, checked and in our own terms, and whether agent and client can take them. Pure.
+
+Source: A2A 1.0 §4.1.6 (Part). What a client sends as bytes is kept as an artifact of the context; what it
+names by a URL stays a URL: this server fetches nothing, for it could be made to read what only it can reach.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.struct_pb2 import Struct, Value
+from pydantic import JsonValue
+
+from everloop.agents.agent import Agent
+from everloop.gateway.requests.fields import MAX_PARTS
+from everloop.stores.artifacts.changes import NewPart
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
+
+MAX_FILES = 100
+"""Files in one message, copies and URLs too: bytes are stored one by one before the task starts."""
+
+MAX_EXACT_INTEGER = 2**53
+"""Protobuf carries JSON numbers as doubles; up to here a whole one is exact."""
+
+BYTES = "application/octet-stream"
+"""The media type of what nobody has named."""
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file that a client sent, and the id of the artifact that it becomes: the same for the same file."""
+
+    artifact_id: str
+    part: NewPart
+
+
+def read_parts(parts: Sequence[pb.Part]) -> tuple[tuple[Part, ...], tuple[InputFile, ...]]:
+    """Return the parts of a message, and the files that come with their bytes, each once.
+
+    Raises:
+        InvalidParamsError: there are none, or too many, or one is none; the text names it.
+    """
+    if not parts:
+        raise InvalidParamsError("message.parts is empty; send at least one part with text, data or a file")
+    if len(parts) > MAX_PARTS:
+        raise InvalidParamsError(f"message.parts has {len(parts)} parts; one message may have {MAX_PARTS}")
+    count = sum(part.WhichOneof("content") in {"raw", "url"} for part in parts)
+    if count > MAX_FILES:
+        raise InvalidParamsError(f"message.parts has {count} files; one message may have {MAX_FILES}")
+    files: dict[str, InputFile] = {}
+    read = tuple(_read_part(part, f"message.parts[{index}]", files) for index, part in enumerate(parts))
+    if not any(isinstance(part, DataPart | FilePart) or part.text.strip() for part in read):
+        raise InvalidParamsError("message.parts has no content: all its texts are empty")
+    return read, tuple(files.values())
+
+
+def _read_part(part: pb.Part, field: str, files: dict[str, InputFile]) -> Part:
+    if flaw := media_type_flaw(part.media_type):
+        raise InvalidParamsError(f"{field}.mediaType {flaw}")
+    if flaw := filename_flaw(part.filename):
+        raise InvalidParamsError(f"{field}.filename {flaw}")
+    name, semicolon, parameters = part.media_type.partition(";")
+    media_type = f"{name.lower()}{semicolon}{parameters}"
+    metadata = read_struct(part.metadata, f"{field}.metadata")
+    named: dict[str, Any] = {"filename": part.filename, "metadata": metadata}
+    match part.WhichOneof("content"):
+        case "text":
+            return TextPart(text=part.text, media_type=media_type, **named)
+        case "data":
+            return DataPart(data=_read_value(part.data, field), media_type=media_type, **named)
+        case "url":
+            if flaw := url_flaw(part.url):
+                raise InvalidParamsError(f"{field}.url {flaw}")
+            return FilePart(url=part.url, media_type=media_type or BYTES, **named)
+        case "raw":
+            file = _file(part.raw, media_type or BYTES, part.filename)
+            files[file.artifact_id] = file
+            stored = StoredPart(artifact_id=file.artifact_id)
+            return FilePart(media_type=media_type or BYTES, size=len(part.raw), stored=stored, **named)
+        case _:
+            raise InvalidParamsError(f"{field} is empty; give it text, data, or a file as raw bytes or url")
+
+
+def _file(content: bytes, media_type: str, filename: str) -> InputFile:
+    digest = hashlib.sha256(f"{media_type}\x1f{filename}\x1f".encode())
+    digest.update(content)
+    return InputFile(
+        artifact_id=f"input-{digest.hexdigest()[:24]}",
+        part=NewPart(kind="file", content=content, media_type=media_type, filename=filename),
+    )
+
+
+def read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:
+    """Return metadata; `field` is what errors call it."""
+    return {key: _read_value(value, field) for key, value in struct.fields.items()}
+
+
+def _read_value(value: Value, field: str) -> JsonValue:
+    try:
+        return _with_integers(MessageToDict(value))
+    except ValueError as error:
+        raise InvalidParamsError(f"{field} is not JSON: {error}") from error
+
+
+def _with_integers(value: JsonValue) -> JsonValue:
+    """Undo what the way through doubles did to whole numbers: 3 comes out as 3.0."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= MAX_EXACT_INTEGER:
+            return int(value)
+        case list():
+            return [_with_integers(item) for item in value]
+        case dict():
+            return {key: _with_integers(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+# Whether an agent can take what a message brings, and give what its client can take.
+#
+# Source: A2A 1.0 §3.1.1 and §3.3.2 (ContentTypeNotSupportedError), §3.2.2 (acceptedOutputModes).
+
+_UNNAMED = {"text": "text/plain", "data": "application/json", "raw": BYTES, "url": BYTES}
+"""What a part without a media type is."""
+
+
+def check_content_types(params: pb.SendMessageRequest, agent: Agent) -> None:
+    """Pass if the agent takes every part of the message, and the client something that the agent gives.
+
+    An agent that names no modes takes and gives anything.
+
+    Raises:
+        ContentTypeNotSupportedError: it names the part or the modes, and what would do.
+    """
+    for index, part in enumerate(params.message.parts):
+        media_type = part.media_type or _UNNAMED.get(part.WhichOneof("content") or "", "text/plain")
+        if agent.input_modes and not _fits_any(media_type, agent.input_modes):
+            raise ContentTypeNotSupportedError(
+                f"message.parts[{index}] is {media_type[:100]!r}; agent {agent.id!r} takes "
+                f"{', '.join(agent.input_modes)}"
+            )
+    accepted = params.configuration.accepted_output_modes
+    if accepted and agent.output_modes and not any(_meet(mode, agent.output_modes) for mode in accepted):
+        raise ContentTypeNotSupportedError(
+            f"configuration.acceptedOutputModes has nothing that agent {agent.id!r} gives: "
+            f"{', '.join(agent.output_modes)}; accept one of these, or leave it out"
+        )
+
+
+def _meet(accepted: str, given: Sequence[str]) -> bool:
+    """Whether a mode that a client accepts, which may be a range, is one that an agent gives."""
+    return _fits_any(accepted, given) or any(_fits(mode, accepted) for mode in given)
+
+
+def _fits_any(media_type: str, modes: Sequence[str]) -> bool:
+    return any(_fits(media_type, mode) for mode in modes)
+
+
+def _fits(media_type: str, mode: str) -> bool:
+    """Whether a type is what a mode says. Modes may be ranges (`image/*`), and, as 0.3 wrote, `text`."""
+    kind, _, subtype = media_type.partition(";")[0].strip().lower().partition("/")
+    wanted, _, wanted_subtype = mode.partition(";")[0].strip().lower().partition("/")
+    return wanted in {"*", kind} and (wanted_subtype in {"", "*", subtype} or not subtype)
