@@ -33,10 +33,10 @@ from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
-from everloop.runtime.blobs import Blobs, BlobsUnfitError
-from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import explain, hide_environment, report_unknown
-from everloop.runtime.telemetry.metrics import MetricsAddressError, TelemetrySettings
+from everloop.runtime.blobs import Blobs
+from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
+from everloop.runtime.settings import StartError, explain, hide_environment, report_unknown
+from everloop.runtime.telemetry.metrics import TelemetrySettings
 from everloop.runtime.telemetry.setup import Telemetry, configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.schedule import ensure_housekeeping
@@ -274,15 +274,7 @@ def work(given: WorkerArguments) -> int:
         if given.processes > 1:
             return uvloop.run(_run_processes(given))
         uvloop.run(run(load_agents(AgentSettings().agents), given.queues))
-    except (
-        AgentError,
-        BlobsUnfitError,
-        MetricsAddressError,
-        ModelKeyError,
-        QueueNameError,
-        RedisUnfitError,
-        TemporalUnreachableError,
-    ) as error:
+    except (AgentError, ModelKeyError, QueueNameError, StartError) as error:
         sys.stderr.write(f"worker: {error}\n")
         return 1
     except ValidationError as error:

@@ -18,20 +18,18 @@ from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.gateway.app import build_app
 from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
-from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, make_authenticator
+from everloop.gateway.auth.settings import AuthSettings, make_authenticator
 from everloop.gateway.bindings.grpc import GrpcServer
-from everloop.gateway.cards.signing import CardKeyError, CardKeySettings, load_card_key
-from everloop.gateway.http.server import AddressInUseError, GatewayServer, listen
+from everloop.gateway.cards.signing import CardKeySettings, load_card_key
+from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push, notifier
 from everloop.gateway.operator.health import Gauges, Probe
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.blobs import BlobsUnfitError
-from everloop.runtime.redis import RedisUnfitError, StoreSettings, cancel, check_redis, connect_redis
-from everloop.runtime.settings import explain, report_unknown
-from everloop.runtime.telemetry.metrics import MetricsAddressError
+from everloop.runtime.redis import StoreSettings, cancel, check_redis, connect_redis
+from everloop.runtime.settings import StartError, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
-from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
+from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.push.configs import PushConfigs
@@ -135,16 +133,7 @@ def main() -> int:
     report_unknown("gateway")
     try:
         uvloop.run(run(GatewaySettings(), load_agents(AgentSettings().agents)))
-    except (
-        AgentError,
-        AddressInUseError,
-        AuthSettingsError,
-        BlobsUnfitError,
-        CardKeyError,
-        MetricsAddressError,
-        RedisUnfitError,
-        TemporalUnreachableError,
-    ) as error:
+    except (AgentError, StartError) as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 1
     except ValidationError as error:

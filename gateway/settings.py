@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
-from everloop.runtime.settings import Settings
+from everloop.runtime.settings import WORDS, Settings
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
@@ -53,7 +53,7 @@ class GatewaySettings(Settings):
     max_streams: int = Field(default=10_000, ge=1)
     max_streams_per_owner: int = Field(default=1_000, ge=1)
     csv_formulas: bool = False
-    codec_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    codec_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
 
     @field_validator("max_body_bytes")
     @classmethod
@@ -66,11 +66,9 @@ class GatewaySettings(Settings):
             )
         return size
 
-    @field_validator("codec_origins", mode="before")
+    @field_validator("codec_origins")
     @classmethod
-    def _are_origins(cls, value: str | tuple[str, ...]) -> tuple[str, ...]:
-        words = value.split(",") if isinstance(value, str) else value
-        origins = tuple(word.strip() for word in words if word.strip())
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
         if all(_ORIGIN.fullmatch(origin) for origin in origins):
             return origins
         raise ValueError(

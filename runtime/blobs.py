@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+from everloop.runtime.settings import StartError
+
 PROBE_KEY = "probe"
 """A blob that every store holds from its first check on: its content is the id of the store."""
 
@@ -71,7 +73,7 @@ class BlobsUnavailableError(BlobError):
         super().__init__(f"{store} cannot be used now: {reason}")
 
 
-class BlobsUnfitError(BlobError):
+class BlobsUnfitError(BlobError, StartError):
     """This store cannot be worked with; the message says why and what to change."""
 
 

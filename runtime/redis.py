@@ -15,7 +15,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
 from everloop.runtime.encryption.keys import EncryptionSettings
-from everloop.runtime.settings import Settings
+from everloop.runtime.settings import Settings, StartError
 
 MINIMUM_VERSION = (6, 2)
 SOCKET_TIMEOUT = 10.0
@@ -38,7 +38,7 @@ end
 """A function for scripts: the time in milliseconds, by the clock of Redis: processes need not agree."""
 
 
-class RedisUnfitError(Exception):
+class RedisUnfitError(StartError):
     """This Redis cannot be worked with; the message says why and what to change."""
 
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import structlog
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 # The names of all settings, so that one which is misspelt does not count as not set in silence.
@@ -48,6 +48,16 @@ class Settings(BaseSettings):
     )
 
 
+def _words(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(word for each in value.split(",") if (word := each.strip()))
+
+
+WORDS = BeforeValidator(_words)
+"""Beside pydantic's `NoDecode`: the field is a list, which the variable has separated by commas."""
+
+
 def report_unknown(process: str) -> None:
     """Say on stderr which variables of the environment look like settings and are none; a line for each."""
     for problem in unknown_settings(os.environ):
@@ -82,6 +92,10 @@ def explain(error: ValidationError) -> str:
 def _line(field: str, problem: str) -> str:
     variable, text = field if field.isupper() else PREFIX + field.upper(), problem.removeprefix(OURS)
     return text if variable in text else f"{variable}: {text}"
+
+
+class StartError(Exception):
+    """A process cannot start as it is set up; the message is one line that says what to change."""
 
 
 # What keeps other processes of the same machine from what this one knows.

@@ -20,12 +20,12 @@ from typing import Annotated
 
 import structlog
 from a2a.types import a2a_pb2 as pb
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from everloop.gateway.auth.schemes import CredentialsError, Scheme
 from everloop.gateway.auth.scopes import flaw_of_scope
 from everloop.gateway.context import Caller, flaw_of_owner
-from everloop.runtime.settings import warn_of_readers
+from everloop.runtime.settings import OURS, warn_of_readers
 
 MARK = "everloop"
 """How our keys begin, so that people and scanners know what they found."""
@@ -38,15 +38,27 @@ class ApiKeyFileError(Exception):
     """The file of API keys cannot be used; the message names file and line, and what to do."""
 
 
+def _check_owner(name: str) -> str:
+    if flaw := flaw_of_owner(name):
+        raise ValueError(f"nobody can be called {name!r}: {flaw}")
+    return name
+
+
+def _check_scope(scope: str) -> str:
+    if flaw := flaw_of_scope(scope):
+        raise ValueError(flaw)
+    return scope
+
+
 class ApiKey(BaseModel):
     """One line of the file. `scopes` are those of `auth.scopes`. Without `expires` it holds for ever."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     id: Annotated[str, Field(pattern=r"^[0-9A-Za-z-]{1,64}$")]
-    owner: str
+    owner: Annotated[str, AfterValidator(_check_owner)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", repr=False)]
-    scopes: tuple[str, ...]
+    scopes: tuple[Annotated[str, AfterValidator(_check_scope)], ...]
     expires: AwareDatetime | None = None
 
     def matches(self, key: str) -> bool:
@@ -156,17 +168,12 @@ def _replace(path: Path, keys: dict[str, ApiKey]) -> None:
 
 def _read_line(line: str, where: str) -> ApiKey:
     try:
-        key = ApiKey.model_validate_json(line)
+        return ApiKey.model_validate_json(line)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         field = ".".join(str(each) for each in problem["loc"])
-        raise ApiKeyFileError(f"{where}: {field or 'the line'}: {problem['msg']}; correct it") from None
-    if flaw := flaw_of_owner(key.owner):
-        raise ApiKeyFileError(f"{where}: nobody can be called {key.owner!r}: {flaw}; correct owner")
-    for scope in key.scopes:
-        if flaw := flaw_of_scope(scope):
-            raise ApiKeyFileError(f"{where}: {flaw}; correct scopes")
-    return key
+        text = problem["msg"].removeprefix(OURS)
+        raise ApiKeyFileError(f"{where}: {field or 'the line'}: {text}; correct it") from None
 
 
 def _hash(key: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import field_validator
+from pydantic import BeforeValidator, field_validator
 from pydantic_settings import NoDecode
 
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
@@ -23,12 +23,12 @@ from everloop.gateway.auth.jwt import (
     read_secret,
 )
 from everloop.gateway.auth.schemes import Authenticator, Network, ProxyCertificateScheme, Scheme
-from everloop.runtime.settings import Settings
+from everloop.runtime.settings import WORDS, Settings, StartError
 
 SchemeName = Literal["none", "api-key", "jwt", "mtls"]
 
 
-class AuthSettingsError(Exception):
+class AuthSettingsError(StartError):
     """The settings of authentication do not fit together; the message names the variables and what to do."""
 
 
@@ -36,6 +36,16 @@ class ApiKeySettings(Settings):
     """EVERLOOP_API_KEYS_FILE: which API keys are good, one JSON object a line (`auth.api_keys`)."""
 
     api_keys_file: Path | None = None
+
+
+def _networks(words: tuple[str, ...]) -> tuple[Network, ...]:
+    try:
+        networks = tuple(map(ip_network, words))
+    except ValueError:
+        raise ValueError("expected addresses or networks such as 10.0.0.7,10.1.0.0/16") from None
+    if any(network.prefixlen == 0 for network in networks):
+        raise ValueError("not everybody is a proxy; name the addresses of yours")
+    return networks
 
 
 class AuthSettings(ApiKeySettings):
@@ -49,23 +59,18 @@ class AuthSettings(ApiKeySettings):
     (X-Client-Subject) and `mtls_proxies`, addresses or networks, required.
     """
 
-    auth: Annotated[tuple[SchemeName, ...], NoDecode] = ("none",)
+    auth: Annotated[tuple[SchemeName, ...], NoDecode, WORDS] = ("none",)
     auth_allow_anonymous: bool = False
     jwt_jwks_url: str = ""
     jwt_public_key_file: Path | None = None
     jwt_secret_file: Path | None = None
     jwt_issuer: str = ""
     jwt_audience: str = ""
-    jwt_algorithms: Annotated[tuple[str, ...], NoDecode] = ()
+    jwt_algorithms: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
     jwt_owner_claim: str = "sub"
-    jwt_claims: Annotated[tuple[str, ...], NoDecode] = ("sub", "iss")
+    jwt_claims: Annotated[tuple[str, ...], NoDecode, WORDS] = ("sub", "iss")
     mtls_header: str = "X-Client-Subject"
-    mtls_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
-
-    @field_validator("auth", "jwt_algorithms", "jwt_claims", mode="before")
-    @classmethod
-    def _split(cls, value: object) -> object:
-        return _words(value) if isinstance(value, str) else value
+    mtls_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_networks), WORDS] = ()
 
     @field_validator("auth")
     @classmethod
@@ -85,21 +90,6 @@ class AuthSettings(ApiKeySettings):
         ):
             return url
         raise ValueError("expected https:// (http:// of this machine only); correct it")
-
-    @field_validator("mtls_proxies", mode="before")
-    @classmethod
-    def _are_few(cls, value: str | tuple[()]) -> tuple[Network, ...]:
-        try:
-            networks = tuple(ip_network(word) for word in _words(value or ""))
-        except ValueError:
-            raise ValueError("expected addresses or networks such as 10.0.0.7,10.1.0.0/16") from None
-        if any(network.prefixlen == 0 for network in networks):
-            raise ValueError("not everybody is a proxy; name the addresses of yours")
-        return networks
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for part in text.split(",") if (word := part.strip()))
 
 
 def is_loopback(host: str) -> bool:

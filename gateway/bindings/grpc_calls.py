@@ -1,7 +1,7 @@
 """What stands around every gRPC call: who calls, how much is too much, the trace, the status at its end."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -161,49 +161,45 @@ class Calls(grpc.aio.ServerInterceptor):
         if handler is None:  # no such method; gRPC says so itself
             return None
         service, _, name = handler_call_details.method.lstrip("/").partition("/")
-        method = _Method(service, name)
-        kind = cast("type[Message]", cast("Any", handler.request_deserializer).__self__)
+        serve = self._serving(_Method(service, name), handler)
         # As streams of requests, though each has one: gRPC reads those when it is asked to, not before.
-        encode = handler.response_serializer
         if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                self._streamed(method, kind, cast("Any", handler.unary_stream)),
-                None,
-                handler.response_serializer,
-            )
-        return grpc.stream_unary_rpc_method_handler(
-            self._answered(method, kind, cast("Any", handler.unary_unary)), None, encode
-        )
+            return grpc.stream_stream_rpc_method_handler(serve, None, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(serve, None, handler.response_serializer)
 
-    def _answered(
-        self, method: _Method, kind: type[Message], answer: Callable[[Message, Context], Awaitable[object]]
-    ) -> Callable[[_Requests, Context], Any]:
+    def _serving(self, method: _Method, handler: Handler) -> Callable[[_Requests, Context], Any]:
+        kind = cast("type[Message]", cast("Any", handler.request_deserializer).__self__)
+        answer, stream = cast("Any", handler.unary_unary), cast("Any", handler.unary_stream)
+
         async def serve(requests: _Requests, context: Context) -> object:
             async with self._served(method, context):
-                return await answer(await _read(method, kind, requests), context)
-
-        return _ended_with_the_call(serve)
-
-    def _streamed(
-        self,
-        method: _Method,
-        kind: type[Message],
-        stream: Callable[[Message, Context], AsyncIterator[object]],
-    ) -> Callable[[_Requests, Context], Any]:
-        async def serve(requests: _Requests, context: Context) -> None:
-            async with self._served(method, context):
                 request = await _read(method, kind, requests)
-                responses = cast("AsyncGenerator[object]", stream(request, context))
-                async with aclosing(responses):
-                    async for response in responses:
-                        await self._send(context, response)
-                if self.is_stopping:
-                    raise UnavailableNowError(
-                        "the server is about to stop; nothing is lost: call SubscribeToTask to go on",
-                        retry_after=1,
-                    )
+                if not handler.response_streaming:
+                    return await answer(request, context)
+                return await self._stream(stream(request, context), context)
 
-        return _ended_with_the_call(serve)
+        async def end_with_the_call(requests: _Requests, context: Context) -> object:
+            """Let the work end when its client leaves: gRPC says so once, which may get lost (`cancel`)."""
+            serving = asyncio.create_task(serve(requests, context))
+            try:
+                await asyncio.wait({serving})
+            except asyncio.CancelledError:
+                await cancel(serving)
+                if not serving.cancelled():
+                    serving.exception()  # nobody is there to hear of it
+                raise
+            return serving.result()
+
+        return end_with_the_call
+
+    async def _stream(self, responses: AsyncGenerator[object], context: Context) -> None:
+        async with aclosing(responses):
+            async for response in responses:
+                await self._send(context, response)
+        if self.is_stopping:
+            raise UnavailableNowError(
+                "the server is about to stop; nothing is lost: call SubscribeToTask to go on", retry_after=1
+            )
 
     async def _send(self, context: Context, response: object) -> None:
         """Send one response; it waits until the client has room for it."""
@@ -253,7 +249,12 @@ class Calls(grpc.aio.ServerInterceptor):
             named = LEGACY_EXTENSIONS if method.is_legacy else EXTENSIONS
             await context.send_initial_metadata(((named, EVENTS_EXTENSION),))
         call = ServerCallContext(user=caller, state={"headers": headers}, requested_extensions=extensions)
-        _when_done(context, held_by(call.state).close)
+        held = held_by(call.state)
+
+        def let_go(_context: object) -> None:  # the answer is sent, or given up
+            held.close()
+
+        context.add_done_callback(cast("Any", let_go))
         _call.set(call)
 
 
@@ -286,25 +287,6 @@ async def _read(method: _Method, kind: type[Message], requests: _Requests) -> Me
     return message
 
 
-def _ended_with_the_call(
-    serve: Callable[[_Requests, Context], Coroutine[Any, Any, object]],
-) -> Callable[[_Requests, Context], Coroutine[Any, Any, object]]:
-    """Let the work on a call end when its client leaves: gRPC says so once, which may get lost (`cancel`)."""
-
-    async def behave(requests: _Requests, context: Context) -> object:
-        serving = asyncio.create_task(serve(requests, context))
-        try:
-            await asyncio.wait({serving})
-        except asyncio.CancelledError:
-            await cancel(serving)
-            if not serving.cancelled():
-                serving.exception()  # nobody is there to hear of it
-            raise
-        return serving.result()
-
-    return behave
-
-
 def _spoken_version(method: _Method, asked: str) -> str:
     """Return the version of A2A that a call speaks.
 
@@ -321,15 +303,6 @@ def _spoken_version(method: _Method, asked: str) -> str:
             f"send {VERSION_HEADER}: {own}, or call the service of your version, if the agent card has one"
         )
     return own
-
-
-def _when_done(context: Context, act: Callable[[], None]) -> None:
-    """Act when a call is over: its answer is sent, or given up."""
-
-    def done(_context: object) -> None:
-        act()
-
-    context.add_done_callback(cast("Any", done))
 
 
 def _headers(context: Context) -> CallHeaders:

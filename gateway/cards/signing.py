@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
 
-from everloop.runtime.settings import Settings, warn_of_readers
+from everloop.runtime.settings import Settings, StartError, warn_of_readers
 
 JWKS_PATH = ".well-known/jwks.json"
 """Where the public keys are served, below the gateway's address."""
@@ -32,7 +32,7 @@ _IDENTITY = {"EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x"), "RSA": 
 """What of a public key its thumbprint is made of (RFC 7638 §3.2, RFC 8037 §2)."""
 
 
-class CardKeyError(Exception):
+class CardKeyError(StartError):
     """The key that is to sign agent cards cannot be used; the message names the setting and what is wrong."""
 
 

@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
 from everloop.gateway.settings import GatewaySettings
+from everloop.runtime.settings import StartError
 
 # HTTP/1.1 as clients reach us: bounded request heads, in bounded time.
 #
@@ -139,7 +140,7 @@ STALLED_AFTER = 60
 """Seconds after which a client that takes nothing of what is sent to it loses its connection."""
 
 
-class AddressInUseError(Exception):
+class AddressInUseError(StartError):
     """The address cannot be listened on; the message names it and what to do."""
 
 

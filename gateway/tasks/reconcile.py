@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
@@ -99,12 +98,6 @@ MAX_CHECKS = 10_000
 CHECKS_AT_ONCE = 20
 
 
-@dataclass(frozen=True)
-class _Check:
-    started: float
-    task: "asyncio.Task[None]"
-
-
 class Reconciler:
     """Puts such a view right, so that nobody waits for what will not come.
 
@@ -119,7 +112,7 @@ class Reconciler:
         self._runs = runs
         self.problems = Problems(stores.views, runs)
         self._pause = pause
-        self._checks: dict[str, _Check] = {}
+        self._checks: dict[str, tuple[float, asyncio.Task[None]]] = {}
         self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
 
     async def reconcile(self, task_id: str) -> bool:
@@ -164,20 +157,20 @@ class Reconciler:
         self._forget_old_checks(now)
         check = self._checks.get(task_id)
         if check is None:
-            check = self._checks[task_id] = _Check(now, asyncio.create_task(self._check(task_id)))
-        return None if check.task.done() else check.task
+            check = self._checks[task_id] = now, asyncio.create_task(self._check(task_id))
+        return None if check[1].done() else check[1]
 
     async def close(self) -> None:
         """Stop asking."""
-        for check in list(self._checks.values()):
-            await cancel(check.task)
+        for _, check in list(self._checks.values()):
+            await cancel(check)
 
     def _forget_old_checks(self, now: float) -> None:
         """Drop checks from the oldest on; one that runs is kept, with all after it."""
         while self._checks:
-            task_id, oldest = next(iter(self._checks.items()))
-            is_recent = now - oldest.started < self._pause and len(self._checks) < MAX_CHECKS
-            if is_recent or not oldest.task.done():
+            task_id, (started, oldest) = next(iter(self._checks.items()))
+            is_recent = now - started < self._pause and len(self._checks) < MAX_CHECKS
+            if is_recent or not oldest.done():
                 return
             del self._checks[task_id]
 

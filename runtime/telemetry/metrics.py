@@ -24,7 +24,7 @@ from pydantic_settings import NoDecode
 from structlog.typing import FilteringBoundLogger
 from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
-from everloop.runtime.settings import Settings
+from everloop.runtime.settings import Settings, StartError
 from everloop.runtime.telemetry.logs import LogLevel, temporal_core_logs
 
 # The HTTP listener of a process for operators: metrics as Prometheus reads them, and probes.
@@ -41,7 +41,7 @@ _POLL = 0.1
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
-class MetricsAddressError(Exception):
+class MetricsAddressError(StartError):
     """EVERLOOP_METRICS_ADDRESS cannot be listened on; the message names it and says what to do."""
 
 

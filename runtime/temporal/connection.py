@@ -11,6 +11,7 @@ from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode
 
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.encryption.keys import EncryptionSettings
+from everloop.runtime.settings import StartError
 from everloop.runtime.temporal.describe import namespace_id
 from everloop.runtime.temporal.payloads import MissingPayloads, data_converter
 
@@ -26,7 +27,7 @@ NAMESPACE_TIMEOUT = timedelta(seconds=10)
 _QUOTED = re.compile(r':?\s*".*')
 
 
-class TemporalUnreachableError(Exception):
+class TemporalUnreachableError(StartError):
     """Nobody answers at the address of Temporal, there is no such namespace, or its settings are wrong.
 
     The message says what to do.
