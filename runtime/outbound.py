@@ -105,17 +105,20 @@ class Allowance:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system's resolver.
+    """Ask the system's resolver, unless the host is an address itself.
 
     Raises:
-        OSError: it knows no address, or did not say so in time.
+        OSError: it knows no address.
+        TimeoutError: it did not say so in time.
     """
+    if parse_address(host):
+        return [host]
     look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
         async with asyncio.timeout(LOOK_UP_TIMEOUT):
             found = await asyncio.get_running_loop().run_in_executor(_look_ups, look_up)
     except TimeoutError:
-        raise OSError(f"{host} was not looked up within {LOOK_UP_TIMEOUT:.0f} s") from None
+        raise TimeoutError(f"{host} was not looked up within {LOOK_UP_TIMEOUT:.0f} s") from None
     except UnicodeError as error:  # a part of the name is too long
         raise OSError(f"{host} is no name of a host") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
@@ -137,6 +140,7 @@ class WebhookPolicy:
 
         Raises:
             UnfitUrlError: nothing would ever be sent there.
+            TimeoutError: its host was not looked up in time.
         """
         url = read_url(text)
         host, port = url.raw_host.decode("ascii"), port_of(url)
@@ -144,6 +148,8 @@ class WebhookPolicy:
             return
         try:
             await self.addresses(host, port, owner=owner, is_plain=url.scheme == "http")
+        except TimeoutError:
+            raise
         except (ForbiddenAddressError, OSError):
             raise UnfitUrlError(f"is refused: {_unfit(url.scheme, host)}") from None
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
-from everloop.gateway.errors import TemporalUnavailableError
+from everloop.gateway.errors import TemporalUnavailableError, UnavailableNowError
 from everloop.gateway.requests.fields import check_id
 from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
 from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
@@ -140,12 +140,18 @@ class PushOperations:
         Raises:
             InvalidParamsError: its URL is none that this server sends to, a field does not fit, or the task
                 has too many.
+            UnavailableNowError: the host of its URL was not looked up in time.
         """
         check_config(config)
         try:
             await self._policy.check(config.url, owner=owner)
         except UnfitUrlError as error:
             raise InvalidParamsError(f"url {error}") from None
+        except TimeoutError:
+            raise UnavailableNowError(
+                "The host of the webhook was not looked up in time. Send the same request again in a few "
+                "seconds."
+            ) from None
         if task_id:
             config_ids = await self._configs.config_ids(task_id)
             is_another = (config.id or derive_push_config_id(task_id, config.url)) not in config_ids

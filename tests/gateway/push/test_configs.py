@@ -1,7 +1,7 @@
 """Push notifications: configs, alone and with messages, and what webhooks get of a task."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 
 import pytest
@@ -11,7 +11,9 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from temporalio.client import Client
 
-from everloop.gateway.operations.push import make_push
+from everloop.gateway.errors import UnavailableNowError
+from everloop.gateway.operations.push import PushOperations, make_push
+from everloop.runtime.outbound import WebhookPolicy
 from everloop.runtime.redis import connect_redis
 from everloop.stores.push.deliveries import PushSettings
 from tests.gateway.harness import RunningGateway, unique
@@ -284,3 +286,18 @@ async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> No
         gate.set()
         await hook.until_told("TASK_STATE_COMPLETED")
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+
+
+async def test_a_host_that_is_not_looked_up_in_time_may_be_sent_again() -> None:
+    """It is no fault of the URL: nothing was found out about it."""
+
+    async def look_up(host: str, port: int) -> list[str]:
+        raise TimeoutError(f"{host}:{port}")
+
+    push = PushOperations(MemoryPushConfigs(), notify_nobody, WebhookPolicy(resolver=look_up), "https://b")
+    with pytest.raises(UnavailableNowError, match="Send the same request again"):
+        await push.check(wanted("task", "https://example.com"), "owner")
+
+
+async def notify_nobody(task_id: str, config_ids: Sequence[str]) -> None:
+    raise AssertionError((task_id, config_ids))
