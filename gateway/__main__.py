@@ -4,15 +4,12 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import structlog
 import uvloop
 from pydantic import ValidationError
-from redis.asyncio import Redis
-from starlette.applications import Starlette
-from temporalio.client import Client
 
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
@@ -23,10 +20,8 @@ from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push, notifier
-from everloop.gateway.operator.health import Gauges, Probe
 from everloop.gateway.settings import GatewaySettings, Stores
-from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.redis import StoreSettings, cancel, check_redis, connect_redis
+from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
 from everloop.runtime.temporal.connection import connect_temporal
@@ -38,7 +33,6 @@ from everloop.stores.quotas import Quotas
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 
 _log = structlog.get_logger()
 
@@ -73,12 +67,22 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
             )
             access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
             push = make_push(push_settings, configs, notify, settings.url)
-            app = build_app(settings, client, stores, agents, access=access, push=push, card_key=card_key)
-            if telemetry.metrics is not None:
-                await opened.enter_async_context(_asking_gauges(client, redis, settings, agents))
+            app = build_app(
+                settings,
+                client,
+                stores,
+                agents,
+                access=access,
+                push=push,
+                card_key=card_key,
+                measures=telemetry.metrics is not None,
+            )
             stops = [telemetry.stopping]
             if settings.grpc_port is not None:
-                stops.append(await opened.enter_async_context(_serving_grpc(settings, access, app)))
+                grpc_server = GrpcServer(settings, access)
+                await grpc_server.start(app.state.handler)
+                opened.push_async_callback(grpc_server.stopped)
+                stops.append(grpc_server.stop)
             server = GatewayServer(app, settings)
             _on_signals(*stops, server.stop)
             telemetry.ready()
@@ -88,33 +92,6 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
         _log.info("gateway stopped")
     finally:
         telemetry.shutdown()
-
-
-@asynccontextmanager
-async def _asking_gauges(
-    client: Client, redis: Redis, settings: GatewaySettings, agents: AgentRegistry
-) -> AsyncGenerator[None]:
-    """Keep gauges up to date, for who reads metrics."""
-    temporal, views = Tasks(client, settings.task_queue).check, TaskViews(redis)
-    probes: dict[str, Probe] = {"temporal": temporal, "redis": lambda: views.load("")}
-    asking = asyncio.create_task(Gauges(client, (agent.id for agent in agents), probes).run())
-    try:
-        yield
-    finally:
-        await cancel(asking)
-
-
-@asynccontextmanager
-async def _serving_grpc(
-    settings: GatewaySettings, access: AccessControl, app: Starlette
-) -> AsyncGenerator[Callable[[], None]]:
-    """Serve gRPC, and yield what ends it; at the end wait until no call runs."""
-    server = GrpcServer(settings, access)
-    await server.start(app.state.handler)
-    try:
-        yield server.stop
-    finally:
-        await server.stopped()
 
 
 def _on_signals(*stops: Callable[[], None]) -> None:

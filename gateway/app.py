@@ -1,9 +1,9 @@
 """Composition root of the gateway process: settings → clients → the ASGI application."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from a2a.server.request_handlers.request_handler import RequestHandler
@@ -35,7 +35,7 @@ from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.operator.approvals import Approvals
 from everloop.gateway.operator.codec import codec_routes
-from everloop.gateway.operator.health import health_routes
+from everloop.gateway.operator.health import Gauges, Probe, health_routes
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.reconcile import Reconciler
@@ -58,8 +58,11 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     push: PushOperations | None = None,
     fanout: EventFanout | None = None,
     card_key: CardKey | None = None,
+    measures: bool = False,
 ) -> Starlette:
     """Wire the gateway. Without `access` everybody may do everything; without `push` nobody is notified.
+
+    `measures`: somebody reads metrics, for which servers are asked.
 
     Its `state.fanout` ends every open stream and waiting request when it is closed; its `state.handler`
     answers the calls of every binding.
@@ -106,20 +109,24 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     is_open = access.authenticator.is_open
     limits = BodyLimits(settings.max_body_bytes)
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
+    # Any call to the store will do as a probe; no task has an empty id.
+    probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("")}
+    loops = [fanout.run, sweep.run]
+    if measures:
+        loops.append(Gauges(client, (agent.id for agent in agents), probes).run)
     app = Starlette(
         routes=[
             *card_routes(cards),
             *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, snapshots, access, limits).routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
-            # Any call to the store will do as a probe; no task has an empty id.
-            *health_routes({"temporal": tasks.check, "redis": lambda: views.load("")}),
+            *health_routes(probes),
             # Last: the first word of some of these addresses is whatever a client makes it.
             *_binding_routes(handler, shell),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
         middleware=[Middleware(OwnPagesOnly, hosts)] if is_open else [],
-        lifespan=lambda _: _working(fanout, reconciler, sweep, stores),
+        lifespan=lambda _: _working(loops, fanout, reconciler),
     )
     app.router.redirect_slashes = False
     app.state.fanout = fanout
@@ -129,15 +136,15 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
 
 @asynccontextmanager
 async def _working(
-    fanout: EventFanout, reconciler: Reconciler, sweep: Sweep, stores: Stores
+    loops: Iterable[Callable[[], Coroutine[Any, Any, None]]], fanout: EventFanout, reconciler: Reconciler
 ) -> AsyncGenerator[None]:
     """Run what serves no request in particular."""
-    loops = [asyncio.create_task(fanout.run()), asyncio.create_task(sweep.run())]
+    running = [asyncio.create_task(loop()) for loop in loops]
     try:
         yield
     finally:
         fanout.close()
-        for loop in loops:
+        for loop in running:
             await cancel(loop)
         await reconciler.close()
 

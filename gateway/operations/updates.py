@@ -144,7 +144,14 @@ class UpdateTranslator:
         if is_empty and not appends and is_answer and not self._has_answer:
             return []  # a withdrawal of what this client never got
         self._note(chunk, is_withdrawn=is_empty and not appends and is_answer)
-        return [self._chunk_update(chunk, append=appends), *self._failure_updates(chunk)]
+        artifact = pb.Artifact(
+            artifact_id=chunk.artifact_id,
+            name=chunk.name,
+            description=chunk.description,
+            parts=[to_part(chunk.part, self._task_url)],
+        )
+        update = self._artifact_update(artifact, append=appends, last_chunk=chunk.last_chunk)
+        return [update, *self._failure_updates(chunk)]
 
     def _failure_updates(self, chunk: ArtifactChunk) -> list[Update]:
         """Return what tells that the artifact stays unfinished, if the chunk says so."""
@@ -159,15 +166,6 @@ class UpdateTranslator:
             self._unfinished.pop(chunk.artifact_id, None)
         else:
             self._unfinished[chunk.artifact_id] = chunk.name or self._unfinished.get(chunk.artifact_id, "")
-
-    def _chunk_update(self, chunk: ArtifactChunk, *, append: bool) -> pb.TaskArtifactUpdateEvent:
-        artifact = pb.Artifact(
-            artifact_id=chunk.artifact_id,
-            name=chunk.name,
-            description=chunk.description,
-            parts=[to_part(chunk.part, self._task_url)],
-        )
-        return self._artifact_update(artifact, append=append, last_chunk=chunk.last_chunk)
 
     def _artifact_update(
         self, artifact: pb.Artifact, *, append: bool, last_chunk: bool

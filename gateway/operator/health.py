@@ -5,15 +5,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.client import Client
-from temporalio.service import RPCError
 
-from everloop.gateway.errors import CALL_TIMEOUT, GatewayError, translate_temporal_errors
+from everloop.gateway.errors import CALL_TIMEOUT, translate_temporal_errors
 from everloop.gateway.instruments import begin_counters, server_reachable, tasks_open
+from everloop.gateway.tasks.sweep import Attempts
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
@@ -89,8 +88,6 @@ GAUGES_PAUSE = 30.0
 _OPEN_STATES = tuple(state for state in TaskState if state not in TERMINAL_STATES)
 _RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
-_log = structlog.get_logger()
-
 
 class Gauges:
     """Counts open tasks in Temporal's visibility, and looks whether each server answers."""
@@ -99,20 +96,13 @@ class Gauges:
         self._client = client
         self._agent_ids = tuple(agent_ids)
         self._servers = servers
-        self._failing = False
 
     async def run(self) -> None:
         """Do rounds until cancelled; what fails is logged once and asked again."""
         begin_counters(self._agent_ids)
+        attempts = Attempts()
         while True:
-            try:
-                await self.round()
-                self._failing = False
-            except Exception as error:  # noqa: BLE001 -- no defect may end it silently
-                if not self._failing:
-                    is_defect = not isinstance(error, (GatewayError, RPCError, OSError))
-                    _log.warning("cannot count open tasks now", error=str(error), exc_info=is_defect)
-                self._failing = True
+            await attempts.make("count open tasks", self.round)
             await asyncio.sleep(GAUGES_PAUSE)
 
     async def round(self) -> None:

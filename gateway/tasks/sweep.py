@@ -34,6 +34,31 @@ _log = structlog.get_logger()
 Found = TypeVar("Found")
 
 
+class Attempts:
+    """Does again and again what may fail, and logs each failure once as long as it lasts."""
+
+    def __init__(self) -> None:
+        self._failing: dict[str, type[Exception]] = {}
+
+    async def make(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        """Do a step; `what` names it in the log if it fails."""
+        try:
+            await step()
+        except Exception as error:  # noqa: BLE001 -- no defect may end what is done again and again
+            if self._failing.get(what) is not type(error):
+                is_defect = not isinstance(error, _FAILURES)
+                problem = "a defect" if is_defect else str(error)
+                _log.warning(
+                    f"cannot {what} now",
+                    error_type=type(error).__name__,
+                    problem=problem,
+                    exc_info=is_defect,
+                )
+            self._failing[what] = type(error)
+        else:
+            self._failing.pop(what, None)
+
+
 class Sweep:
     """Looks through all tasks every few seconds. Any number of processes may do so at once."""
 
@@ -44,7 +69,7 @@ class Sweep:
         # What ended longer ago has no view any more.
         self._since = datetime.now(UTC) - TASK_TTL
         self._next = 0
-        self._failing: dict[str, type[Exception]] = {}
+        self._attempts = Attempts()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
@@ -55,9 +80,9 @@ class Sweep:
 
     async def sweep(self) -> None:
         """Look through all tasks once."""
-        await self._try("finalize ended tasks", self.finalize_ended)
-        await self._try("look at open tasks", self.reconcile_open)
-        await self._try("report stuck tasks", self.report_stuck)
+        await self._attempts.make("finalize ended tasks", self.finalize_ended)
+        await self._attempts.make("look at open tasks", self.reconcile_open)
+        await self._attempts.make("report stuck tasks", self.report_stuck)
 
     async def finalize_ended(self) -> None:
         """Finalize every task whose workflow was closed since the last sweep and did not say so.
@@ -112,23 +137,6 @@ class Sweep:
             failures += [outcome for outcome in outcomes if outcome]
         if failures:
             raise failures[0]
-
-    async def _try(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await step()
-        except Exception as error:  # noqa: BLE001 -- no defect may end the sweep silently
-            if self._failing.get(what) is not type(error):
-                is_defect = not isinstance(error, _FAILURES)
-                problem = "a defect" if is_defect else str(error)
-                _log.warning(
-                    f"cannot {what} now",
-                    error_type=type(error).__name__,
-                    problem=problem,
-                    exc_info=is_defect,
-                )
-            self._failing[what] = type(error)
-        else:
-            self._failing.pop(what, None)
 
 
 async def _one_page(tasks: Sequence[OpenTask]) -> AsyncGenerator[Sequence[OpenTask]]:
