@@ -109,5 +109,7 @@ class Parcels:
     @workflow.query
     def common_head(self, text: str) -> int:
         """How many first characters are the same."""
+        if self._text == text:  # a busy machine has 2 s for what a workflow does at once
+            return len(text)
         pairs = zip(self._text, text, strict=False)
         return next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), len(text))
