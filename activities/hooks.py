@@ -167,8 +167,9 @@ class Hooks:
         self, hook: str, value: Answer, flaw: Callable[[Answer, Answer], str], *about: object
     ) -> Answer | Veto:
         """Return what plugins make of a value; the first veto ends it. `flaw` names what may not change."""
+        kinds = (type(value), Veto)  # whatever class of its own a plugin makes of it
         for plugin in self._having(hook):
-            answer = await self._ask(plugin, hook, (*about, value), (type(value), Veto))
+            answer = await self._ask(plugin, hook, (*about, value), kinds)
             if isinstance(answer, Veto):
                 return answer
             if answer is not None:

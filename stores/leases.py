@@ -49,6 +49,7 @@ class OvertakenError(ApplicationError):
 
     def __init__(self) -> None:
         super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
+        self.__suppress_context__ = True  # Temporal would keep it, and it may hold a secret
 
 
 IS_LATE = """

@@ -63,7 +63,7 @@ async def _ask_plugins(
             return message(written, answer.reason, "rejected")
         changed, wanted = answer
         if changed.arguments != written.arguments:
-            if tool.agent or tool.handoff:
+            if isinstance(call, LoadAgentInput):  # whatever the tool of that name is by now
                 problem = "a plugin changed its arguments, which a call of another agent cannot have"
                 return _not_run(written, problem)
             arguments, mark = await parse_arguments(tool, changed.arguments), _mark_of(changed.arguments)
@@ -115,20 +115,20 @@ def _mark_of(arguments: str) -> str:
 
 async def find_veto(agent: Agent, call: LoadAgentInput) -> ToolReply | None:
     """Return what has to be answered first, or why the agent may not make the call; None if it may."""
-    tool = agent.tools.get(call.call.name) or _forgotten(call)
+    tool = agent.tools.get(call.call.name) or _forgotten(call.call.name)
     reply = ending(call) or await vet(agent, tool, call)
     if isinstance(reply, ToolMessage):
         await report_error(agent, call, reply)
     return None if isinstance(reply, VettedCall) else reply
 
 
-def _forgotten(call: LoadAgentInput) -> Tool:
+def _forgotten(name: str) -> Tool:
     """Return an empty tool for one that the task has pinned, and that its agent's definition has no more."""
 
     async def nothing() -> None:
         """Do nothing: it is not called."""
 
-    return Tool(nothing, call.call.name, "", agent=call.agent_id, schema={})
+    return Tool(nothing, name, "", schema={})
 
 
 # The questions that a tool call asks by itself: may it run, and may it run again.

@@ -14,8 +14,9 @@ from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.agent import Agent
 from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
-from everloop.agents.plugins import Plugin, sub_agent
+from everloop.agents.plugins import Plugin, sub_agent, tools
 from everloop.agents.registry import AgentRegistry
+from everloop.agents.tool import tool
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
@@ -160,6 +161,22 @@ async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome
     assert (loaded.id, loaded.question) == ("writer", None)
     assert await _events(views, call.task) == [*call.statuses, STARTED]
     assert not isinstance(plugin, Deciding) or bool(plugin.heard) == (outcome == "error")
+
+
+async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
+    """Also where the agent's tool of that name asks nobody any more: its task has pinned one that does."""
+
+    @tool
+    def writer(request: str) -> None:
+        """Write."""
+
+    plugin = _deciding(ToolCall(id="call", name="writer", arguments='{"request": "x"}'))
+    caller = Agent(id="agent", name="Agent", description="", plugins=[tools(writer), plugin])
+    agents, views = AgentRegistry([WRITER, caller]), MemoryTaskViews()
+    catalogue = AgentCatalogue(agents, views, MemoryTranscripts(), MemoryToolRecords())
+    loaded = await ActivityEnvironment().run(catalogue.load_agent, _load_agent_input("writer", "task/call"))
+    assert loaded.refused
+    assert "a plugin changed its arguments" in loaded.refused.content
 
 
 @pytest.mark.parametrize("decide", [yes, no], ids=["yes", "no"])

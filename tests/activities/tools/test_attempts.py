@@ -1,6 +1,7 @@
 """How often a call runs: at most once, again if it failed, and never beside another attempt."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -11,12 +12,15 @@ from temporalio.testing import ActivityEnvironment
 from everloop.agents.limits import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
+from everloop.runtime.telemetry.logs import chain_of
 from everloop.stores.leases import Claim, Lease, OvertakenError
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import ToolReply
-from everloop.workflows.contract.events import RetryScheduled, Warned
+from everloop.workflows.contract.events import RetryScheduled, TaskEvent, Warned
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
+from everloop.workflows.contract.tasks import TaskState
+from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig
 
@@ -201,6 +205,28 @@ async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
     assert await rig.records.kept(rig.task_id, call_key(call.call)) == "by 2"
     assert await rig.events() == told
     assert await rig.attempt_call(call) == result
+
+
+async def test_an_overtaken_attempt_carries_nothing_of_what_its_tool_raised() -> None:
+    """Temporal keeps what led to a failure, and the text of a tool's own error may hold a secret."""
+
+    class Overtaken(MemoryTaskViews):
+        async def publish(
+            self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+        ) -> Sequence[TaskState]:
+            if any(isinstance(event, RetryScheduled) for event in events):
+                raise OvertakenError
+            return await super().publish(task_id, run_id, events, lease)
+
+    @tool(idempotent=True, retries=Retries(attempts=2))
+    def work() -> None:
+        """Work."""
+        raise ValueError("the token is wrong")
+
+    rig = ToolRig(work, views=Overtaken())
+    with pytest.raises(OvertakenError) as overtaken:
+        await rig.attempt_call(rig.call("work"))
+    assert chain_of(overtaken.value) == [overtaken.value]
 
 
 RETRIES = Retries(attempts=3, delay=timedelta(seconds=10), factor=3, longest=timedelta(seconds=20))

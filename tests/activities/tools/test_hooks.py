@@ -100,6 +100,16 @@ async def test_plugins_are_asked_by_priority_and_get_what_the_last_one_made(hook
     assert said.index("<1>") < said.index("<2>") < said.index("<3>")
 
 
+async def test_what_a_plugin_makes_more_special_binds_no_plugin_behind_it() -> None:
+    """A reply of a class of its own is a reply; the next one may answer with a plain one."""
+
+    class Marked(AssistantMessage):
+        """A reply that somebody has looked at."""
+
+    said = await _hooks(_saying(Marked(text="a"), "1"), _saying(REPLY, "2")).after_model_call(REPLY)
+    assert said == REPLY
+
+
 @each_hook
 @pytest.mark.parametrize(("reason", "expected"), [("no", "no"), (" ", "the plugin 'no' does not allow it")])
 async def test_a_veto_ends_the_asking(hook: str, reason: str, expected: str) -> None:
