@@ -24,6 +24,9 @@ MAX_TOKEN_BYTES = 4_096
 MAX_CREDENTIALS_BYTES = 8_192
 MAX_SCHEME_BYTES = 64
 
+RETRY_AFTER = 5
+"""Seconds after which a client may name a host again that was not looked up in time."""
+
 _VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 """What may stand in a header: visible ASCII, with spaces inside."""
 
@@ -150,7 +153,8 @@ class PushOperations:
         except TimeoutError:
             raise UnavailableNowError(
                 "The host of the webhook was not looked up in time. Send the same request again in a few "
-                "seconds."
+                "seconds.",
+                retry_after=RETRY_AFTER,
             ) from None
         if task_id:
             config_ids = await self._configs.config_ids(task_id)

@@ -295,8 +295,9 @@ async def test_a_host_that_is_not_looked_up_in_time_may_be_sent_again() -> None:
         raise TimeoutError(f"{host}:{port}")
 
     push = PushOperations(MemoryPushConfigs(), notify_nobody, WebhookPolicy(resolver=look_up), "https://b")
-    with pytest.raises(UnavailableNowError, match="Send the same request again"):
+    with pytest.raises(UnavailableNowError, match="Send the same request again") as refused:
         await push.check(wanted("task", "https://example.com"), "owner")
+    assert refused.value.headers == {"Retry-After": "5"}
 
 
 async def notify_nobody(task_id: str, config_ids: Sequence[str]) -> None:
