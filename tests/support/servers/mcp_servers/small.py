@@ -1,6 +1,7 @@
 """A small MCP server for tests, made with the official SDK; clients may hear when its tools change.
 
 Run as `python small.py stdio`, or `… http PORT`. The descriptions of its tools count its lists.
+What it says of the tool `erase` is in the file that HINTS names in its environment, as JSON.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import Tool
+from mcp_types import Tool, ToolAnnotations
 
 _events: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
@@ -27,8 +28,15 @@ class CountingServer(MCPServer):
         said = {"description": f"list {self.listed}"}
         return [
             tool.model_copy(update=said if tool.name != "promise" else {**said, "output_schema": PROMISED})
-            for tool in tools
+            for tool in map(_hinted, tools)
         ]
+
+
+def _hinted(tool: Tool) -> Tool:
+    if tool.name != "erase" or "HINTS" not in os.environ:
+        return tool
+    hints = ToolAnnotations.model_validate_json(Path(os.environ["HINTS"]).read_bytes())
+    return tool.model_copy(update={"annotations": hints})
 
 
 PROMISED = {"type": "object", "properties": {"text": {"pattern": "^(a+)+$"}}}
@@ -43,6 +51,14 @@ async def change(context: Context) -> str:
     """Say that the tools have changed."""
     await context.notify_tools_changed()
     return "done"
+
+
+@server.tool()
+def erase(ledger: str) -> str:
+    """Write a line into a file; what it says of itself may change."""
+    with Path(ledger).open("a") as lines:
+        lines.write("erased\n")
+    return "erased"
 
 
 @server.tool()
