@@ -90,8 +90,9 @@ class Webhooks:
         try:
             async with asyncio.timeout(self.time_limit):
                 return await self._post(read_url(url), content, headers, owner)
-        except TimeoutError:
-            raise UndeliveredError(f"the webhook did not answer within {self.time_limit:.0f} s") from None
+        except TimeoutError as error:  # that of a look-up says so
+            problem = str(error) or f"the webhook did not answer within {self.time_limit:.0f} s"
+            raise UndeliveredError(problem) from None
         except UnfitUrlError as error:
             raise RefusedError(f"the URL of the webhook {error}") from None
         except ForbiddenAddressError as error:

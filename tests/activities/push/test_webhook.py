@@ -96,6 +96,16 @@ async def test_the_next_address_is_tried() -> None:
     assert answer.status == 204
 
 
+async def test_a_name_that_is_not_looked_up_in_time_is_told_from_a_slow_webhook() -> None:
+    """The operator looks at another server then."""
+
+    async def look_up(host: str, port: int) -> list[str]:
+        raise TimeoutError(f"{host}:{port} was not looked up within 3 s")
+
+    with pytest.raises(UndeliveredError, match=r"hook\.example:443 was not looked up within 3 s"):
+        await Webhooks(WebhookPolicy(resolver=look_up)).post("https://hook.example/hook", b"{}", {})
+
+
 async def test_without_tls_only_what_the_operator_allows() -> None:
     """A public address is no exception."""
     with pytest.raises(RefusedError, match="use https"):
