@@ -391,6 +391,7 @@ class TaskRunState(BaseModel):
 
     def transcript_page(self, start: int) -> TranscriptPage:
         """Return the messages from a position on that fit into the answer of a query, at least one."""
+        start = max(0, start)
         rest = self.transcript[start:]
         page = _that_fit(rest, VIEW_BYTES) or rest[:1]
         end = start + len(page)

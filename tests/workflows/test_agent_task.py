@@ -106,6 +106,7 @@ async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTas
     async with start_task(ports, AgentSpec(id="agent", memory=Memory())) as handle:
         await handle.result()
         page = await handle.query(AgentTask.transcript, 0)
+        assert await handle.query(AgentTask.transcript, -1) == page
     named = [(call.length, call.digest) for call in ports.model.calls]
     digests = {length: extend_digest("", page.messages[:length]) for length in (1, 3, 5, 6)}
     assert named == [(1, digests[1]), (3, digests[3]), (3, ""), (5, digests[5])]

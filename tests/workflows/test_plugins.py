@@ -3,6 +3,9 @@
 import asyncio
 
 import pytest
+from temporalio import activity
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import CancelledError
 
 from everloop.activities.model.events import statuses_of
 from everloop.workflows.agent_task import AgentTask
@@ -24,7 +27,7 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
-from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
 from tests.support.memory.fold import FoldedTask
 from tests.workflows.conftest import StartTask, failure_of, run, user
 
@@ -144,6 +147,32 @@ async def test_the_model_reads_that_a_later_message_was_refused(start_task: Star
     assert text_of(told.parts) == "[A message of the user was refused: not that]"
     assert [text_of(each.parts) for each in view.history] == ["Hello", "Swear!", "too early"]
     assert published_history(ports, view) == view.history
+
+
+@pytest.mark.parametrize("problem", ["", "not that"])
+async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartTask, problem: str) -> None:
+    """Whatever they say: no model is asked any more, and the end is not another one."""
+    looks, go_on = asyncio.Event(), asyncio.Event()
+
+    class SlowScreen(FixedAgents):
+        @activity.defn
+        async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
+            looks.set()
+            while not go_on.is_set():
+                activity.heartbeat()
+                await asyncio.sleep(0.05)
+            return BeforeRequestResult(messages=call.messages, refused=problem)
+
+    ports = FakePorts(ScriptedModel(answer("too late")))
+    ports.agents = SlowScreen()
+    async with start_task(ports, SCREENING_AGENT) as handle:
+        await looks.wait()
+        await handle.cancel()
+        go_on.set()
+        with pytest.raises(WorkflowFailureError) as failure:
+            await handle.result()
+    assert isinstance(failure.value.cause, CancelledError)
+    assert ports.model.calls == []
 
 
 async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:

@@ -1,18 +1,32 @@
 """Agents that decide whether a message becomes a task, and tasks that a schedule began."""
 
+import asyncio
 from datetime import UTC, datetime
 
 from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
-from everloop.workflows.contract.calls import CREATE_TASK
+from everloop.workflows.contract.calls import CREATE_TASK, CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, text_of
+from everloop.workflows.contract.names import unique_message_id
 from everloop.workflows.contract.tasks import AgentSpec, Memory, TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask
+from tests.workflows.conftest import StartTask, user
 
 AUTO = AgentSpec(id="agent", routing="auto", memory=Memory())
+
+
+class Held:
+    """A reply that waits until a test lets it go."""
+
+    def __init__(self, reply: AssistantMessage) -> None:
+        self.begun, self.gate, self._reply = asyncio.Event(), asyncio.Event(), reply
+
+    async def __call__(self, _call: CallModelInput) -> AssistantMessage:
+        self.begun.set()
+        await self.gate.wait()
+        return self._reply
 
 
 async def test_an_answer_at_once_is_no_task(start_task: StartTask) -> None:
@@ -113,3 +127,30 @@ async def test_a_scheduled_task_shows_itself_and_pins_its_agent(start_task: Star
     assert (call.model, call.task.agent_version, call.task.context_id) == ("newest", "2", opened.context_id)
     assert view.agent_id == "reporter"
     assert [(p.loads_agent, p.lists_tools) for p in ports.agents.prepared] == [(True, False)]
+
+
+async def test_a_message_that_comes_while_the_model_decides_needs_a_task(start_task: StartTask) -> None:
+    """After a Reset a client may know the task already: what it has said since is not dropped."""
+    decides = Held(answer("Four."))
+    ports = FakePorts(ScriptedModel(decides, answer("Four, and five.")))
+    async with start_task(ports, AUTO) as handle:
+        await decides.begun.wait()
+        await handle.execute_update(AgentTask.add_message, user("and 2 + 3?"))
+        decides.gate.set()
+        result = await handle.result()
+    assert (result.message, result.excerpt) == (None, "Four, and five.")
+    assert len(ports.publish.opened) == 1
+
+
+async def test_a_marked_message_is_taken_in_once(start_task: StartTask) -> None:
+    """The mark of a message counts (an Idempotency-Key, say), whatever its client calls it."""
+    works = Held(answer("first"))
+    ports = FakePorts(ScriptedModel(works, answer("all answered")))
+    async with start_task(ports, AgentSpec(id="agent", deduplicate=False)) as handle:
+        await works.begun.wait()
+        for name in ("m1", "m2"):
+            marked = user("again").model_copy(update={"message_id": unique_message_id(name, "k")})
+            await handle.execute_update(AgentTask.add_message, marked)
+        works.gate.set()
+        await handle.result()
+    assert len(ports.model.calls[1].new) == 1

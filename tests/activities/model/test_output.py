@@ -76,6 +76,24 @@ async def test_an_answer_that_does_not_fit_is_refused() -> None:
         assert await rig.text("response") in {"", None}
 
 
+async def test_an_output_model_that_fails_ends_the_call() -> None:
+    """The failure does not say what the answer was."""
+
+    class Broken(BaseModel):
+        """Fails."""
+
+        name: str
+
+        def model_post_init(self, context: object) -> None:
+            raise RuntimeError(self.name)
+
+    async with model_rig([Reply(['{"name": "Paris"}'])], agent=agent(output=Broken)) as rig:
+        failure = await rig.fail()
+        assert "'Broken' raised RuntimeError" in failure.message
+        assert failure.non_retryable
+        assert "Paris" not in str([failure, *await rig.events()])
+
+
 @pytest.mark.parametrize("others", [[], ["Half of it"]], ids=["dead before the end", "after another one"])
 async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
     """The attempt that stored it died before it published the end: the next one does, and asks nobody."""

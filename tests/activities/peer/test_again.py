@@ -247,6 +247,19 @@ async def test_a_call_that_comes_again_leaves_the_peer_alone(remote: RemoteAgent
     assert not remote.canceled.is_set()
 
 
+async def test_a_stopping_worker_leaves_the_peer_alone(remote: RemoteAgent) -> None:
+    """Also before the server has told it why."""
+    rig = PeerRig(ann(remote))
+    attempt = await rig.begin(remote)
+    rig.environment.worker_shutdown()
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    remote.gate.set()
+    assert (await rig.run("wait 1")).startswith("done 1\n")
+    assert not remote.canceled.is_set()
+
+
 async def test_a_forgotten_call_that_nobody_wants_cancels_the_peers_task(remote: RemoteAgent) -> None:
     """Temporal took the attempt for lost; the task was cancelled while the next one waited for it."""
     rig = PeerRig(ann(remote))

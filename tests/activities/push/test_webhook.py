@@ -88,6 +88,16 @@ async def test_the_address_that_was_judged_is_the_one_that_is_used() -> None:
     assert hook.taken[0].headers["host"] == f"hook.example:{hook.port}"
 
 
+async def test_a_name_that_does_not_resolve_is_tried_again() -> None:
+    """It may be that of a webhook that is set up just now, or its servers are away."""
+
+    async def look_up(host: str, port: int) -> list[str]:
+        raise socket.gaierror(f"{host}:{port} is not known")
+
+    with pytest.raises(UndeliveredError, match="no answer from the webhook"):
+        await Webhooks(WebhookPolicy(resolver=look_up)).post("https://new.example/hook", b"{}", {})
+
+
 async def test_the_next_address_is_tried() -> None:
     """A host may have several, some of which do not answer."""
     async with running_webhook() as hook:

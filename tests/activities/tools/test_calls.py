@@ -24,11 +24,12 @@ from everloop.workflows.contract.calls import StoreResultInput, ToolReply
 from everloop.workflows.contract.events import (
     StatusChanged,
     ToolCompleted,
+    ToolProgressed,
     ToolStarted,
     Warned,
 )
 from everloop.workflows.contract.messages import ToolMessage
-from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.contract.tasks import Identity, TaskState
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.tool_rig import ToolRig
@@ -223,6 +224,17 @@ async def who(context: ToolContext) -> str:
     return f"{context.owner}/{context.auth.scheme}/{context.auth.subject}/{context.auth.claims}"
 
 
+async def test_a_tool_knows_the_caller_and_reports_progress() -> None:
+    """Of an anonymous one nothing but the owner; the model does not see the context among the parameters."""
+    rig = ToolRig(who)
+    identity = Identity(scheme="bearer", subject="ann", claims={"tenant": "blue"})
+    call = rig.call("who").model_copy(update={"identity": identity})
+    assert (await rig.run(call)).content == "owner/bearer/ann/{'tenant': 'blue'}"
+    assert (await rig.run(rig.call("who", call_id="other"))).content == "owner///{}"
+    assert ToolProgressed(call_id="call", name="who", message="halfway") in await rig.events()
+    assert "context" not in str(who.parameters)
+
+
 CONTENT = "what the customer said"
 HERE = Path(__file__).name
 
@@ -365,6 +377,25 @@ async def test_each_attempt_counts(name: str, arguments: str, outcomes: list[str
     counts = {("agent", outcome, shown): 1 for outcome in outcomes}
     assert recorded.counts("everloop.tool.calls") == counts
     assert recorded.counts("everloop.tool.duration") == ({("agent", "act"): runs} if runs else {})
+
+
+async def test_a_cancelled_call_counts() -> None:
+    """As such, and the time that it ran."""
+    begun = asyncio.Event()
+
+    @tool
+    async def endless() -> None:
+        """Never end."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    rig, recorded, environment = ToolRig(endless), Recorded(), ActivityEnvironment()
+    running = asyncio.create_task(environment.run(rig.port.run_tool, rig.call("endless")))
+    await begun.wait()
+    environment.cancel()
+    await asyncio.wait([running])
+    assert recorded.counts("everloop.tool.calls") == {("agent", "canceled", "endless"): 1}
+    assert recorded.counts("everloop.tool.duration") == {("agent", "endless"): 1}
 
 
 @tool(idempotent=True)

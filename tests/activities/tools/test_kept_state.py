@@ -44,6 +44,22 @@ async def test_an_attempt_finds_what_the_lost_one_kept(redis: Redis) -> None:
     assert (result.content, begun) == ("done: job 0", ["job 0"])
 
 
+async def test_other_calls_keep_for_themselves() -> None:
+    """Of another id, or with other arguments."""
+
+    @tool
+    async def count(by: int, context: ToolContext) -> JsonValue:
+        """Count."""
+        await context.keep(by)
+        return context.kept
+
+    rig = ToolRig(count)
+    calls = [
+        rig.call("count", f'{{"by": {by}}}', call_id=name) for by, name in ((1, "a"), (1, "b"), (2, "a"))
+    ]
+    assert [(await rig.run(call)).content for call in calls] == ["null"] * 3
+
+
 async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None:
     """The answer begins another phase of the same call."""
 

@@ -120,6 +120,19 @@ async def test_a_tool_that_cannot_be_found_is_told(
     assert lost.outcome == "unknown"
 
 
+async def test_another_tool_under_the_name_of_a_listed_one_is_not_run(listing: Listing) -> None:
+    """It would run unseen: neither people nor guards have been asked about it."""
+
+    class Wrong(Listing):
+        async def get_tool(self, name: str, context: HookContext) -> Tool:
+            return Tool(listing.send().function, "other", "Do something else.", schema=SCHEMA)
+
+    rig = ToolRig(plugins=[Wrong(name="server")])
+    result = await rig.run(_call(rig, listing.offered[0]))
+    assert (result.outcome, listing.runs) == ("error", 0)
+    assert "it returned something else than the tool 'send'" in result.content
+
+
 @pytest.mark.parametrize(("problem", "known"), [(None, "where, send"), (ConnectionError(), "where")])
 async def test_an_invented_tool_is_told_all_there_are(
     listing: Listing, problem: Exception | None, known: str

@@ -84,6 +84,15 @@ async def test_a_version_has_its_tag(site: Site) -> None:
     check_error(await site.get(If_Match=tag), 412, "another version")
 
 
+async def test_an_artifact_that_was_removed_and_made_again_has_another_tag(site: Site) -> None:
+    """Its versions count from one again; who kept the content of the old one gets the new one."""
+    await site.put(file())
+    tag = (await site.get()).headers["ETag"]
+    await site.artifacts.delete_artifact(site.key, "out")
+    await site.put(file(b"other"))
+    assert (await site.get(If_None_Match=tag)).text == "other"
+
+
 async def test_what_is_being_written_is_downloaded_as_far_as_it_is(site: Site) -> None:
     """Whole, without ranges, and not to be kept; then more of it; then all."""
     await site.put(file(), complete=False)

@@ -7,6 +7,7 @@ import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,20 @@ from a2a.types import a2a_pb2 as pb
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.http.server import listen
 from everloop.gateway.settings import GatewaySettings
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.names import context_key
 from tests.chaos.link import running_link
 from tests.gateway.harness import PromptModel, unique
-from tests.gateway.process.gateways import outcomes, started
+from tests.gateway.process.gateways import outcomes, running_process, started
+from tests.support.servers.buckets import new_bucket, running_moto
+from tests.support.servers.processes import running_valkey
 
 
 async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
@@ -172,3 +182,31 @@ def test_what_stops_a_gateway_at_start_is_one_clear_line(temporal_address: str, 
         assert words in lines[0], variables
         assert "s3cr" not in output
         assert "gateway ready" not in output
+
+
+async def test_a_gateway_process_sends_clients_to_the_store(tmp_path: Path, temporal_address: str) -> None:
+    """With EVERLOOP_S3_PRESIGNED: there the same bytes come, of the same type and under the same name."""
+    async with running_valkey(tmp_path) as (_, redis_url), connect_redis(redis_url) as redis:
+        with running_moto() as endpoint:
+            bucket, content = new_bucket(endpoint), b"0123456789" * 20_000
+            variables = {
+                "TEMPORAL_ADDRESS": temporal_address,
+                "EVERLOOP_REDIS_URL": redis_url,
+                "EVERLOOP_BLOBS": "s3",
+                "EVERLOOP_S3_BUCKET": bucket,
+                "EVERLOOP_S3_ENDPOINT": endpoint,
+                "EVERLOOP_S3_PRESIGNED": "60",
+            }
+            async with running_process(tmp_path / "log", variables) as (_, url), httpx.AsyncClient() as http:
+                with closing(S3Blobs(bucket, endpoint=endpoint, presigned=60)) as blobs:
+                    artifacts = Artifacts(redis, blobs, TaskViews(redis))
+                    part = NewPart("text", content, filename="a \u202e.md")
+                    create = Create("task", (part,), complete=True)
+                    await artifacts.apply(context_key(ANONYMOUS, "c"), "a", create)
+                address = f"{url}/artifacts/c/a/parts/0"
+                ours, sent = await http.head(address), await http.get(address)
+                theirs = await http.get(sent.headers.get("Location", address))
+    assert (sent.status_code, theirs.content) == (307, content)
+    assert sent.headers["Location"].startswith(endpoint)
+    for name in ("Content-Type", "Content-Disposition"):
+        assert theirs.headers[name] == ours.headers[name]

@@ -125,6 +125,18 @@ async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
     assert await tool_records.claim(lease(ours.task_id), HELD) is Claim.FINISHED
 
 
+async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
+    """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
+    ours, records = lease(new_id()), ToolRecords(redis)
+    newer = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"postponed"}'
+    await redis.hset(tool_record_key(ours.task_id, "c1"), "outcome", newer)
+
+    assert await records.claim(ours, HELD) is Claim.FINISHED
+    assert await records.outcome(ours.task_id, "c1") is None
+    assert await records.finish(ours, OUTCOME) == OUTCOME
+    assert await redis.hget(tool_record_key(ours.task_id, "c1"), "outcome") == newer
+
+
 async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> None:
     """By one claim; releasing what was never claimed changes nothing, nor does a late renewal."""
     ours = lease(new_id())

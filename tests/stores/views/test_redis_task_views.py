@@ -86,6 +86,22 @@ async def lives(redis: Redis, view: TaskView) -> dict[str, int]:
     return {key: await redis.ttl(key) for key in keys}
 
 
+async def test_lists_live_as_long_as_an_open_task_in_them(redis: Redis, views: TaskViews) -> None:
+    """A task that ends does not take with it the lists of those that wait."""
+    waiting = submitted()
+    other = submitted(owner=waiting.owner, context_id=waiting.context_id)
+    for view in (waiting, other):
+        await views.create(view)
+
+    await views.publish(other.task_id, "run", [status(1, state=TaskState.COMPLETED)])
+    assert set((await lives(redis, waiting)).values()) == {-1}
+    assert await redis.ttl(expiry_list_key(waiting.owner, AGENT_ID)) == -1
+
+    await views.publish(waiting.task_id, "run", [status(1, state=TaskState.CANCELED)])
+    assert min((await lives(redis, await view_of(views, waiting.task_id))).values()) > 0
+    assert await redis.ttl(expiry_list_key(waiting.owner, AGENT_ID)) > 0
+
+
 async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -> None:
     """View, lists, stream, transcripts, records, secrets, webhooks, those of sub-agents, and its count."""
     view = submitted()

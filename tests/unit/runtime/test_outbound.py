@@ -191,6 +191,12 @@ def test_a_wrong_allowance_is_refused_at_start(entry: str, monkeypatch: pytest.M
     assert "host:port" in explain(refused.value)
 
 
+async def test_a_name_that_is_too_long_does_not_break_the_resolver() -> None:
+    """It never resolves."""
+    with pytest.raises(OSError, match="no name of a host"):
+        await WebhookPolicy().addresses("a" * 64 + ".example.com", 443, is_plain=False)
+
+
 def test_no_public_address_carries_a_private_one() -> None:
     """Whatever IPv4 address an IPv6 address carries has to be public itself."""
     for prefix, bits in (("2002::", 80), ("64:ff9b::", 0), ("::ffff:0:0", 0)):

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,6 +12,9 @@ from temporalio.client import (
     Client,
     ScheduleActionExecutionStartWorkflow,
     ScheduleActionStartWorkflow,
+    ScheduleIntervalSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
 )
 from temporalio.exceptions import ApplicationError
 
@@ -158,6 +162,24 @@ async def test_every_worker_may_make_the_schedule(client: Client) -> None:
     known = (await schedule.describe()).schedule
     assert [each.every for each in known.spec.intervals] == [EVERY]
     assert (known.state.paused, known.state.note) == (True, "Ask Ann.")
+    await schedule.delete()
+
+
+async def test_a_schedule_of_another_version_is_changed(client: Client) -> None:
+    """To what this version wants, and it stays paused."""
+    queue = unique_queue()
+    assert await ensure_housekeeping(client, queue)
+    schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
+    await schedule.pause()
+
+    def slow_down(known: ScheduleUpdateInput) -> ScheduleUpdate:
+        known.description.schedule.spec.intervals = [ScheduleIntervalSpec(every=timedelta(days=1))]
+        return ScheduleUpdate(known.description.schedule)
+
+    await schedule.update(slow_down)
+    assert await ensure_housekeeping(client, queue)
+    known = (await schedule.describe()).schedule
+    assert ([each.every for each in known.spec.intervals], known.state.paused) == ([EVERY], True)
     await schedule.delete()
 
 

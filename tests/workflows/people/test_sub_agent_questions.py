@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import (
@@ -14,7 +14,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import (
     AssistantMessage,
 )
-from everloop.workflows.contract.questions import Question, QuestionKind
+from everloop.workflows.contract.questions import WITHHELD, ApproverAnswer, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
 from tests.support.fakes.ports import (
     CountingTools,
@@ -78,6 +78,37 @@ async def test_a_question_of_a_sub_agent_is_answered_at_the_parent(start_task: S
     (given,) = ports.tools.calls[-1].answers
     assert (given.question_id, given.approved, given.by) == ("q", True, "user")
     assert of(ports, handle.id) == [TaskState.INPUT_REQUIRED, TaskState.WORKING, TaskState.COMPLETED]
+
+
+async def test_what_a_sub_agent_asks_of_approvers_is_answered_at_the_clients_task(
+    start_task: StartTask,
+) -> None:
+    """By those with the scope, and by nobody else; the answer finds its way down."""
+    ports = one_question(approvers="tasks:approve", purpose="approval")
+    async with start_task(ports, PARENT) as handle:
+        await until_asked_by(ports, handle)
+        who = {"approver": "ann", "owner": "supervisors", "scheme": "apiKey", "subject": "k1"}
+        said = {"question_id": "w/q", "scope": "tasks:approve", "approved": True, **who}
+        with pytest.raises(WorkflowUpdateFailedError):
+            await say(handle, user("yes"))
+        await handle.execute_update(AgentTask.take_approvers_answer, ApproverAnswer.model_validate(said))
+        await handle.result()
+    (given,) = ports.tools.calls[-1].answers
+    assert (given.question_id, given.approved, given.by, given.approver) == ("q", True, "approver", "ann")
+
+
+async def test_a_secret_is_named_on_its_way_down(start_task: StartTask) -> None:
+    """The answer holds no secret: it names the message that brought it, and what the tool calls it."""
+    ports = one_question(kind=QuestionKind.AUTH, secret_name="token")
+    async with start_task(ports, PARENT) as handle:
+        await until_asked_by(ports, handle)
+        view = await handle.query(AgentTask.view)
+        secret = user("").model_copy(update={"metadata": {WITHHELD: True}, "parts": ()})
+        await say(handle, secret)
+        await handle.result()
+    assert view.status.state is TaskState.AUTH_REQUIRED
+    (given,) = ports.tools.calls[-1].answers
+    assert (given.secret_name, given.message_id, given.value) == ("token", secret.message_id, None)
 
 
 async def test_a_question_that_runs_out_of_time_is_taken_back(start_task: StartTask) -> None:

@@ -64,3 +64,8 @@ def test_defining_a_peer_loads_no_client() -> None:
 def test_messages_show_no_query() -> None:
     """It may hold a key."""
     assert Peer("https://w.example/x.json?key=s3cret", "w").label == "https://w.example/x.json"
+
+
+def test_headers_are_not_printed() -> None:
+    """Whoever prints the definition sees no secrets."""
+    assert "s3cret" not in repr(Peer("https://w.example", "w", {"authorization": "s3cret"}))

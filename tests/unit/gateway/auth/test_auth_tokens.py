@@ -79,6 +79,21 @@ async def test_the_owner_may_stand_in_another_claim() -> None:
     assert caller.claims == {"tenant": "acme", "roles": ["a"]}
 
 
+@pytest.mark.parametrize("odd", [float("nan"), "\ud800"])
+async def test_a_claim_that_no_store_could_keep_is_refused(odd: object) -> None:
+    """Python reads it as JSON; where it is not let through, it does no harm."""
+    token = KEY.token(odd=odd)
+    assert await caller_with(token)
+    with pytest.raises(CredentialsError, match="a claim that is no JSON"):
+        await caller_with(token, scheme(rules=TokenRules(ISSUER, AUDIENCE, claims=frozenset({"odd"}))))
+
+
+async def test_clocks_may_differ_a_little() -> None:
+    """30 s in either direction."""
+    now = int(time.time())
+    assert await caller_with(KEY.token(exp=now - LEEWAY // 2, nbf=now + LEEWAY // 2))
+
+
 @pytest.mark.parametrize(
     "key",
     [
