@@ -11,7 +11,7 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
-from everloop.workflows.contract.tasks import AgentSpec, Memory, TaskState, ToolSpec
+from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory, TaskState, ToolSpec
 from tests.support.fakes.ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, start_workflow, unique_queue, user
 
@@ -64,6 +64,16 @@ async def test_an_answer_at_once_is_kept(start_task: StartTask) -> None:
     (saved,) = ports.context.saved
     assert (saved.first, saved.length, saved.memory) == (2, 4, MEMORY)
     assert ports.publish.remembered == []
+
+
+async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) -> None:
+    """Of a task that recalls a conversation, not the oldest message stays, but its own first one."""
+    too_long = ApplicationError("too long", type=failures.CONTEXT_TOO_LONG, non_retryable=True)
+    ports = recalling(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(4)), too_long, answer("done")))
+    await run(start_task(ports, AGENT.model_copy(update={"compaction": Compaction()})))
+    (compacted,) = ports.model.compactions
+    assert compacted.first == 2
+    assert compacted.end > 3
 
 
 async def test_what_fails_is_not_kept(start_task: StartTask) -> None:

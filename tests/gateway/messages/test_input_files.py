@@ -12,7 +12,7 @@ from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import FRESH, InputFiles
 from everloop.gateway.requests.parts import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.stores.artifacts.changes import Announcement, Change, NewPart
+from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
@@ -64,6 +64,19 @@ async def test_a_file_is_stored_before_the_task_hears_of_it(
     context = context_key(ANONYMOUS, task.context_id)
     read = [piece async for piece in stand_in.artifacts.read_part(context, stored.artifact_id)]
     assert b"".join(read) == PNG
+
+
+async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: RunningGateway) -> None:
+    """What stands under its id is looked at before the file counts as stored."""
+    message = with_parts(png())
+    async with connected(stand_in.url, streaming=False) as a2a:
+        task = await send(a2a, message)
+        (stored,) = await inputs_of(stand_in, task)
+        output = Create("other", (NewPart("text"),), override=True, complete=True)
+        await stand_in.artifacts.apply(stored.context_id, stored.artifact_id, output)
+        await send(a2a, message)
+    (mended,) = await inputs_of(stand_in, task)
+    assert (mended.is_input, mended.parts) == (True, stored.parts)
 
 
 class AwayArtifacts(MemoryArtifacts):

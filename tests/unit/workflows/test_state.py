@@ -17,7 +17,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.questions import Answer
+from everloop.workflows.contract.questions import Answer, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.state import VIEW_BYTES, Phase, TaskRunState
 from everloop.workflows.turns.model_turn import RESEND_CHUNK_BYTES, chunked
@@ -31,6 +31,16 @@ def user(message_id: str, text: str = "Hi") -> UserMessage:
 
 def agent(message_id: str, text: str = "Working") -> AgentMessage:
     return AgentMessage(message_id=message_id, parts=(TextPart(text=text),))
+
+
+def test_the_question_that_clients_see_first_stays_the_first() -> None:
+    """Who answers it without its name must not answer one that came up meanwhile, of an earlier call."""
+    state = TaskRunState.begin(user("m1"), NOW)
+    state.pending = [ToolCall(id=name, name="x", arguments="{}") for name in ("early", "late")]
+    for call in reversed(state.pending):
+        state.ask(Question(id=call.id, kind=QuestionKind.CONFIRMATION, text="?", call=call))
+        state.status = state.status.model_copy(update={"questions": state.open_questions})
+    assert [question.id for question in state.open_questions] == ["late", "early"]
 
 
 def test_only_artifacts_of_calls_that_worked_count() -> None:
