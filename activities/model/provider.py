@@ -30,7 +30,7 @@ from everloop.activities.telemetry import error_type, record_usage, timed_model_
 from everloop.agents.agent import Agent
 from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
 from everloop.runtime.settings import Settings
-from everloop.runtime.telemetry.spans import span_without_content
+from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, Usage
 from everloop.workflows.contract.tasks import TaskRef

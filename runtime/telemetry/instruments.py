@@ -1,15 +1,18 @@
-"""How workers and gateways count and measure, and what both of them count: the statuses of tasks.
+"""How workers and gateways count, measure and trace, and what both of them count: the statuses of tasks.
 
 Attributes hold names that operators chose (agents, tools, models) or words of a fixed set, never ids of
 owners, contexts or tasks, nor names that a model made up. Without a meter provider recording does nothing.
 docs/operation/metrics.md lists all instruments.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 
-from opentelemetry import metrics
+from opentelemetry import metrics, trace
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.util.types import AttributeValue
 
 from everloop.workflows.contract.tasks import TaskState
 
@@ -49,3 +52,32 @@ def record_statuses(agent_id: str, states: Collection[TaskState]) -> None:
     """Count statuses that a task has just taken."""
     for state in states:
         _statuses.add(1, {"agent": agent_id, "state": state.value})
+
+
+# Spans that record a failure by its kind only: its message may hold content, or a secret.
+
+_tracer = trace.get_tracer("everloop")
+
+
+@contextmanager
+def span_without_content(
+    name: str,
+    kind: SpanKind,
+    attributes: Mapping[str, AttributeValue],
+    error_type: Callable[[BaseException], str],
+) -> Generator[Span]:
+    """Open a span; `error_type` names what ends it badly."""
+    with _tracer.start_as_current_span(
+        name, kind=kind, attributes=attributes, record_exception=False, set_status_on_exception=False
+    ) as span:
+        try:
+            yield span
+        except BaseException as error:
+            fail_span(span, error_type(error))
+            raise
+
+
+def fail_span(span: Span, error_type: str) -> None:
+    """Say on a span what went wrong."""
+    span.set_attribute("error.type", error_type)
+    span.set_status(StatusCode.ERROR)

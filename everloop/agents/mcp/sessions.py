@@ -28,7 +28,7 @@ from everloop.agents.mcp.errors import (
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.transports import connection_to
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
-from everloop.runtime.telemetry.spans import fail_span, span_without_content
+from everloop.runtime.telemetry.instruments import fail_span, span_without_content
 
 # The span around a request (OpenTelemetry semantic conventions for MCP).
 
