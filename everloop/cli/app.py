@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperOption
 
 from everloop import __version__
-from everloop.cli import housekeeping, keys, processes, schedules, stack
+from everloop.cli import housekeeping, keys, schedules, servers, stack
 from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
@@ -37,7 +37,7 @@ app = typer.Typer(
     epilog="Settings are variables of the environment: docs/settings.md lists them.",
 )
 stack.register(app)
-processes.register(app)
+servers.register(app)
 app.add_typer(keys.app, name="keys", rich_help_panel="Operate")
 app.add_typer(schedules.app, name="schedules", rich_help_panel="Operate")
 app.add_typer(housekeeping.app, name="housekeeping", rich_help_panel="Operate")
