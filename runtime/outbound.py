@@ -1,6 +1,7 @@
 """Where requests may go whose addresses strangers name: to the public internet, and where more is allowed.
 
-Webhooks of clients, and interfaces that the cards of peers list.
+Webhooks of clients, and interfaces that the cards of peers list. And the headers that authors of agents give
+to servers that they name.
 
 Source: the IANA special-purpose address registries (RFC 6890) and the forms in which IPv6 carries IPv4.
 
@@ -10,9 +11,10 @@ UnfitWebhookError
 """
 
 import asyncio
+import inspect
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +24,8 @@ from weakref import WeakValueDictionary
 
 import httpcore
 import httpx
+
+from everloop.workflows.contract.tasks import Identity
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -325,3 +329,64 @@ def _carried(address: Address) -> Iterator[IPv4Address]:
         yield address.sixtofour
     if address in _TRANSLATED:
         yield IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+# Headers that authors of agents give to the servers of others, and how they are kept out of texts.
+
+Headers = Mapping[str, str] | Callable[[Identity], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""Headers of each request, or a function, sync or async, that makes them for who started the task."""
+
+SHORTEST = 6
+"""Characters; a shorter value would be found in texts that have nothing to do with it."""
+
+HIDDEN = "[secret]"
+"""What stands in the place of a secret."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class HeadersError(Exception):
+    """There are no headers for a caller; the message says why, and holds no value."""
+
+
+async def headers_for(headers: Headers, caller: Identity) -> Mapping[str, str]:
+    """Return the headers for a caller.
+
+    Raises:
+        HeadersError: there are none, or none that can be sent.
+    """
+    if not callable(headers):
+        return headers
+    try:
+        made = headers(caller)
+        made = await made if inspect.isawaitable(made) else made
+    except Exception as error:  # noqa: BLE001 -- its message may hold what it is there to keep
+        raise HeadersError(f"the function that makes them raised {type(error).__name__}") from None
+    if problem := problem_of_headers(made):
+        raise HeadersError(problem)
+    return made
+
+
+def problem_of_headers(headers: object) -> str:
+    """Return why these headers cannot be sent, naming no value; empty if they can."""
+    if not isinstance(headers, Mapping):
+        return "headers are a mapping of names to values"
+    for name, value in headers.items():  # pyright: ignore[reportUnknownVariableType] -- whatever a function returned
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+            return f"{name!r} is no name of a header"
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            return f"the value of the header {name!r} is not a text of printable ASCII characters"
+    return ""
+
+
+def secret_words(values: Iterable[str]) -> list[str]:
+    """Return the values and the words in them, longest first: of `Bearer abcdef` also `abcdef` alone."""
+    words = {word for value in values for word in (value, *value.split()) if len(word) >= SHORTEST}
+    return sorted(words - {"Bearer"}, key=len, reverse=True)
+
+
+def hide(words: Iterable[str], text: str) -> str:
+    """Return what a server says without these words: it may repeat what it was sent."""
+    for word in words:
+        text = text.replace(word, HIDDEN)
+    return text

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.runtime.headers import Headers
-from everloop.runtime.outbound import Allowance
+from everloop.runtime.outbound import Allowance, Headers
 from everloop.workflows.contract.parts import url_flaw
 
 if TYPE_CHECKING:
