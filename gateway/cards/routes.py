@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 from everloop.agents.agent import Agent
 from everloop.gateway.cards.cards import Cards
 from everloop.gateway.cards.signing import JWKS_PATH
-from everloop.gateway.http.conditions import names_tag
+from everloop.gateway.http.requests import names_tag
 
 CACHE_CONTROL = "public, max-age=300"
 """Cards change when the gateway is set up anew; five minutes later all clients know."""

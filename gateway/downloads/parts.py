@@ -25,7 +25,7 @@ from everloop.gateway.downloads.formats import (
     csv_pieces,
     served,
 )
-from everloop.gateway.http.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.http.requests import ByteRange, RangeUnsatisfiableError, names_tag, read_range
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.errors import ArtifactReplacedError
 from everloop.stores.artifacts.store import Artifacts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.gateway.http.conditions import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.http.requests import ByteRange, RangeUnsatisfiableError, names_tag, read_range
 
 
 @pytest.mark.parametrize(
