@@ -9,8 +9,7 @@ from everloop.activities.conversation.summaries import ConversationCompactor
 from everloop.activities.lease import begin_attempt
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.transcripts import whole_transcript
-from everloop.stores.conversations import Conversations
-from everloop.stores.recent_messages import Room, newest_messages
+from everloop.stores.conversations import Conversations, Room, newest_messages
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (

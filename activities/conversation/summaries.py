@@ -15,8 +15,7 @@ from everloop.activities.conversation.recall import (
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.model.compaction import write_summary
 from everloop.activities.model.provider import ModelProvider
-from everloop.stores.conversations import Conversations, ConversationSummary
-from everloop.stores.recent_messages import Room, newest_turns, safe_ends
+from everloop.stores.conversations import Conversations, ConversationSummary, Room, newest_turns, safe_ends
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CompactConversationInput, ConversationMessage
 from everloop.workflows.contract.messages import (
