@@ -23,7 +23,8 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.ports import ContextPort
-from everloop.workflows.contract.tasks import Memory, TaskRef
+from everloop.workflows.contract.settings import Memory
+from everloop.workflows.contract.tasks import TaskRef
 
 
 class RememberedConversation(ContextPort):

@@ -22,7 +22,7 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.names import name_calls
-from everloop.workflows.contract.tasks import Memory
+from everloop.workflows.contract.settings import Memory
 
 MAX_BYTES = 100_000
 """Of what a task recalls, as JSON: it stands in the task's history."""

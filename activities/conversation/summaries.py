@@ -22,7 +22,7 @@ from everloop.workflows.contract.messages import (
     SummaryMessage,
 )
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import Memory
+from everloop.workflows.contract.settings import Memory
 
 # What is summed up next of a conversation, by its strategy.
 

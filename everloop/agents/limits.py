@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from everloop.agents.errors import definition
-from everloop.workflows.contract import tasks
+from everloop.workflows.contract import settings
 from everloop.workflows.contract.names import WORKER_QUEUES
 
 LONGEST = timedelta(days=3650)
@@ -24,7 +24,7 @@ CountLimit = Annotated[Count | None, Field(description=f"{_COUNT}, {_NO_LIMIT}")
 
 
 @definition
-class Memory(tasks.Memory):
+class Memory(settings.Memory):
     """What a task recalls of the earlier tasks of its context: the newest messages that fit.
 
     Raises:
@@ -33,7 +33,7 @@ class Memory(tasks.Memory):
 
 
 @definition
-class Compaction(tasks.Compaction):
+class Compaction(settings.Compaction):
     """How old messages make room when the prompt gets too long; the first message always stays.
 
     Raises:

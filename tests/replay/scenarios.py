@@ -30,14 +30,8 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.questions import Approval, Question, QuestionKind
-from everloop.workflows.contract.tasks import (
-    AgentSpec,
-    Compaction,
-    Memory,
-    NarratorSpec,
-    TaskResult,
-    ToolSpec,
-)
+from everloop.workflows.contract.settings import Compaction, Memory
+from everloop.workflows.contract.tasks import AgentSpec, NarratorSpec, TaskResult, ToolSpec
 from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,

@@ -17,7 +17,8 @@ from everloop.workflows.contract.messages import (
     extend_digest,
     text_of,
 )
-from everloop.workflows.contract.tasks import AgentSpec, Memory, TaskState
+from everloop.workflows.contract.settings import Memory
+from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, user
 

@@ -11,7 +11,8 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
-from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory, TaskState, ToolSpec
+from everloop.workflows.contract.settings import Compaction, Memory
+from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, start_workflow, unique_queue, user
 

@@ -7,7 +7,8 @@ from temporalio.exceptions import ApplicationError
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage, text_of
-from everloop.workflows.contract.tasks import AgentSpec, Compaction, TaskState
+from everloop.workflows.contract.settings import Compaction
+from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, failure_of, run
 

@@ -16,11 +16,10 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Answer, Question
+from everloop.workflows.contract.settings import Compaction, Memory
 from everloop.workflows.contract.tasks import (
     AgentSpec,
-    Compaction,
     Identity,
-    Memory,
     NarratorSpec,
     TaskRef,
     TaskState,

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
-from pydantic import ConfigDict, Field, JsonValue
-from pydantic.dataclasses import dataclass
+from pydantic import JsonValue
 
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -20,6 +19,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import derive_context_id
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import OWNER, Question
+from everloop.workflows.contract.settings import Compaction, Memory
 
 # What guards say of tools, by their names: what runs, what never does, and what people approve first.
 
@@ -129,41 +129,6 @@ class ToolSpec(Wire):
     """That of what the plugin listed."""
     needs_approval: bool = False
     """People had to approve each call of it when it was listed, so they have to till the task ends."""
-
-
-_TOLERANT = ConfigDict(extra="ignore", hide_input_in_errors=True)
-"""As for all wire types. Authors write `everloop.agents.limits.Compaction` and `Memory`, which are strict."""
-
-_COUNT = "a whole number from 1"
-
-_Room = Annotated[int, Field(ge=1, description=f"{_COUNT}; no memory is memory=None")]
-
-
-@dataclass(frozen=True, config=_TOLERANT)
-class Compaction:
-    """How old messages make room when the prompt gets too long; the first message always stays."""
-
-    strategy: Literal["window", "summary"] = "window"
-    """Whether they are left out ("window"), or the model sums them up ("summary")."""
-    prompt_tokens: Annotated[
-        int | None, Field(ge=1, description=f"{_COUNT}, or None to wait for the provider to refuse")
-    ] = None
-    """Do so as soon as a prompt is about this long; None: when the provider refuses it."""
-
-
-@dataclass(frozen=True, config=_TOLERANT)
-class Memory:
-    """What a task recalls of the earlier tasks of its context: the newest messages that fit."""
-
-    max_messages: _Room = 20
-    max_tokens: _Room = 8000
-    """About so many, all in all."""
-    strategy: Literal["window", "summary", "hierarchical"] = "window"
-    """What does not fit is left out ("window"), or the model sums it up once the answer is given: in one
-    summary ("summary"), or in summaries of summaries ("hierarchical"), which keep more of a long
-    conversation."""
-    auto_compact: bool = True
-    """False: nothing is summed up by itself."""
 
 
 class NarratorSpec(Wire):

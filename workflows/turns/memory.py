@@ -11,7 +11,7 @@ from everloop.workflows.contract.calls import (
 )
 from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.ports import ContextPort
-from everloop.workflows.contract.tasks import Memory
+from everloop.workflows.contract.settings import Memory
 from everloop.workflows.scope import TaskScope, post_completion, short_call
 from everloop.workflows.turns.model_turn import ModelTurn
 

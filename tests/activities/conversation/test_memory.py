@@ -27,7 +27,7 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.names import name_calls
-from everloop.workflows.contract.tasks import Memory
+from everloop.workflows.contract.settings import Memory
 from tests.support.conversations import count_kept, kept_messages
 from tests.support.rigs.conversation_rig import SUMMARY, ConversationRig, said
 

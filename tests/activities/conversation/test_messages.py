@@ -34,7 +34,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.tasks import Memory
+from everloop.workflows.contract.settings import Memory
 
 
 def said(text: str = "a") -> UserMessage:

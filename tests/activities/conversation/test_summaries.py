@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.stores.conversations import ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage
-from everloop.workflows.contract.tasks import Memory
+from everloop.workflows.contract.settings import Memory
 from tests.support.conversations import count_kept
 from tests.support.rigs.conversation_rig import HIERARCHICAL, SUMMARY, conversation_rig, said
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI

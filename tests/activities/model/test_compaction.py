@@ -12,7 +12,7 @@ from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
-from everloop.workflows.contract.tasks import Compaction
+from everloop.workflows.contract.settings import Compaction
 from tests.support.rigs.model_rig import ForgetfulTranscripts, ModelRig, model_rig
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply
 

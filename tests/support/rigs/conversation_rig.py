@@ -27,7 +27,8 @@ from everloop.workflows.contract.messages import (
     text_of,
 )
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import Memory, TaskRef
+from everloop.workflows.contract.settings import Memory
+from everloop.workflows.contract.tasks import TaskRef
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 

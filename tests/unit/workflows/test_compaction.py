@@ -15,7 +15,8 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
-from everloop.workflows.contract.tasks import AgentSpec, Compaction
+from everloop.workflows.contract.settings import Compaction
+from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.turns.model_turn import find_end, is_over_budget
 
 

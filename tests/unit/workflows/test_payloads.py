@@ -26,7 +26,8 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER, Wire, WirePayloadConverter
-from everloop.workflows.contract.tasks import AgentSpec, Compaction, Memory, TaskState, TaskStatus
+from everloop.workflows.contract.settings import Compaction, Memory
+from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus
 from everloop.workflows.state import CarriedTask, TaskRunState
 
 CONVERTER = WirePayloadConverter()
