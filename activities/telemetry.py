@@ -93,7 +93,8 @@ def record_usage(agent_id: str, model: str, usage: Usage) -> None:
     attributes = _model_attributes(agent_id, model)
     _tokens.record(usage.input_tokens, {**attributes, "gen_ai.token.type": "input"})
     _tokens.record(usage.output_tokens, {**attributes, "gen_ai.token.type": "output"})
-    _cost.add(usage.cost, {"agent": agent_id, "model": model})
+    if usage.cost is not None:
+        _cost.add(usage.cost, {"agent": agent_id, "model": model})
 
 
 @contextmanager

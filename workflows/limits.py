@@ -33,7 +33,7 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
         TaskStoppedError: with the name of the limit and its value.
     """
     check_size(state)
-    cost, tokens = state.usage.cost, state.usage.input_tokens + state.usage.output_tokens
+    cost, tokens = state.usage.known_cost, state.usage.input_tokens + state.usage.output_tokens
     if state.iteration >= agent.max_iterations:
         used = f"{state.iteration} iterations"
         raise _used_up(agent, failures.ITERATION_LIMIT, "iterations", used, f"{agent.max_iterations}")
@@ -73,7 +73,7 @@ def within_budget(agent: AgentSpec, asking: AgentSpec, state: TaskRunState) -> A
     used = state.usage
     tokens = _least(agent.max_tokens, asking.max_tokens, used.input_tokens + used.output_tokens)
     return agent.model_copy(
-        update={"max_tokens": tokens, "max_cost": _least(agent.max_cost, asking.max_cost, used.cost)}
+        update={"max_tokens": tokens, "max_cost": _least(agent.max_cost, asking.max_cost, used.known_cost)}
     )
 
 

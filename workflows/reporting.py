@@ -65,7 +65,7 @@ def _answered(answer: Answer) -> str:
 def details(state: TaskRunState) -> str:
     """Markdown: where the task stands, what it waits for or why it ended so, and what it has used."""
     usage = state.usage
-    cost = f", ${usage.cost:.4f}" if usage.cost else ""
+    cost = ", cost unknown" if usage.cost is None else f", ${usage.cost:.4f}" if usage.cost else ""
     lines = [
         *_headline(state),
         "",

@@ -141,6 +141,12 @@ class TaskRunState(BaseModel):
     """What failed, while an operator is waited for."""
     last_signal: str = ""
     """What the last signal of an operator did."""
+    last_call: str = ""
+    """The limit at which the model had its last call, in words."""
+    last_reason: str = ""
+    """The name of that limit, of `failures`."""
+    come_back_at: datetime | None = None
+    """When the first model is asked again, after another one took its place."""
 
     # What clients see.
     version: int = 0

@@ -16,7 +16,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Answer, Question
-from everloop.workflows.contract.settings import Compaction, Memory
+from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
 from everloop.workflows.contract.tasks import (
     AgentSpec,
     Identity,
@@ -29,6 +29,9 @@ from everloop.workflows.contract.tasks import (
 
 CREATE_TASK = "create_task"
 """The tool with which a model says that a message is work for a task."""
+
+BUILT_IN_TOOLS = ("read_result", "read_attachment")
+"""Tools that every agent has where there is something to read on; no others can be called so."""
 
 ToolReply = Annotated[ToolMessage | Question, Field(discriminator="role")]
 """What a tool activity comes to: a result, or a question that has to be answered first."""
@@ -51,6 +54,8 @@ class TranscriptCallInput(Wire):
     """The last of them, which may not be in the cache yet."""
     previous_run: str = ""
     """The run that this one continues, until its first reply: its cache is copied."""
+    settings: ModelSettings = ModelSettings()
+    """Those that the task has pinned of its agent."""
 
 
 class CallModelInput(TranscriptCallInput):
@@ -73,6 +78,10 @@ class CallModelInput(TranscriptCallInput):
     """The reply decides whether there is to be a task; all that it can call is `CREATE_TASK`."""
     usage: Usage | None = None
     """What the task has used so far, for agents whose plugins look at model calls."""
+    has_fallback: bool = False
+    """There is another model to ask where this one cannot answer."""
+    last: str = ""
+    """The limit that the task has come to, in words: the model answers now, without tools."""
 
 
 class CompactContextInput(TranscriptCallInput):

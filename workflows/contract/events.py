@@ -138,6 +138,17 @@ class ContentCompleted(Wire):
     model: str = ""
 
 
+class ProviderToolRan(Wire):
+    """What became of a tool that the provider runs itself, such as a web search; `detail` is its own."""
+
+    kind: Literal["provider-tool"] = "provider-tool"
+    iteration: int
+    id: str
+    name: str
+    status: Literal["started", "completed", "failed"]
+    detail: JsonValue = None
+
+
 class ToolCalled(Wire):
     """The model asked for a tool. Arguments are shown as the model wrote them."""
 
@@ -255,6 +266,7 @@ TaskEvent = Annotated[
     | IterationStarted
     | Thought
     | ContentCompleted
+    | ProviderToolRan
     | ToolCalled
     | ToolStarted
     | ToolProgressed

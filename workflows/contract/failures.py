@@ -69,3 +69,15 @@ TOOLS_UNAVAILABLE = "ToolsUnavailable"
 
 OUTPUT_INVALID = "OutputInvalid"
 """The answer did not fit the agent's output model, not even after the model was told what is wrong."""
+
+REPLY_CUT = "ReplyCut"
+"""The reply was cut off at the model's limit of tokens, or a call in it could not be read."""
+
+CONTENT_FILTERED = "ContentFiltered"
+"""The provider's content filter stopped the reply."""
+
+MODEL_DECLINED = "ModelDeclined"
+"""The model declined to answer."""
+
+EMPTY_REPLY = "EmptyReply"
+"""The model answered with nothing."""

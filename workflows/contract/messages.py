@@ -105,13 +105,14 @@ class ToolCall(Wire):
     """A call the model asked for. `arguments` is the JSON text exactly as the model wrote it.
 
     `id` is our own, made of its place (`everloop.workflows.contract.names.name_calls`). `repeat` counts the
-    calls before it in its reply that say exactly the same.
+    calls before it in its reply that say exactly the same. `opaque` is as in `AssistantMessage`.
     """
 
     id: str
     name: str
     arguments: str
     repeat: int = 0
+    opaque: str = ""
 
     def result(
         self, content: str, outcome: "ToolOutcome" = "ok", artifacts: tuple[str, ...] = ()
@@ -123,29 +124,43 @@ class ToolCall(Wire):
 
 
 class Usage(Wire):
-    """Tokens, as the provider counted them, and what they cost in US dollars (0 where no price is known)."""
+    """Tokens, as the provider counted them, and what they cost in US dollars; None where nobody knows it.
+
+    `cached_tokens` and `cache_write_tokens` are among `input_tokens`, `reasoning_tokens` among
+    `output_tokens`.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
-    cost: float = 0
+    cost: float | None = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def to_metadata(self) -> dict[str, JsonValue]:
         """Return it under names as A2A writes them."""
         return {"inputTokens": self.input_tokens, "outputTokens": self.output_tokens, "cost": self.cost}
 
     def __add__(self, other: "Usage") -> "Usage":
+        """Return both together; a cost of which a part is not known is not known."""
+        is_known = self.cost is not None and other.cost is not None
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cost=self.cost + other.cost,
+            cost=self.known_cost + other.known_cost if is_known else None,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
+
+    @property
+    def known_cost(self) -> float:
+        """The cost as limits count it: 0 where nobody knows it."""
+        return self.cost or 0
 
 
 class AssistantMessage(Wire):
-    """One whole reply of the model. Without `tool_calls` its text is an answer.
-
-    No language model uses `closing` and `rejects`.
-    """
+    """One whole reply of the model. Without `tool_calls` its text is an answer."""
 
     role: Literal["assistant"] = "assistant"
     text: str = ""
@@ -164,6 +179,17 @@ class AssistantMessage(Wire):
     """Why the reply does not stand: the model reads it and replies again."""
     is_invalid: bool = False
     """Whether it was refused because it is not the data that the agent has to give."""
+    source: str = ""
+    """The model that was asked, as `provider/model`."""
+    opaque: str = ""
+    """A JSON object: fields that the provider wants back with the reply. Nobody else reads them; they go to
+    the `source` alone, and to no client."""
+    reasoning_field: str = ""
+    """The field under which `reasoning` goes back word for word, where the provider wants that."""
+    reason: str = ""
+    """Why the reply is no ordinary end: a name of `failures`."""
+    fails: bool = False
+    """Whether the task fails for that reason."""
 
 
 ToolOutcome = Literal["ok", "error", "invalid", "unknown", "rejected"]
@@ -179,7 +205,8 @@ class ToolMessage(Wire):
     """What one tool call came to; unless all went well, `content` says what did not.
 
     `artifacts` are the ids of those that it wrote. `raised_at` is the line of the tool's author where it
-    raised, such as `tools.py:12 pay`; the model does not read it.
+    raised, such as `tools.py:12 pay`; the model does not read it. `files` are for the model to look at, by
+    reference. `whole`: how many bytes the result has of which `content` is the beginning; 0: it is all.
     """
 
     role: Literal["tool"] = "tool"
@@ -189,6 +216,8 @@ class ToolMessage(Wire):
     outcome: ToolOutcome = "ok"
     artifacts: tuple[str, ...] = ()
     raised_at: str = ""
+    files: tuple[FilePart, ...] = ()
+    whole: int = 0
 
 
 class SummaryMessage(Wire):
@@ -285,7 +314,8 @@ def extend_digest(digest: str, messages: Iterable[TranscriptMessage]) -> str:
 def measure(message: TranscriptMessage | AgentMessage) -> int:
     """Return about how many bytes a message has in JSON.
 
-    Decisions of workflows depend on it, so it must not change: what is added to messages does not count.
+    Decisions of workflows depend on it, so it must not change: what was added to messages later counts only
+    where there is some.
     """
     return ENVELOPE + sum(map(_size, _content(message)))
 
@@ -300,33 +330,34 @@ def _content(message: Message | TranscriptMessage) -> Iterable[JsonValue]:
         case UserMessage():
             yield message.metadata
             yield [reference.text for reference in message.references]
-            for part in message.parts:
-                yield from _content_of_part(part)
+            yield from _content_of_parts(message.parts)
         case AgentMessage():
             yield message.metadata
-            for part in message.parts:
-                yield from _content_of_part(part)
+            yield from _content_of_parts(message.parts)
         case AssistantMessage():
             yield [message.text, message.reasoning, message.refused, message.closing]
             yield [[call.id, call.name, call.arguments] for call in message.tool_calls]
+            yield from filter(None, (message.opaque, *(call.opaque for call in message.tool_calls)))
         case ToolMessage():
             yield [message.call_id, message.name, message.content]
             yield list(message.artifacts)
+            yield from _content_of_parts(message.files)
         case SummaryMessage():
             yield message.text
         case _:
             yield [[tool.name, tool.description, tool.parameters] for tool in message.tools]
 
 
-def _content_of_part(part: Part) -> Iterable[JsonValue]:
-    yield [part.media_type, part.filename, part.metadata]
-    match part:
-        case TextPart():
-            yield part.text
-        case DataPart():
-            yield part.data
-        case FilePart():
-            yield [part.content, part.url]
+def _content_of_parts(parts: Iterable[Part]) -> Iterable[JsonValue]:
+    for part in parts:
+        yield [part.media_type, part.filename, part.metadata]
+        match part:
+            case TextPart():
+                yield part.text
+            case DataPart():
+                yield part.data
+            case FilePart():
+                yield [part.content, part.url]
 
 
 def _size(content: JsonValue) -> int:

@@ -19,7 +19,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import derive_context_id
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import OWNER, Question
-from everloop.workflows.contract.settings import Compaction, Memory
+from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
 
 # What guards say of tools, by their names: what runs, what never does, and what people approve first.
 
@@ -183,6 +183,9 @@ class AgentSpec(Wire):
     """Where calls of its models and tools wait; None: with those of all agents."""
     priority: int | None = None
     """Temporal's, 1 (first) to 5."""
+    settings: ModelSettings = ModelSettings()
+    last_call: bool = False
+    """At a limit the model is asked once more, without tools, to answer with what it has."""
 
 
 class Identity(Wire):
