@@ -11,11 +11,13 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
-from everloop.agents.hooks import ANYBODY, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
+from everloop.agents.hooks import ANYBODY, HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
+from everloop.models.interface import ModelRequest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import Identity, TaskRef, strictest
 
 HOOK_TIMEOUT = 20.0
@@ -98,12 +100,15 @@ class Hooks:
         """Return the request as it is to be made, or why it may not.
 
         Raises:
-            PluginFailedError: a hook raised, returned something else, or added a tool.
+            PluginFailedError: a hook raised, returned something else, or added or changed a tool.
         """
 
         def flaw(before: ModelRequest, after: ModelRequest) -> str:
-            added = ", ".join(sorted({*after.tools} - {*before.tools}))
-            return f"it added the tools {added}; a hook may only take some away" if added else ""
+            if not isinstance(after.settings, ModelSettings):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may give anything
+                return f"its settings are of type {type(after.settings).__name__}, not ModelSettings"
+            others = [tool for tool in after.tools if tool not in before.tools]
+            names = ", ".join(sorted(str(getattr(tool, "name", tool)) for tool in others))
+            return f"it added or changed the tools {names}; a hook may only take some away" if names else ""
 
         return await self._pass_on("before_model_call", request, flaw)
 

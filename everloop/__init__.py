@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from everloop.agents.agent import Agent, Responder, Skill, Turn
     from everloop.agents.artifact_tools import artifacts
     from everloop.agents.guard import budget, guard
-    from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
-    from everloop.agents.limits import Compaction, Limits, Memory, Retries
+    from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
+    from everloop.agents.limits import Compaction, Limits, Memory, ModelSettings, Retries
     from everloop.agents.mcp.plugin import mcp
     from everloop.agents.peer.plugin import peer
     from everloop.agents.plugins import (
@@ -29,14 +29,27 @@ if TYPE_CHECKING:
     from everloop.agents.questions import AuthRequired, InputRequired
     from everloop.agents.tool import Tool, tool
     from everloop.agents.tool_context import ToolContext
+    from everloop.models.interface import (
+        CallDelta,
+        Ended,
+        Model,
+        ModelRequest,
+        Opaque,
+        OutputSchema,
+        ProviderToolDelta,
+        RefusalDelta,
+        TextDelta,
+        ThoughtDelta,
+    )
     from everloop.workflows.contract.questions import Answer
     from everloop.workflows.contract.tasks import Identity
 
 __version__ = "0.1.0"
 
-__all__ = ["Agent", "Answer", "AuthRequired", "Compaction", "HookContext", "Identity"]
-__all__ += ["InputRequired", "Limits", "Memory", "ModelRequest", "NeedsApproval", "Plugin"]
-__all__ += ["Responder", "Retries", "Skill", "SystemPrompt", "TaskOutcome", "Tool", "ToolContext"]
+__all__ = ["Agent", "Answer", "AuthRequired", "CallDelta", "Compaction", "Ended", "HookContext", "Identity"]
+__all__ += ["InputRequired", "Limits", "Memory", "Model", "ModelRequest", "ModelSettings", "NeedsApproval"]
+__all__ += ["Opaque", "OutputSchema", "Plugin", "ProviderToolDelta", "RefusalDelta", "Responder", "Retries"]
+__all__ += ["Skill", "SystemPrompt", "TaskOutcome", "TextDelta", "ThoughtDelta", "Tool", "ToolContext"]
 __all__ += ["Turn", "Veto"]
 __all__ += ["artifacts", "async_prompt", "budget", "guard", "handoff", "mcp", "narrator", "peer"]
 __all__ += ["prompt", "request_input", "sub_agent", "tool", "tools"]
@@ -48,12 +61,16 @@ _HOMES = {
         "everloop.workflows.contract.questions": "Answer",
         "everloop.agents.questions": "AuthRequired InputRequired",
         "everloop.workflows.contract.tasks": "Identity",
-        "everloop.agents.hooks": "HookContext ModelRequest NeedsApproval TaskOutcome Veto",
-        "everloop.agents.limits": "Compaction Limits Memory Retries",
+        "everloop.agents.hooks": "HookContext NeedsApproval TaskOutcome Veto",
+        "everloop.agents.limits": "Compaction Limits Memory ModelSettings Retries",
         "everloop.agents.plugins": (
             "Plugin SystemPrompt async_prompt handoff narrator prompt request_input sub_agent tools"
         ),
         "everloop.agents.tool": "Tool tool",
+        "everloop.models.interface": (
+            "CallDelta Ended Model ModelRequest Opaque OutputSchema ProviderToolDelta RefusalDelta TextDelta "
+            "ThoughtDelta"
+        ),
         "everloop.agents.tool_context": "ToolContext",
         "everloop.agents.artifact_tools": "artifacts",
         "everloop.agents.guard": "budget guard",

@@ -13,6 +13,7 @@ from everloop.workflows.contract.events import REASON, ResumedAfter
 from everloop.workflows.contract.messages import AgentMessage, Message, TextPart, ToolCall, text_of
 from everloop.workflows.contract.ports import PublishPort
 from everloop.workflows.contract.questions import Answer, QuestionKind, expected
+from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskRef, TaskState, TaskView
 from everloop.workflows.scope import TaskScope
 from everloop.workflows.scope import publish as publishing
@@ -22,6 +23,9 @@ from everloop.workflows.state import Phase, TaskRunState
 
 SUMMARY_LENGTH = 120
 """Characters; Temporal cuts a summary at 400 bytes."""
+
+SETTINGS_LENGTH = 80
+"""Characters of what is set of a model call."""
 
 _NAME_LENGTH = 64
 """Characters of the name of a tool, which a model may have invented."""
@@ -41,10 +45,12 @@ _VALUES = (QuestionKind.SELECTION, QuestionKind.DATA)
 """Kinds of which an operator has to know what values there are."""
 
 
-def model_summary(state: TaskRunState) -> str:
-    """One line for a model call, such as `iteration 3 · model · 12 messages`."""
+def model_summary(state: TaskRunState, settings: ModelSettings) -> str:
+    """One line for a model call, such as `iteration 3 · model · effort high · 12 messages`."""
     count = len(state.transcript)
-    return f"iteration {state.iteration} · model · {count} message{'s' if count > 1 else ''}"
+    given = shorten(settings.summary(), SETTINGS_LENGTH)
+    parts = ["model", *filter(None, [given]), f"{count} message{'s' if count > 1 else ''}"]
+    return " · ".join([f"iteration {state.iteration}", *parts])
 
 
 def tool_summary(call: ToolCall, *, asks: bool = False, answers: Sequence[Answer] = ()) -> str:

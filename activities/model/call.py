@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -32,20 +32,22 @@ from everloop.activities.model.events import (
 )
 from everloop.activities.model.failures import failure_fields
 from everloop.activities.model.files import FileReader
-from everloop.activities.model.plugins import ModelPlugins, as_output, response_format
+from everloop.activities.model.plugins import ModelPlugins, as_output, output_schema
 from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
 from everloop.activities.model.reply import Delta, ReplyAssembler
 from everloop.activities.model.request import (
-    ChatRequest,
     build_request,
+    chat_request,
     made_to_call,
     only_create_task,
     sent_messages,
+    until_called,
 )
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
+from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import OvertakenError
@@ -189,21 +191,22 @@ class OpenAIModel(ModelPort):
 
     async def _request(
         self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
-    ) -> ChatRequest:
+    ) -> ModelRequest:
         agent, call = attempt.agent, attempt.call
         reader = FileReader(self._artifacts, call.task, agent.model_takes)
         files = await reader.read(sent_messages(transcript))
         prompts = await attempt.plugins.prompts()
         request = build_request(model, agent, transcript, files=files, prompts=prompts)
+        request = replace(request, settings=until_called(call.settings, transcript))
         if call.tool:
             request = made_to_call(request, call.tool)
         if call.routing:
             request = only_create_task(request, agent)
         if attempt.output:
-            request["response_format"] = response_format(attempt.output)
+            request = replace(request, output=output_schema(attempt.output))
         request = await attempt.plugins.before(request)
         if call.needs_price:
-            self._provider.require_price(request["model"])
+            self._provider.require_price(request.model)
         return request
 
     async def _take_response(
@@ -226,8 +229,9 @@ class OpenAIModel(ModelPort):
         reply = await self._stored(attempt, await self._judged(attempt, written))
         return await self._publish_reply(attempt, reply, recovery)
 
-    async def _ask(self, attempt: _Attempt, request: ChatRequest) -> AssistantMessage:
+    async def _ask(self, attempt: _Attempt, asked: ModelRequest) -> AssistantMessage:
         """Stream one completion; store it before its end is published."""
+        request = chat_request(asked)
         call, artifacts = attempt.call, attempt.artifacts
         draft = None if attempt.output else attempt.draft
         assembler = ReplyAssembler(call.length, artifacts.tools)

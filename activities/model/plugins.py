@@ -2,20 +2,20 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import cast
+from dataclasses import replace
 
 import structlog
-from openai.types.shared_params import ResponseFormatJSONSchema
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.hooks import Hooks, hook_context
-from everloop.activities.model.request import ChatRequest, Prompts, write_prompts
+from everloop.activities.model.request import Prompts, write_prompts
 from everloop.agents.agent import Agent
-from everloop.agents.hooks import ModelRequest, Veto
+from everloop.agents.hooks import Veto
+from everloop.agents.limits import ModelSettings
+from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.stores.leases import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract import failures
@@ -23,12 +23,6 @@ from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, TextPart
 from everloop.workflows.contract.names import name_calls
 from everloop.workflows.contract.parts import is_sendable
-
-FIXED_SETTINGS = frozenset({"model", "messages", "tools", "stream", "stream_options", "n"})
-"""Fields of a request that are no settings: they have another place, or the reply could not be read."""
-
-_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
-"""Settings that providers refuse where no tools are offered."""
 
 _log = structlog.get_logger()
 
@@ -57,7 +51,7 @@ class ModelPlugins:
         """
         return await write_prompts(self._agent, self._context)
 
-    async def before(self, request: ChatRequest) -> ChatRequest:
+    async def before(self, request: ModelRequest) -> ModelRequest:
         """Return the request as plugins let it be made.
 
         Raises:
@@ -65,15 +59,15 @@ class ModelPlugins:
         """
         if not self._hooks.has("before_model_call"):
             return request
-        asked = as_model_request(request)
+        # As authors write them: what a hook sets is checked where it does.
+        asked = replace(request, settings=ModelSettings(**dict(request.settings.given())))
         answer = await self._hooks.before_model_call(asked)
         if isinstance(answer, Veto):
             raise ApplicationError(answer.reason, type=failures.PLUGIN_VETO, non_retryable=True)
-        try:
-            return request if answer is asked else as_chat_request(answer, request)
-        except ValueError as error:
-            problem = f"a plugin of agent {self._agent.id!r} failed in before_model_call: {error}"
-            raise ApplicationError(problem, type=failures.PLUGIN_FAILED, non_retryable=True) from None
+        if answer is not asked and (problem := _no_json(answer, request)):
+            failed = f"a plugin of agent {self._agent.id!r} failed in before_model_call: {problem}"
+            raise ApplicationError(failed, type=failures.PLUGIN_FAILED, non_retryable=True)
+        return answer
 
     async def after(self, reply: AssistantMessage) -> AssistantMessage:
         """Return the reply as plugins let it stand; after a veto it is refused, and calls no tools.
@@ -129,53 +123,16 @@ class ModelPlugins:
             _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
 
 
-def as_model_request(request: ChatRequest) -> ModelRequest:
-    """Return a request as plugins see it."""
-    fields = cast("Mapping[str, JsonValue]", request)
-    return ModelRequest(
-        model=request["model"],
-        messages=cast("tuple[Mapping[str, JsonValue], ...]", tuple(request["messages"])),
-        tools=_tools_of(request),
-        settings={name: value for name, value in fields.items() if name not in FIXED_SETTINGS},
-    )
-
-
-def as_chat_request(wanted: ModelRequest, request: ChatRequest) -> ChatRequest:
-    """Return a request as plugins want it in place of `request`.
-
-    A model that is left without the tool that it has to call may answer.
-
-    Raises:
-        ValueError: a setting is none, or something is not JSON; the message says what.
-    """
-    if wrong := sorted(FIXED_SETTINGS & wanted.settings.keys()):
-        raise ValueError(f"{', '.join(wrong)} cannot be set by `settings`")
-    settings = dict(wanted.settings)
-    known = set(map(id, request["messages"]))  # these may have megabytes of files in them
-    _check_is_json([settings, *(dict(message) for message in wanted.messages if id(message) not in known)])
-    tools = [tool for tool in request.get("tools", ()) if tool["function"]["name"] in wanted.tools]
-    if not tools or _named_tool(settings.get("tool_choice")) not in (None, *wanted.tools):
-        settings = {name: value for name, value in settings.items() if name not in _OF_TOOLS}
-    messages = [dict(message) for message in wanted.messages]
-    fields = {**settings, "model": wanted.model, "messages": messages, **({"tools": tools} if tools else {})}
-    return cast("ChatRequest", fields)
-
-
-def _tools_of(request: ChatRequest) -> tuple[str, ...]:
-    return tuple(tool["function"]["name"] for tool in request.get("tools", ()))
-
-
-def _named_tool(choice: JsonValue) -> JsonValue:
-    """Return the name of the tool that has to be called, None if there is no such."""
-    function = choice.get("function") if isinstance(choice, dict) else None
-    return function.get("name") if isinstance(function, dict) else None
-
-
-def _check_is_json(value: object) -> None:
+def _no_json(made: ModelRequest, request: ModelRequest) -> str:
+    """Return why a request that plugins made cannot be sent; empty if it can."""
+    known = set(map(id, request.messages))  # these may have megabytes of files in them
+    messages = [dict(message) for message in made.messages if id(message) not in known]
     try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        values = [messages, dict(made.settings.given()).get("extra_body")]
+        json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"its messages or settings are no JSON ({type(error).__name__})") from None
+        return f"its messages or settings are no JSON ({type(error).__name__})"
+    return ""
 
 
 def _refuse(reply: AssistantMessage, reason: str) -> AssistantMessage:
@@ -198,14 +155,10 @@ _UNSENDABLE = "it holds a number that is too large, or is nested too deeply"
 _CUT_OFF = "it was cut off, because replies may only be so long; write less"
 
 
-def response_format(output: type[BaseModel]) -> ResponseFormatJSONSchema:
-    """Return what the provider gets of the shape of the answer.
-
-    Not `strict`: OpenAI would take only a part of JSON schema, and refuse the rest.
-    """
+def output_schema(output: type[BaseModel]) -> OutputSchema:
+    """Return what the provider gets of the shape of the answer."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", output.__name__)[:64]
-    schema: dict[str, object] = {**output.model_json_schema()}
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": False}}
+    return OutputSchema(name, output.model_json_schema())
 
 
 def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMessage:

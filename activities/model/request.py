@@ -1,11 +1,11 @@
-"""From an agent and a transcript to a Chat Completions request."""
+"""From an agent and a transcript to a request to the model, its messages in the form of Chat Completions."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
@@ -13,15 +13,15 @@ from openai.types.chat import (
     ChatCompletionFunctionToolParam,
     ChatCompletionMessageFunctionToolCallParam,
     ChatCompletionMessageParam,
-    ChatCompletionNamedToolChoiceParam,
 )
 from openai.types.shared_params import ResponseFormatJSONSchema
+from pydantic import JsonValue
 
 from everloop.activities.hooks import PluginFailedError, in_time
 from everloop.activities.model.files import ReadFiles, describe, file_content
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext
-from everloop.agents.tool import Tool
+from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -39,6 +39,7 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
+from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
 
 # The system prompts of one model call.
 
@@ -76,17 +77,6 @@ _NO_PROMPTS = Prompts()
 _NO_FILES = ReadFiles()
 
 
-class ChatRequest(TypedDict):
-    """The parts of a request that depend on the task."""
-
-    model: str
-    messages: list[ChatCompletionMessageParam]
-    tools: NotRequired[list[ChatCompletionFunctionToolParam]]
-    tool_choice: NotRequired[ChatCompletionNamedToolChoiceParam]
-    parallel_tool_calls: NotRequired[bool]
-    response_format: NotRequired[ResponseFormatJSONSchema]
-
-
 def build_request(
     model: str,
     agent: Agent,
@@ -94,40 +84,103 @@ def build_request(
     *,
     files: ReadFiles = _NO_FILES,
     prompts: Prompts = _NO_PROMPTS,
-) -> ChatRequest:
-    """Return the request; what there is none of is left out.
-
-    `files` is what was read of the files in the transcript.
-    """
+) -> ModelRequest:
+    """Return the request. `files` is what was read of the files in the transcript."""
     messages: list[ChatCompletionMessageParam] = []
     if prompts.before:
         messages.append({"role": "system", "content": "\n\n".join(prompts.before)})
     messages.extend(_conversation(transcript, files))
     messages.extend({"role": "system", "content": text} for text in prompts.after)
-    request = ChatRequest(model=model, messages=messages)
-    if tools := _offered_tools(agent, transcript):
-        request["tools"] = tools
-    return request
+    # The types of the client are those of JSON.
+    as_json = cast("tuple[Mapping[str, JsonValue], ...]", tuple(messages))
+    return ModelRequest(model, as_json, _offered_tools(agent, transcript))
 
 
-def made_to_call(request: ChatRequest, tool: str) -> ChatRequest:
+def made_to_call(request: ModelRequest, tool: str) -> ModelRequest:
     """Return the request for a model that has to call a tool."""
     # Some providers refuse a conversation that ends with a reply, or let the model go on writing that.
-    asked: ChatCompletionMessageParam = {
-        "role": "user",
-        "content": f"[Now call {tool}, with the result of your work.]",
-    }
-    return {
-        **request,
-        "messages": [*request["messages"], asked],
-        "tool_choice": {"type": "function", "function": {"name": tool}},
-        "parallel_tool_calls": False,
-    }
+    asked = {"role": "user", "content": f"[Now call {tool}, with the result of your work.]"}
+    settings = replace(request.settings, tool_choice=tool, parallel_tool_calls=False)
+    return replace(request, messages=(*request.messages, asked), settings=settings)
 
 
-def only_create_task(request: ChatRequest, agent: Agent) -> ChatRequest:
+def only_create_task(request: ModelRequest, agent: Agent) -> ModelRequest:
     """Return the request for a model that can do nothing but ask for a task, or answer."""
-    return {**request, "tools": [_create_task(agent)]}
+    settings = replace(request.settings, tool_choice=None)
+    return replace(request, tools=(_create_task(agent),), settings=settings)
+
+
+def until_called(settings: ModelSettings, transcript: Sequence[TranscriptMessage]) -> ModelSettings:
+    """Leave out that a tool has to be called, where one was since the user wrote: the rest is the answer."""
+    if settings.tool_choice in (None, "auto", "none"):
+        return settings
+    for message in reversed(transcript):
+        if isinstance(message, ToolMessage):
+            return replace(settings, tool_choice=None)
+        if isinstance(message, UserMessage) and message.message_id:  # a note to the model has no id
+            break
+    return settings
+
+
+# The same as the body of a request to Chat Completions.
+
+
+class ChatRequest(TypedDict):
+    """The parts of a body that depend on the task; settings stand beside them."""
+
+    model: str
+    messages: list[ChatCompletionMessageParam]
+    tools: NotRequired[list[ChatCompletionFunctionToolParam]]
+
+
+_BODY_NAMES = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_completion_tokens",
+    "stop": "stop",
+    "seed": "seed",
+    "effort": "reasoning_effort",
+    "verbosity": "verbosity",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "service_tier": "service_tier",
+}
+
+_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+"""Fields that providers refuse where no tools are offered."""
+
+
+def chat_request(request: ModelRequest) -> ChatRequest:
+    """Return the body of a request; what there is none of is left out.
+
+    A model that is left without the tool that it has to call may answer.
+    """
+    settings, names = request.settings, [tool.name for tool in request.tools]
+    fields: dict[str, Any] = {_BODY_NAMES[name]: v for name, v in settings.given() if name in _BODY_NAMES}
+    choice = settings.tool_choice
+    if choice:
+        fields["tool_choice"] = choice if choice in TOOL_CHOICES else _function({"name": choice})
+    if request.output:
+        fields["response_format"] = _response_format(request.output)
+    fields |= settings.extra_body or {}
+    if not names or choice not in (None, *TOOL_CHOICES, *names):
+        fields = {name: value for name, value in fields.items() if name not in _OF_TOOLS}
+    fields |= {"model": request.model, "messages": [*request.messages]}
+    if request.tools:
+        fields["tools"] = [_function(tool.model_dump()) for tool in request.tools]
+    return cast("ChatRequest", fields)
+
+
+def _function(function: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": function}
+
+
+def _response_format(output: OutputSchema) -> ResponseFormatJSONSchema:
+    """Return the shape of the answer. Not `strict`: OpenAI would take only a part of JSON schema."""
+    schema: dict[str, object] = {**output.schema}
+    return {"type": "json_schema", "json_schema": {"name": output.name, "schema": schema, "strict": False}}
+
+
+# The transcript as the provider gets it.
 
 
 def last_summary(transcript: Sequence[TranscriptMessage]) -> SummaryMessage | None:
@@ -253,39 +306,22 @@ def readable_arguments(written: str) -> str:
     return written if isinstance(value, dict) else json.dumps({"malformed": written}, ensure_ascii=False)
 
 
-def _create_task(agent: Agent) -> ChatCompletionFunctionToolParam:
+def _create_task(agent: Agent) -> ListedTool:
     tools = f" In a task these tools can be used: {', '.join(agent.tools)}." if agent.tools else ""
-    return {
-        "type": "function",
-        "function": {
-            "name": CREATE_TASK,
-            "description": "Take the user's message up as a task: for work that takes tools, several steps, "
-            "or more than a few sentences. What can be answered at once, answer at once, without this."
-            + tools,
-            "parameters": {"type": "object", "properties": {}},
-        },
-    }
+    return ListedTool(
+        name=CREATE_TASK,
+        description="Take the user's message up as a task: for work that takes tools, several steps, "
+        "or more than a few sentences. What can be answered at once, answer at once, without this." + tools,
+        parameters={"type": "object", "properties": {}},
+    )
 
 
-def _offered_tools(
-    agent: Agent, transcript: Sequence[TranscriptMessage]
-) -> list[ChatCompletionFunctionToolParam]:
+def _offered_tools(agent: Agent, transcript: Sequence[TranscriptMessage]) -> tuple[ListedTool, ...]:
     """Return the tools of the agent, and those listed for the task; the agent's own win."""
-    own = [_tool(tool) for tool in agent.tools.values()]
-    return [*own, *(_tool(tool) for tool in _listed_tools(transcript) if tool.name not in agent.tools)]
+    listed = (tool for tool in _listed_tools(transcript) if tool.name not in agent.tools)
+    return (*agent.offered_tools, *listed)
 
 
 def _listed_tools(transcript: Sequence[TranscriptMessage]) -> Sequence[ListedTool]:
     last = next((message for message in reversed(transcript) if isinstance(message, ToolsMessage)), None)
     return last.tools if last else ()
-
-
-def _tool(tool: Tool | ListedTool) -> ChatCompletionFunctionToolParam:
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": {**tool.parameters},
-        },
-    }

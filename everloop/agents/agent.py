@@ -14,12 +14,13 @@ from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from everloop.agents.errors import AgentDefinitionError, definition
 from everloop.agents.guard import Guard
 from everloop.agents.hooks import HOOKS
-from everloop.agents.limits import Compaction, Count, Limits, Memory, TaskQueue
+from everloop.agents.limits import Bytes, Compaction, Count, Limits, Memory, ModelSettings, TaskQueue
 from everloop.agents.plugins import Plugin
-from everloop.agents.tool import Policy, Tool, spec_of
-from everloop.workflows.contract.calls import CREATE_TASK
-from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage
+from everloop.agents.tool import Policy, Tool, listed, spec_of
+from everloop.workflows.contract.calls import BUILT_IN_TOOLS, CREATE_TASK
+from everloop.workflows.contract.messages import AssistantMessage, ListedTool, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
+from everloop.workflows.contract.settings import TOOL_CHOICES
 from everloop.workflows.contract.tasks import AgentSpec
 
 Texts = Annotated[Sequence[str], Field(description="a list of texts")]
@@ -128,9 +129,14 @@ class Agent:
     (`everloop worker --queues`); default: with those of all agents."""
     priority: Annotated[int | None, Field(ge=1, le=5, description="a whole number, 1 (first) to 5")] = None
     """Whose tasks go first where work waits, 1 (first) to 5 (default 3, Temporal's)."""
+    settings: ModelSettings = Field(default_factory=ModelSettings)
+    """How its models are asked, and how long they are waited for."""
+    max_result: Bytes = 65_536
+    """How much of the result of a tool the model reads at once; the rest it may read on."""
 
     def __post_init__(self) -> None:
-        problem = self._problem() or _problem_of_output(self) or _problem_of_tools(self)
+        problem = self._problem() or _problem_of_output(self)
+        problem = problem or _problem_of_names(self) or _problem_of_tools(self)
         if problem:
             raise AgentDefinitionError(f"agent {self.id!r}: {problem}")
 
@@ -143,8 +149,6 @@ class Agent:
             return "model and models are both given; put all into models, in the order they are asked"
         if twice := _repeated(self.models):
             return f"models names {twice!r} twice; it would be asked again in vain"
-        if CREATE_TASK in self.tools:
-            return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
         return ""
 
     @cached_property
@@ -156,6 +160,16 @@ class Agent:
     def hooks(self) -> tuple[str, ...]:
         """The names of the hooks that any plugin has."""
         return tuple(hook for hook in HOOKS if any(plugin.overrides(hook) for plugin in self.plugins))
+
+    @cached_property
+    def offered_tools(self) -> tuple[ListedTool, ...]:
+        """What the model reads of its tools."""
+        return tuple(map(listed, self.tools.values()))
+
+    @cached_property
+    def lists_tools(self) -> bool:
+        """Whether any plugin lists tools when a task begins."""
+        return any(plugin.overrides("list_tools") for plugin in self.plugins)
 
     @cached_property
     def digest(self) -> str:
@@ -226,11 +240,13 @@ class Agent:
             narrator=next((plugin.narrator for plugin in self.plugins if plugin.narrator), None),
             guards=tuple(plugin.rules for plugin in self.ordered_plugins if isinstance(plugin, Guard)),
             hooks=self.hooks,
-            lists_tools=any(plugin.overrides("list_tools") for plugin in self.plugins),
+            lists_tools=self.lists_tools,
             has_output=self.output is not None,
             max_sub_agents=limits.sub_agents,
             task_queue=self.task_queue,
             priority=self.priority,
+            settings=self.settings,
+            last_call=limits.last_call,
         )
 
 
@@ -248,19 +264,31 @@ def _problem_of_output(agent: Agent) -> str:
     return ""
 
 
-def _problem_of_tools(agent: Agent) -> str:
-    """Return what is wrong with the tools of an agent, taken together; empty if nothing is."""
+def _problem_of_names(agent: Agent) -> str:
+    """Return what is wrong with the names of its tools and plugins; empty if nothing is."""
+    if CREATE_TASK in agent.tools:
+        return f"a tool cannot be called {CREATE_TASK!r}: with that one the model asks for a task"
+    if taken := next((name for name in BUILT_IN_TOOLS if name in agent.tools), ""):
+        return f"a tool cannot be called {taken!r}: every agent has one of this name"
     if twice := _repeated([tool.name for plugin in agent.plugins for tool in plugin.tools]):
         return f"more than one tool is called {twice!r}"
     if twice := _repeated([plugin.name for plugin in agent.plugins if plugin.overrides("list_tools")]):
         return f"two plugins that list tools are called {twice!r}; give each a name of its own"
+    return ""
+
+
+def _problem_of_tools(agent: Agent) -> str:
+    """Return what is wrong with what tools are to do for each other, and with which is to be called."""
     for name, tool in agent.tools.items():
         if tool.fallback and tool.fallback not in agent.tools:
             known = ", ".join(agent.tools)
             return f"the fallback of {name!r} is {tool.fallback!r}, which it has not; its tools: {known}"
         if _falls_back_on_itself(agent, tool):
             return f"the fallbacks of {name!r} lead back to it; let one of them have none"
-    return ""
+    choice = agent.settings.tool_choice
+    if choice in (None, *TOOL_CHOICES, *agent.tools) or agent.lists_tools:
+        return ""
+    return f"settings.tool_choice is {choice!r}, which it has not; its tools: {', '.join(agent.tools)}"
 
 
 def _falls_back_on_itself(agent: Agent, tool: Tool) -> bool:

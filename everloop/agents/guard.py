@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, Veto
+from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin
+from everloop.models.interface import ModelRequest
 from everloop.workflows.contract.messages import ToolCall, Usage
 from everloop.workflows.contract.questions import OWNER, problem_of_approvers
+from everloop.workflows.contract.settings import TOOL_CHOICES
 from everloop.workflows.contract.tasks import Decision, GuardRules
 
 
@@ -112,6 +114,10 @@ class Budget(Plugin):
     cost: float | None
     warn_at: float
 
+    @property
+    def needs_price(self) -> bool:
+        return self.cost is not None
+
     async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest | None:
         share = self._used_share(context.usage)
         if share < self.warn_at or _is_forced(request):
@@ -148,7 +154,7 @@ def _noted(request: ModelRequest, note: str) -> ModelRequest:
 
 def _is_forced(request: ModelRequest) -> bool:
     """Whether the model has its last words already, and has to call a certain tool."""
-    return isinstance(request.settings.get("tool_choice"), dict)
+    return request.settings.tool_choice not in (None, *TOOL_CHOICES)
 
 
 def _tokens(usage: Usage) -> int:

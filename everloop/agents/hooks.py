@@ -1,10 +1,9 @@
 """What the hooks of plugins are given, and what they may decide."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import AfterValidator, JsonValue
+from pydantic import AfterValidator
 
 from everloop.agents.errors import definition
 from everloop.workflows.contract.messages import Usage
@@ -70,21 +69,6 @@ class NeedsApproval:
     reason: str = ""
     """For the question."""
     approvers: Approvers = OWNER
-
-
-@dataclass(frozen=True)
-class ModelRequest:
-    """A model call that is about to be made.
-
-    `messages` are in the form of Chat Completions, system prompts included. `tools` are the names of those
-    that the model is offered; fewer may be left, none added. `settings` are further fields of the request,
-    such as `temperature`.
-    """
-
-    model: str
-    messages: tuple[Mapping[str, JsonValue], ...]
-    tools: tuple[str, ...] = ()
-    settings: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True)

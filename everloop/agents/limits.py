@@ -1,11 +1,13 @@
-"""Where a task stops and makes room, what it recalls, how often a tool is tried, and where calls wait."""
+"""Where a task stops, how it asks models, what it recalls, how tools are tried again, where calls wait."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from everloop.agents.errors import definition
+from everloop.runtime.outbound import problem_of_headers
 from everloop.workflows.contract import settings
 from everloop.workflows.contract.names import WORKER_QUEUES
 
@@ -19,6 +21,12 @@ _NO_LIMIT = "or None for no limit"
 Count = Annotated[int, Field(ge=1, description=_COUNT)]
 
 Time = Annotated[timedelta, Field(gt=timedelta(0), le=LONGEST, description=_TIME)]
+
+_BYTES = "a whole number of bytes, from 1"
+
+Bytes = Annotated[int, Field(ge=1, description=_BYTES)]
+
+BytesOrDefault = Annotated[Bytes | None, Field(description=_BYTES)]
 
 CountLimit = Annotated[Count | None, Field(description=f"{_COUNT}, {_NO_LIMIT}")]
 
@@ -41,6 +49,35 @@ class Compaction(settings.Compaction):
     """
 
 
+_NOT_BODY = ("model", "messages", "tools", "stream", "stream_options", "n")
+"""Fields of a request that have another place, or without which the reply could not be read."""
+
+
+@definition
+class ModelSettings(settings.ModelSettings):
+    """How a model is asked, and how long it is waited for; what is not set is as the provider has it.
+
+    It stands in histories: no secrets in `extra_headers` and `extra_body`.
+
+    Raises:
+        AgentDefinitionError: a setting that no provider could take.
+    """
+
+    @field_validator("extra_body")
+    @classmethod
+    def _check_body(cls, body: Mapping[str, object] | None) -> Mapping[str, object] | None:
+        if wrong := [name for name in _NOT_BODY if name in (body or {})]:
+            raise ValueError(f"extra_body has {', '.join(wrong)}, which cannot be set")
+        return body
+
+    @field_validator("extra_headers")
+    @classmethod
+    def _check_headers(cls, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        if problem := problem_of_headers(headers or {}):
+            raise ValueError(f"extra_headers: {problem}")
+        return headers
+
+
 @definition
 class Limits:
     """Where a task stops by itself; None means no limit. What sub-agents use counts too.
@@ -61,6 +98,9 @@ class Limits:
     """Iterations in a row in which no tool call worked."""
     sub_agents: CountLimit = 50
     """Tasks of sub-agents that one task may start."""
+    last_call: bool = True
+    """At the limit of iterations, tokens or cost the model is asked once more, without tools, to answer with
+    what it has. False: the task fails."""
 
 
 @definition

@@ -8,10 +8,11 @@ from typing import Literal
 from pydantic import JsonValue
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.agents.hooks import HOOKS, HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
+from everloop.agents.hooks import HOOKS, HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.questions import InputKind, InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
+from everloop.models.interface import ModelRequest
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
@@ -63,6 +64,11 @@ class Plugin:
                 raise AgentDefinitionError(
                     f"plugin {self.name!r}: {method} is no async method; write `async def {method}`"
                 )
+
+    @property
+    def needs_price(self) -> bool:
+        """Whether it has to be known what the models of its agent cost."""
+        return False
 
     def may_ask(self, tool: str) -> bool:
         """Whether `before_tool` may want people to approve a call of this tool; operators read it."""

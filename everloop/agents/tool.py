@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Sk
 from everloop.agents.artifact_drafts import DraftReader
 from everloop.agents.errors import ToolDefinitionError, definition
 from everloop.agents.hooks import Approvers
-from everloop.agents.limits import Retries, TaskQueue, Time
+from everloop.agents.limits import BytesOrDefault, Retries, TaskQueue, Time
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import problem_of_schema
 from everloop.workflows.contract.messages import ListedTool
@@ -83,6 +83,8 @@ class Tool:
     approvers: Approvers = OWNER
     """Who approves a call that needs it, and decides whether one whose end was lost runs again: the owner of
     the task, or in the owner's place callers with this scope, such as "tasks:approve"."""
+    max_result: BytesOrDefault = None
+    """How much of a result the model reads at once (default: as the agent says)."""
     draft_of: DraftReader | None = None
     """Reads what a call is about to write into an artifact; subscribers see it while the model writes the
     call."""
@@ -148,6 +150,7 @@ class ToolSettings(TypedDict, total=False):
     unknown_outcome: Literal["tell", "ask"]
     serial: bool
     approvers: str
+    max_result: int | None
 
 
 def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -238,8 +241,8 @@ def listed_spec_of(tool: Tool, plugin: str, *, asks: bool = False) -> ToolSpec:
 
 
 def listed(tool: Tool) -> ListedTool:
-    """Return what the model reads of a tool that a plugin has listed."""
-    return ListedTool(name=tool.name, description=tool.description, parameters=tool.parameters)
+    """Return what the model reads of a tool."""
+    return ListedTool(name=tool.name, description=tool.description, parameters={**tool.parameters})
 
 
 def digest_of(tool: Tool) -> str:

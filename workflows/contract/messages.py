@@ -235,7 +235,7 @@ class SummaryMessage(Wire):
 
 
 class ListedTool(Wire):
-    """A tool that a plugin has listed for one task, as the model reads of it.
+    """A tool as the model reads of it; in a transcript one that a plugin has listed for the task.
 
     `parameters` is the JSON schema of its arguments.
     """

@@ -45,6 +45,9 @@ class Memory:
 
 # How a model is asked, and how long it is waited for.
 
+TOOL_CHOICES = ("auto", "none", "required")
+"""What else `tool_choice` may be than the name of a tool."""
+
 _Count = Annotated[int | None, Field(ge=1, description=_COUNT)]
 _Wait = Annotated[timedelta | None, Field(gt=timedelta(0), description="a timedelta above 0")]
 _Texts = Annotated[Sequence[str] | None, Field(description="a list of texts")]

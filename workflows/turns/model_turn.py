@@ -181,7 +181,7 @@ class ModelTurn:
                 return await workflow.execute_activity_method(
                     ModelPort.call_model,
                     self._model_input(statuses, warning),
-                    **model_call(self._queue, reporting.model_summary(self._state)),
+                    **model_call(self._queue, reporting.model_summary(self._state, self._agent.settings)),
                 )
 
         return await self.with_transcript(call)
@@ -210,6 +210,7 @@ class ModelTurn:
             digest=state.expected_digest,
             new=state.new_messages,
             previous_run=state.previous_run,
+            settings=self._agent.settings,
         )
 
     async def _resend_transcript(self) -> None:

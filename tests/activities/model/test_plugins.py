@@ -3,13 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.agents.agent import Turn
-from everloop.agents.hooks import HookContext, ModelRequest, Veto
+from everloop.agents.hooks import HookContext, Veto
+from everloop.agents.limits import ModelSettings
 from everloop.agents.plugins import Plugin, async_prompt, prompt, tools
+from everloop.models.interface import ModelRequest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import ToolCalled
 from everloop.workflows.contract.messages import (
@@ -48,7 +52,9 @@ async def test_a_plugin_changes_the_request() -> None:
 
     def change(asked: ModelRequest) -> ModelRequest:
         more = {"role": "system", "content": "Now."}
-        return replace(asked, messages=(*asked.messages, more), tools=(), settings={"temperature": 0.1})
+        return replace(
+            asked, messages=(*asked.messages, more), tools=(), settings=ModelSettings(temperature=0.1)
+        )
 
     plugin = Before(make=change)
     async with model_rig([Reply(["Hi"])], agent=agent(prompt("Be brief."), tools(search), plugin)) as rig:
@@ -60,7 +66,7 @@ async def test_a_plugin_changes_the_request() -> None:
             0.1,
             True,
         )
-        assert (asked.model, asked.tools) == ("test-model", ("search",))
+        assert (asked.model, [tool.name for tool in asked.tools]) == ("test-model", ["search"])
         assert (context.task_id, context.iteration, context.usage.output_tokens) == (rig.task.task_id, 1, 3)
 
 
@@ -215,11 +221,23 @@ def fails(_: object) -> None:
     raise ValueError("no idea")
 
 
-def no_stream(asked: ModelRequest) -> ModelRequest:
-    return replace(asked, settings={"stream": False})
+def misspells(asked: ModelRequest) -> ModelRequest:
+    settings: dict[str, Any] = {"temprature": 1}
+    return replace(asked, settings=replace(asked.settings, **settings))
 
 
-NOT_TO_BE_SET = "a plugin of agent 'agent' failed in before_model_call: stream cannot be set"
+MISSPELT = "plugin 'before' failed in before_model_call: AgentDefinitionError: ModelSettings: it has no "
+
+
+def _says(content: Any) -> Callable[[ModelRequest], ModelRequest]:  # noqa: ANN401 -- whatever a plugin may give
+    return lambda asked: replace(asked, messages=(*asked.messages, {"role": "user", "content": content}))
+
+
+def sets_nan(asked: ModelRequest) -> ModelRequest:
+    return replace(asked, settings=ModelSettings(extra_body={"x": float("nan")}))
+
+
+NO_JSON = "a plugin of agent 'agent' failed in before_model_call: its messages or settings are no JSON"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +250,10 @@ NOT_TO_BE_SET = "a plugin of agent 'agent' failed in before_model_call: stream c
             failures.PLUGIN_FAILED,
             "plugin 'before' failed in before_model_call: ValueError",
         ),
-        (Before(make=no_stream), failures.PLUGIN_FAILED, NOT_TO_BE_SET),
+        (Before(make=misspells), failures.PLUGIN_FAILED, MISSPELT),
+        (Before(make=_says(datetime(2026, 1, 1, tzinfo=UTC))), failures.PLUGIN_FAILED, NO_JSON),
+        (Before(make=_says("\ud800")), failures.PLUGIN_FAILED, NO_JSON),
+        (Before(make=sets_nan), failures.PLUGIN_FAILED, NO_JSON),
         (After(make=fails), failures.PLUGIN_FAILED, "plugin 'after' failed in after_model_call: ValueError"),
     ],
 )

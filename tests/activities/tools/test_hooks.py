@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from structlog.testing import capture_logs
 
 from everloop.activities.hooks import Hooks, PluginFailedError
 from everloop.agents.agent import Agent
-from everloop.agents.hooks import HookContext, ModelRequest, NeedsApproval, TaskOutcome, Veto
+from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
+from everloop.models.interface import ModelRequest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import (
     AssistantMessage,
+    ListedTool,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -24,7 +27,13 @@ from everloop.workflows.contract.tasks import TaskState
 
 CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
 MESSAGE = UserMessage(message_id="m", parts=(TextPart(text=""),))
-REQUEST = ModelRequest(model="m", messages=(), tools=("a", "b"))
+
+
+def named(*names: str) -> tuple[ListedTool, ...]:
+    return tuple(ListedTool(name=name, description="", parameters={}) for name in names)
+
+
+REQUEST = ModelRequest(model="m", messages=(), tools=named("a", "b"))
 REPLY = AssistantMessage(text="")
 CALL = ToolCall(id="call", name="act", arguments="")
 RESULT = ToolMessage(call_id="call", name="act", content="")
@@ -172,7 +181,9 @@ async def test_whoever_asks_can_be_cancelled() -> None:
     ("hook", "said", "problem"),
     [
         ("before_request", MESSAGE.model_copy(update={"message_id": "x"}), "changed the id of the message"),
-        ("before_model_call", ModelRequest("m", (), ("a", "z", "y")), "added the tools y, z"),
+        ("before_model_call", ModelRequest("m", (), named("a", "z", "y")), "changed the tools y, z"),
+        ("before_model_call", replace(REQUEST, tools=("a",)), "changed the tools a; a hook"),
+        ("before_model_call", replace(REQUEST, settings={"seed": 1}), "of type dict, not ModelSettings"),
         ("before_tool", CALL.model_copy(update={"id": "x"}), "changed the id or the tool of the call"),
         ("before_tool", CALL.model_copy(update={"name": "x"}), "changed the id or the tool of the call"),
         (

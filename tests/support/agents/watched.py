@@ -10,6 +10,7 @@ from everloop import (
     Agent,
     HookContext,
     ModelRequest,
+    ModelSettings,
     Plugin,
     TaskOutcome,
     ToolContext,
@@ -47,7 +48,7 @@ class Watch(Plugin):
 
     async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest:
         await self._watch("before_model_call", context)
-        return ModelRequest(request.model, request.messages, request.tools, {"temperature": 0.25})
+        return ModelRequest(request.model, request.messages, request.tools, ModelSettings(temperature=0.25))
 
     async def after_model_call(self, context: HookContext, reply: AssistantMessage) -> AssistantMessage:
         await self._watch("after_model_call", context)

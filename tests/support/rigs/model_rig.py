@@ -19,10 +19,11 @@ from everloop.activities.model.call import OpenAIModel
 from everloop.activities.model.prices import Price, Prices
 from everloop.activities.model.provider import ModelProvider
 from everloop.agents.agent import Agent
-from everloop.agents.hooks import HookContext, ModelRequest, Veto
+from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import Plugin, prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
+from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Reply as TranscriptReply

@@ -9,7 +9,7 @@ import pytest
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
-from everloop.agents.limits import Compaction, Limits, Memory
+from everloop.agents.limits import Compaction, Limits, Memory, ModelSettings
 from everloop.agents.plugins import handoff, prompt, sub_agent, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
@@ -53,6 +53,7 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
         deduplicate=False,
         on_model_failure="wait",
         compaction=Compaction("summary", prompt_tokens=1000),
+        settings=ModelSettings(effort="high"),
     )
 
     assert defined.spec == AgentSpec(
@@ -76,6 +77,8 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
             "writer": ToolSpec(timeout=30, agent="writer"),
         },
         deduplicate=False,
+        settings=ModelSettings(effort="high"),
+        last_call=True,
     )
 
 
@@ -96,6 +99,8 @@ def test_a_task_pins_which_tools_write_artifacts() -> None:
         (lambda: agent("not good"), "letters, digits"),
         (lambda: agent("-"), "the first a letter or digit"),
         (lambda: agent(plugins=[tools(search), tools(search)]), "'search'"),
+        (lambda: agent(plugins=[tools(_named("read_result"))]), "every agent has one of this name"),
+        (lambda: agent(settings=ModelSettings(tool_choice="pay")), "settings.tool_choice is 'pay', which"),
         (lambda: agent(model="a", models=["b"]), "model and models are both given"),
         (lambda: agent(models=["a", "b", "a"]), "models names 'a' twice"),
         (lambda: agent(plugins=[tools(_named("a", fallback="b"))]), "'b', which it has not; its tools: a"),

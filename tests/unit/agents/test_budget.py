@@ -4,11 +4,14 @@ import pytest
 
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.guard import budget
-from everloop.agents.hooks import HookContext, ModelRequest
-from everloop.workflows.contract.messages import Usage
+from everloop.agents.hooks import HookContext
+from everloop.agents.limits import ModelSettings
+from everloop.models.interface import ModelRequest
+from everloop.workflows.contract.messages import ListedTool, Usage
 
+TOOLS = tuple(ListedTool(name=name, description="", parameters={}) for name in ("f", "g"))
 REQUEST = ModelRequest(
-    model="m", messages=({"role": "user", "content": "Hi"},), tools=("f", "g"), settings={"temperature": 0}
+    "m", ({"role": "user", "content": "Hi"},), TOOLS, ModelSettings(temperature=0, tool_choice="required")
 )
 
 
@@ -40,6 +43,7 @@ ANSWER_NOW = "answer now with what you have"
     [
         (Usage(input_tokens=700, output_tokens=99), {"tokens": 1000}, ""),
         (Usage(cost=0.79), {"cost": 1.0}, ""),
+        (Usage(cost=None), {"cost": 1.0}, ""),
         (Usage(input_tokens=10**9), {"cost": 1.0}, ""),
         (
             Usage(input_tokens=700, output_tokens=100),
@@ -70,12 +74,7 @@ async def test_the_model_is_told_what_is_left(usage: Usage, limits: dict[str, fl
 
 async def test_a_tool_that_has_to_be_called_stays() -> None:
     """The answer is there already; without its artifact the task would have failed."""
-    forced = ModelRequest(
-        model="m",
-        messages=REQUEST.messages,
-        tools=("f",),
-        settings={"tool_choice": {"type": "function", "function": {"name": "f"}}},
-    )
+    forced = ModelRequest("m", REQUEST.messages, TOOLS[:1], ModelSettings(tool_choice="f"))
 
     assert await asked(Usage(input_tokens=2), {"tokens": 1}, forced) is None
 

@@ -7,7 +7,19 @@ from itertools import count
 import pytest
 from pydantic import SecretStr
 
-from everloop import Agent, Compaction, Limits, Memory, NeedsApproval, Retries, Skill, Tool, mcp, tool
+from everloop import (
+    Agent,
+    Compaction,
+    Limits,
+    Memory,
+    ModelSettings,
+    NeedsApproval,
+    Retries,
+    Skill,
+    Tool,
+    mcp,
+    tool,
+)
 from everloop.agents.errors import AgentDefinitionError
 
 SECRET = "s3cr3t"
@@ -43,6 +55,10 @@ NO_LIMIT = "give a whole number from 1, or None for no limit"
 REFUSAL = "give a whole number from 1, or None to wait for the provider to refuse"
 POLICY = "True, False, or a plain function"
 SCOPE = "give 'owner', 'tasks:approve', or another scope of your approvers"
+EFFORT = "'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"
+CHOICE = '"auto", "none", "required", or the name of a tool'
+DICTS = "give a list of dicts of JSON, such as {'type': 'web_search'}"
+BYTES = "give a whole number of bytes, from 1"
 TIME = "give a timedelta above 0, of at most 3650 days"
 
 
@@ -75,6 +91,59 @@ TIME = "give a timedelta above 0, of at most 3650 days"
             "Compaction: strategy is 'forget'; it should be 'window' or 'summary'",
         ),
         (Compaction, {"prompt_tokens": 0}, f"Compaction: prompt_tokens is 0; {REFUSAL}"),
+        (ModelSettings, {"temperature": 2.1}, "ModelSettings: temperature is 2.1; give a number from 0 to 2"),
+        (ModelSettings, {"temperature": "1"}, "ModelSettings: temperature is '1'; give a number from 0 to 2"),
+        (ModelSettings, {"top_p": 0}, "ModelSettings: top_p is 0; give a number above 0, at most 1"),
+        (ModelSettings, {"max_tokens": 0}, "ModelSettings: max_tokens is 0; give a whole number from 1"),
+        (ModelSettings, {"stop": "END"}, "ModelSettings: stop is 'END'; give a list of texts"),
+        (ModelSettings, {"stop": [1]}, "ModelSettings: stop[0] is 1; give a list of texts"),
+        (
+            ModelSettings,
+            {"effort": "hard"},
+            f"ModelSettings: effort is 'hard'; it should be {EFFORT}",
+        ),
+        (
+            ModelSettings,
+            {"tool_choice": {"type": "function"}},
+            f"ModelSettings: tool_choice is of type dict; give {CHOICE}",
+        ),
+        (
+            ModelSettings,
+            {"provider_tools": ["web_search"]},
+            f"ModelSettings: provider_tools[0] is 'web_search'; {DICTS}",
+        ),
+        (
+            ModelSettings,
+            {"extra_body": {"top_k": 5, "stream": False, "model": "other"}},
+            "ModelSettings: extra_body has model, stream, which cannot be set",
+        ),
+        (
+            ModelSettings,
+            {"extra_body": []},
+            "ModelSettings: extra_body is of type list; give a dict of JSON values",
+        ),
+        (
+            ModelSettings,
+            {"extra_headers": {"X Y": "1"}},
+            "ModelSettings: extra_headers: 'X Y' is no name of a header",
+        ),
+        (ModelSettings, {"retries": -1}, "ModelSettings: retries is -1; give a whole number from 0 to 100"),
+        (ModelSettings, {"first_token": 5}, "ModelSettings: first_token is 5; give a timedelta above 0"),
+        (
+            ModelSettings,
+            {"first_token": timedelta(0)},
+            "ModelSettings: first_token is 0:00:00; give a timedelta above 0",
+        ),
+        (
+            ModelSettings,
+            {"on_length": "stop"},
+            "ModelSettings: on_length is 'stop'; it should be 'continue', 'tell', 'accept' or 'fail'",
+        ),
+        (
+            ModelSettings,
+            {"temprature": 1},
+            "ModelSettings: it has no 'temprature'; did you mean 'temperature'?",
+        ),
         (NeedsApproval, {"approvers": "agents:x"}, f"NeedsApproval: approvers is 'agents:x'; {SCOPE}"),
         (
             Skill,
@@ -110,6 +179,12 @@ TIME = "give a timedelta above 0, of at most 3650 days"
             {"task_queue": "a,b"},
             "agent 'one': task_queue is 'a,b'; give up to 200 bytes without commas",
         ),
+        (agent, {"max_result": 0}, f"agent 'one': max_result is 0; {BYTES}"),
+        (
+            agent,
+            {"settings": {"temperature": 1}},
+            "agent 'one': settings is of type dict; it should be an instance of ModelSettings",
+        ),
         (agent, {"plugin": []}, "agent 'one': it has no 'plugin'; did you mean 'plugins'?"),
         (act, {"timeout": timedelta(days=3651)}, f"tool 'act': timeout is 3651 days, 0:00:00; {TIME}"),
         (
@@ -118,6 +193,7 @@ TIME = "give a timedelta above 0, of at most 3650 days"
             "tool 'act': unknown_outcome is 'guess'; it should be 'tell' or 'ask'",
         ),
         (act, {"needs_approval": policy}, "tool 'act': needs_approval is an async function; give " + POLICY),
+        (act, {"max_result": 1.5}, f"tool 'act': max_result is 1.5; {BYTES}"),
         (act, {"retries": 3}, "tool 'act': retries is 3; it should be an instance of Retries"),
     ],
     ids=count(),
@@ -149,6 +225,16 @@ def test_a_value_that_is_given_by_its_place_is_named_too(
         (agent, {"limits": SecretStr(SECRET)}, "agent 'one': limits is of type SecretStr; it should be "),
         (agent, {"plugins": [{"headers": SECRET}]}, "agent 'one': plugins[0] is of type dict; give a list "),
         (agent, {"plugins": {"headers": SECRET}}, "agent 'one': plugins is of type dict; give a list of pl"),
+        (
+            ModelSettings,
+            {"extra_headers": {"Key": f"{SECRET}\n"}},
+            "ModelSettings: extra_headers: the value of ",
+        ),
+        (
+            ModelSettings,
+            {"extra_body": {"key": {SECRET}}},
+            "ModelSettings: extra_body is of type set; give a ",
+        ),
         (mcp, {"url": "https://host", "headers": {"Key": f"{SECRET}\n"}}, "mcp('host'): the value of the "),
         (mcp, {"url": "https://host", "env": {"KEY": SECRET}}, "mcp('host'): env is for a server that a c"),
     ],

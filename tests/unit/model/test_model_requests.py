@@ -1,27 +1,28 @@
-"""A model call as plugins see it, and what they may make of it."""
+"""A model call: what it is made of, and the body that the provider gets."""
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
 from pydantic import JsonValue
 
-from everloop.activities.model.plugins import FIXED_SETTINGS, as_chat_request, as_model_request
 from everloop.activities.model.request import (
-    ChatRequest,
     build_request,
+    chat_request,
     made_to_call,
+    only_create_task,
     readable_arguments,
     sent_messages,
+    until_called,
 )
 from everloop.agents.agent import Agent
-from everloop.agents.hooks import ModelRequest
+from everloop.agents.limits import ModelSettings
 from everloop.agents.plugins import tools
 from everloop.agents.tool import tool
+from everloop.models.interface import ModelRequest
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
@@ -53,67 +54,83 @@ REQUEST = build_request("m", AGENT, [AssistantMessage(text="Hi")])
 FORCED = made_to_call(REQUEST, "write")
 
 
-def changed(request: ChatRequest, change: Callable[[ModelRequest], ModelRequest]) -> Mapping[str, object]:
-    """Return the request that a plugin makes of one."""
-    return {**as_chat_request(change(as_model_request(request)), request)}
+def body(request: ModelRequest, **settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- whatever a table names
+    """Return the body of a request with these settings."""
+    return {**chat_request(replace(request, settings=replace(request.settings, **settings)))}
 
 
-def test_a_plugin_sees_the_whole_call() -> None:
-    """Model, messages, names of tools, and everything else as settings."""
-    seen = as_model_request(FORCED)
-    assert (seen.model, seen.tools) == ("m", ("find", "write"))
-    assert [message["role"] for message in seen.messages] == ["assistant", "user"]
-    assert sorted(seen.settings) == ["parallel_tool_calls", "tool_choice"]
+def test_a_body_has_what_is_set() -> None:
+    """Under the names of Chat Completions; further fields win, but never over what makes the request."""
+    extra: dict[str, JsonValue] = {"top_k": 5, "seed": 2, "model": "other", "messages": []}
+    made = body(REQUEST, max_tokens=9, effort="high", seed=1, stop=["#"], temperature=0, extra_body=extra)
+    assert made.pop("tools") == body(REQUEST)["tools"]
+    assert made == {
+        "model": "m",
+        "messages": [{"role": "assistant", "content": "Hi"}],
+        "max_completion_tokens": 9,
+        "reasoning_effort": "high",
+        "seed": 2,
+        "stop": ["#"],
+        "temperature": 0,
+        "top_k": 5,
+    }
 
 
-def test_tools_may_be_taken_away() -> None:
-    """In their order; without any the request has no list, which could not be empty."""
-    assert (
-        changed(REQUEST, lambda seen: replace(seen, tools=("write",)))["tools"]
-        == REQUEST.get("tools", [])[1:]
-    )
-    assert "tools" not in changed(REQUEST, lambda seen: replace(seen, tools=()))
-
-
-def test_without_tools_there_is_nothing_to_choose() -> None:
-    """Providers refuse settings of tools where there are none."""
-    settings: Mapping[str, JsonValue] = {"tool_choice": "auto", "parallel_tool_calls": True, "top_p": 1}
-    made = changed(REQUEST, lambda seen: replace(seen, tools=(), settings=settings))
-    assert made.keys() == {"model", "messages", "top_p"}
-
-
-@pytest.mark.parametrize("left", [("find",), ()])
-def test_a_tool_that_is_gone_need_not_be_called(left: tuple[str, ...]) -> None:
-    """Providers refuse a request that asks for one they were not told of."""
-    made = changed(FORCED, lambda seen: replace(seen, tools=left))
-    assert not {"tool_choice", "parallel_tool_calls"} & made.keys()
-
-
-@pytest.mark.parametrize("setting", sorted(FIXED_SETTINGS))
-def test_what_is_no_setting_is_refused(setting: str) -> None:
-    """A stream of another kind could not be read."""
-    with pytest.raises(ValueError, match=f"^{setting} cannot be set by `settings`"):
-        changed(REQUEST, lambda seen: replace(seen, settings={setting: False}))
+NAMED = {"type": "function", "function": {"name": "write"}}
 
 
 @pytest.mark.parametrize(
-    "value",
-    [datetime(2026, 1, 1, tzinfo=UTC), {1}, float("nan"), "\ud800"],
-    ids=["time", "set", "nan", "surrogate"],
+    ("left", "choice", "sent"),
+    [
+        (("find", "write"), None, None),
+        (("find", "write"), "required", "required"),
+        (("find", "write"), "write", NAMED),
+        (("find",), "write", None),
+        (("find",), "auto", "auto"),
+        ((), "auto", None),
+        ((), "write", None),
+    ],
 )
-def test_what_is_not_json_is_refused(value: object) -> None:
-    """Here, and not by the client of the provider, where the call would be tried again for ever."""
-    wrong: Mapping[str, JsonValue] = {"role": "user", "content": value}  # pyright: ignore[reportAssignmentType] -- what a plugin may do
+def test_a_tool_that_is_gone_need_not_be_called(
+    left: tuple[str, ...], choice: str | None, sent: object
+) -> None:
+    """Providers refuse settings of tools where there are none, and a choice they were not told of."""
+    request = replace(FORCED, tools=tuple(tool for tool in FORCED.tools if tool.name in left))
+    made = body(request, tool_choice=choice)
+    assert made.get("tool_choice") == sent
+    assert ("parallel_tool_calls" in made) == (bool(left) and (sent is not None or choice is None))
+    assert [tool["function"]["name"] for tool in made.get("tools", ())] == [*left]
 
-    def set_it(seen: ModelRequest) -> ModelRequest:
-        return replace(seen, settings=wrong)
 
-    def say_it(seen: ModelRequest) -> ModelRequest:
-        return replace(seen, messages=(*seen.messages, wrong))
+USED = (AssistantMessage(tool_calls=(ToolCall(id="a", name="f", arguments=""),)),)
+RESULTS = (ToolMessage(call_id="a", name="f", content=""),)
 
-    for change in (set_it, say_it):
-        with pytest.raises(ValueError, match="are no JSON"):
-            changed(REQUEST, change)
+
+@pytest.mark.parametrize(
+    ("choice", "transcript", "kept"),
+    [
+        ("required", ("Go",), True),
+        ("find", ("Go",), True),
+        ("required", ("Go", *USED, *RESULTS), False),
+        ("find", ("Go", *USED, *RESULTS, ""), False),  # a note to the model: its answer was refused
+        ("required", ("Go", *USED, *RESULTS, "More"), True),
+        ("none", ("Go", *USED, *RESULTS), True),
+    ],
+)
+def test_a_tool_has_to_be_called_once(
+    choice: str, transcript: tuple[TranscriptMessage | str, ...], *, kept: bool
+) -> None:
+    """For each message of the user; otherwise no task would come to its answer."""
+    messages = [said(message) if isinstance(message, str) else message for message in transcript]
+    settings = until_called(ModelSettings(tool_choice=choice, seed=1), messages)
+    assert settings == ModelSettings(tool_choice=choice if kept else None, seed=1)
+
+
+def test_a_request_for_a_task_asks_for_nothing_else() -> None:
+    """Whatever tool the agent wants called otherwise, the model may answer."""
+    made = chat_request(only_create_task(FORCED, AGENT))
+    assert [tool["function"]["name"] for tool in made.get("tools", ())] == ["create_task"]
+    assert "tool_choice" not in made
 
 
 BARE = Agent(id="bare", name="", description="")
@@ -150,7 +167,7 @@ def said(text: str) -> UserMessage:
 )
 def test_messages_are_translated(message: TranscriptMessage, expected: dict[str, object]) -> None:
     """Each kind of message has its place in Chat Completions; reasoning is not sent back."""
-    assert build_request("m", BARE, [message])["messages"] == [expected]
+    assert build_request("m", BARE, [message]).messages == (expected,)
 
 
 ASKED = said("Start")
@@ -193,11 +210,11 @@ def test_a_summary_stands_for_what_it_covers(
     transcript: tuple[TranscriptMessage, ...], expected: list[str | None]
 ) -> None:
     """The first message stays, then comes the last summary, then what it does not cover, calls first."""
-    messages = build_request("m", BARE, transcript)["messages"]
+    messages = build_request("m", BARE, transcript).messages
     assert [_brief(message) for message in messages] == expected
 
 
-def _brief(message: ChatCompletionMessageParam) -> str | None:
+def _brief(message: Mapping[str, JsonValue]) -> str | None:
     """Return the content; notes that replace messages in brackets, calls as None."""
     content = message.get("content")
     if content is None:
@@ -227,23 +244,20 @@ def test_listed_tools_are_offered_beside_the_own_ones() -> None:
     """The last list counts; of two tools of one name the agent's own is meant."""
     agent = Agent(id="a", name="", description="", plugins=[tools(own)])
     request = build_request("m", agent, [ASKED, listed("old"), CALL, RESULT, listed("own", "other"), ASKED])
-    functions = [each["function"] for each in request.get("tools", ())]
-    assert [(function["name"], function.get("description")) for function in functions] == [
-        ("own", "Search."),
-        ("other", "Listed other"),
-    ]
-    assert functions[1].get("parameters") == {"type": "object", "properties": {}}
+    own_one, other = request.tools
+    assert (own_one.name, own_one.description) == ("own", "Search.")
+    assert other == listed("other").tools[0]
 
 
 def test_an_empty_list_offers_nothing() -> None:
     """Neither its own tools nor those of an earlier list; providers refuse an empty array."""
-    assert "tools" not in build_request("m", BARE, [listed("old"), ASKED, listed()])
+    assert "tools" not in chat_request(build_request("m", BARE, [listed("old"), ASKED, listed()]))
 
 
 def test_a_list_of_tools_is_no_message() -> None:
     """The model does not read it, and nobody counts it as one that was left out."""
     transcript = (ASKED, listed("f"), CALL, RESULT, said("Two"), listed("g"), SummaryMessage(end=4))
-    messages = build_request("m", BARE, transcript)["messages"]
+    messages = build_request("m", BARE, transcript).messages
     assert [_brief(message) for message in messages] == ["Start", "[2]", "Two"]
     assert sent_messages(transcript) == [ASKED, said("Two")]
 
@@ -251,13 +265,13 @@ def test_a_list_of_tools_is_no_message() -> None:
 def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
     """Some providers take no empty message; what was wrong with it stands in the next one."""
     replies = [AssistantMessage(refused="No."), AssistantMessage(text="Words", refused="No.")]
-    messages = build_request("m", BARE, [ASKED, *replies, said("No.")])["messages"]
+    messages = build_request("m", BARE, [ASKED, *replies, said("No.")]).messages
     assert [_brief(message) for message in messages] == ["Start", "Words", "No."]
 
 
 def test_what_an_agent_lacks_is_left_out() -> None:
     """An agent without tools sends no empty list, which providers refuse."""
-    assert build_request("m", BARE, []) == {"model": "m", "messages": []}
+    assert chat_request(build_request("m", BARE, [])) == {"model": "m", "messages": []}
 
 
 @pytest.mark.parametrize("written", ["", " ", "{", "[1]", "null", "no JSON", "[" * 10_000, '{"a": 1}'])

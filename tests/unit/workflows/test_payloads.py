@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -26,7 +27,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER, Wire, WirePayloadConverter
-from everloop.workflows.contract.settings import Compaction, Memory
+from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus
 from everloop.workflows.state import CarriedTask, TaskRunState
 
@@ -75,9 +76,14 @@ def test_a_state_that_is_carried_is_read() -> None:
 
 def test_what_a_newer_version_added_is_ignored() -> None:
     """Also in what authors of agents write themselves, where `everloop.agents.limits` refuses it."""
-    newer = '{"id": "a", "later": 1, "memory": {"max_messages": 3, "later": 1}, "compaction": {"later": 1}}'
+    newer = (
+        '{"id": "a", "later": 1, "memory": {"max_messages": 3, "later": 1}, "compaction": {"later": 1}, '
+        '"settings": {"seed": 1, "later": 1}}'
+    )
     read = AgentSpec.model_validate_json(newer)
-    assert read == AgentSpec(id="a", memory=Memory(max_messages=3), compaction=Compaction())
+    assert read == AgentSpec(
+        id="a", memory=Memory(max_messages=3), compaction=Compaction(), settings=ModelSettings(seed=1)
+    )
 
 
 SECRET = "what the user wrote"
@@ -102,8 +108,19 @@ def test_an_error_shows_no_value(parse: Callable[[str], object], text: str) -> N
 def test_what_an_author_defines_arrives_as_what_a_task_pins() -> None:
     """Each setting of it, without those that have their default."""
     convert = WIRE_DATA_CONVERTER.payload_converter
-    spec = Agent("one", "A", "", memory=limits.Memory(5), compaction=limits.Compaction("summary")).spec
+    asked: dict[str, Any] = {"stop": ["#"], "extra_body": {"k": None}, "first_token": timedelta(seconds=3)}
+    spec = Agent(
+        "one",
+        "A",
+        "",
+        memory=limits.Memory(5),
+        compaction=limits.Compaction("summary"),
+        settings=limits.ModelSettings(**asked),
+    ).spec
     payload = convert.to_payload(spec)
-    assert json.loads(payload.data)["memory"] == {"max_messages": 5}
+    written = json.loads(payload.data)
+    assert written["memory"] == {"max_messages": 5}
+    assert written["settings"] == {"stop": ["#"], "extra_body": {"k": None}, "first_token": "PT3S"}
     pinned = convert.from_payload(payload, AgentSpec)
     assert (pinned.memory, pinned.compaction) == (Memory(5), Compaction("summary"))
+    assert pinned.settings == ModelSettings(**asked)

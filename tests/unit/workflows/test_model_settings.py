@@ -1,0 +1,81 @@
+"""Settings of model calls: how layers of them are laid over each other, and what operators see of them."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from everloop.agents import limits
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    FilePart,
+    StoredPart,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    measure,
+)
+from everloop.workflows.contract.settings import ModelSettings
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "both"),
+    [
+        ({}, {}, {}),
+        ({"seed": 1}, {"top_p": 0.5}, {"seed": 1, "top_p": 0.5}),
+        ({"temperature": 0.0}, {"temperature": 1.0}, {"temperature": 0.0}),
+        ({"cache": False, "stop": ()}, {"cache": True, "stop": ["#"]}, {"cache": False, "stop": ()}),
+        ({"extra_body": {"a": 1}}, {}, {"extra_body": {"a": 1}}),
+        (
+            {"extra_body": {"a": 1, "b": {"c": 1}}, "extra_headers": {}},
+            {"extra_body": {"b": {"d": 1}, "e": None}, "extra_headers": {"X": "1"}},
+            {"extra_body": {"a": 1, "b": {"c": 1}, "e": None}, "extra_headers": {"X": "1"}},
+        ),
+    ],
+)
+def test_what_is_not_set_is_as_the_layer_below_has_it(
+    upper: dict[str, Any], lower: dict[str, Any], both: dict[str, Any]
+) -> None:
+    """Also where the upper one is what an author wrote; values that count as false are set."""
+    under = ModelSettings(**lower)
+    assert ModelSettings(**upper).over(under) == ModelSettings(**both)
+    assert limits.ModelSettings(**upper).over(under) == limits.ModelSettings(**both)
+
+
+def test_operators_read_what_is_set() -> None:
+    """In a few words, and no value of a dict: it may be long, or private."""
+    settings = ModelSettings(
+        temperature=0.2,
+        effort="high",
+        cache=False,
+        stop=["a", "b"],
+        first_token=timedelta(seconds=90),
+        extra_body={"top_k": 40, "user": "Ann"},
+    )
+    assert settings.summary() == (
+        "temperature 0.2, stop (2), effort high, cache off, extra_body top_k user, first_token 90 s"
+    )
+    assert ModelSettings().summary() == ""
+
+
+def test_a_cost_of_which_a_part_is_unknown_is_unknown() -> None:
+    """Limits count what is known; what clients read is null, and not that it was free."""
+    known, unknown = Usage(input_tokens=1, cost=0.5, cached_tokens=1), Usage(output_tokens=2, cost=None)
+    assert known + known == Usage(input_tokens=2, cost=1.0, cached_tokens=2)
+    for usage in (known + unknown, unknown + known):
+        assert usage == Usage(input_tokens=1, output_tokens=2, cost=None, cached_tokens=1)
+        assert (usage.known_cost, usage.to_metadata()["cost"]) == (0, None)
+
+
+def test_what_was_added_to_messages_counts_only_where_there_is_some() -> None:
+    """Otherwise tasks that run would decide otherwise when they are replayed."""
+    call = ToolCall(id="a", name="f", arguments="{}")
+    reply = AssistantMessage(text="Hi", tool_calls=(call,))
+    result = ToolMessage(call_id="a", name="f", content="1")
+    assert (measure(reply), measure(result)) == (236, 217)
+
+    sealed = reply.model_copy(update={"opaque": "x" * 1000, "source": "p/m", "reason": "ReplyCut"})
+    held = reply.model_copy(update={"tool_calls": (call.model_copy(update={"opaque": "x" * 1000}),)})
+    file = FilePart(media_type="image/png", stored=StoredPart(artifact_id="a"))
+    assert measure(sealed) == measure(held) == measure(reply) + 1002
+    assert measure(result.model_copy(update={"files": (file,), "whole": 9})) > measure(result)
