@@ -7,12 +7,14 @@ from temporalio.exceptions import ApplicationError
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage, text_of
-from everloop.workflows.contract.settings import Compaction
+from everloop.workflows.contract.settings import Compaction, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, failure_of, run
 
-MODELS = AgentSpec(id="agent", model="first", fallback_models=("second", "third"))
+MODELS = AgentSpec(
+    id="agent", model="first", fallback_models=("second", "third"), settings=ModelSettings(effort="high")
+)
 WAITS = AgentSpec(id="agent", on_model_failure="wait")
 COMPACTS = AgentSpec(id="agent", compaction=Compaction())
 
@@ -23,11 +25,12 @@ def fails(failure: str) -> ApplicationError:
 
 @pytest.mark.parametrize("failure", [failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED])
 async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> None:
-    """It is told why, subscribers are warned, and the task stays with it."""
+    """It is told why, subscribers are warned, and the task stays with it; settings hold for all."""
     ports = FakePorts(ScriptedModel(fails(failure), asks(("a", "x")), answer("done")))
     result = await run(start_task(ports, MODELS))
     assert result.excerpt == "done"
     assert [call.model for call in ports.model.calls] == ["first", "second", "second"]
+    assert [call.settings for call in ports.model.calls] == [MODELS.settings] * 3
     first, second, third = ports.model.calls
     assert (first.tries, second.tries, third.tries) == (0, 1, 0)
     assert second.warning == "the provider said no; the task goes on with model 'second'"

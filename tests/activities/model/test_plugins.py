@@ -52,20 +52,26 @@ async def test_a_plugin_changes_the_request() -> None:
 
     def change(asked: ModelRequest) -> ModelRequest:
         more = {"role": "system", "content": "Now."}
-        return replace(
-            asked, messages=(*asked.messages, more), tools=(), settings=ModelSettings(temperature=0.1)
-        )
+        settings = replace(asked.settings, temperature=0.1, seed=None)
+        return replace(asked, messages=(*asked.messages, more), tools=(), settings=settings)
 
     plugin = Before(make=change)
     async with model_rig([Reply(["Hi"])], agent=agent(prompt("Be brief."), tools(search), plugin)) as rig:
-        await rig.run(rig.changed(usage=Usage(output_tokens=3)))
+        pinned = ModelSettings(seed=1, effort="low", extra_body={"top_k": 5})
+        await rig.run(rig.changed(usage=Usage(output_tokens=3), settings=pinned))
         [request], ((context, asked),) = rig.provider.requests, plugin.asked
         assert [message["content"] for message in request.conversation] == ["Be brief.", "Hi", "Now."]
-        assert ("tools" in request.body, request.body["temperature"], request.body["stream"]) == (
-            False,
-            0.1,
-            True,
-        )
+        sent = {
+            name: value for name, value in request.body.items() if name not in {"messages", "stream_options"}
+        }
+        assert sent == {
+            "model": "test-model",
+            "stream": True,
+            "temperature": 0.1,
+            "reasoning_effort": "low",
+            "top_k": 5,
+        }
+        assert asked.settings == pinned
         assert (asked.model, [tool.name for tool in asked.tools]) == ("test-model", ["search"])
         assert (context.task_id, context.iteration, context.usage.output_tokens) == (rig.task.task_id, 1, 3)
 

@@ -1,6 +1,6 @@
 """Settings of model calls: how layers of them are laid over each other, and what operators see of them."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +13,12 @@ from everloop.workflows.contract.messages import (
     ToolCall,
     ToolMessage,
     Usage,
+    UserMessage,
     measure,
 )
 from everloop.workflows.contract.settings import ModelSettings
+from everloop.workflows.reporting import model_summary
+from everloop.workflows.state import TaskRunState
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,25 @@ def test_operators_read_what_is_set() -> None:
         "temperature 0.2, stop (2), effort high, cache off, extra_body top_k user, first_token 90 s"
     )
     assert ModelSettings().summary() == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (ModelSettings(), "iteration 3 · model · 2 messages"),
+        (ModelSettings(effort="high"), "iteration 3 · model · effort high · 2 messages"),
+        (
+            ModelSettings(service_tier="x" * 99),
+            f"iteration 3 · model · service_tier {'x' * 66}… · 2 messages",
+        ),
+    ],
+)
+def test_the_line_of_a_model_call_says_how_it_is_asked(settings: ModelSettings, line: str) -> None:
+    """In Temporal's UI; a long one leaves room for the rest."""
+    hello = UserMessage(message_id="m", parts=())
+    state = TaskRunState.begin(hello, datetime(2026, 11, 1, tzinfo=UTC))
+    state.iteration, state.transcript = 3, [hello, hello]
+    assert model_summary(state, settings) == line
 
 
 def test_a_cost_of_which_a_part_is_unknown_is_unknown() -> None:
