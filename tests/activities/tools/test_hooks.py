@@ -34,6 +34,7 @@ def named(*names: str) -> tuple[ListedTool, ...]:
 
 
 REQUEST = ModelRequest(model="m", messages=(), tools=named("a", "b"))
+OTHER = (ListedTool(name="a", description="Another.", parameters={}),)
 REPLY = AssistantMessage(text="")
 CALL = ToolCall(id="call", name="act", arguments="")
 RESULT = ToolMessage(call_id="call", name="act", content="")
@@ -183,6 +184,7 @@ async def test_whoever_asks_can_be_cancelled() -> None:
         ("before_request", MESSAGE.model_copy(update={"message_id": "x"}), "changed the id of the message"),
         ("before_model_call", ModelRequest("m", (), named("a", "z", "y")), "changed the tools y, z"),
         ("before_model_call", replace(REQUEST, tools=("a",)), "changed the tools a; a hook"),
+        ("before_model_call", replace(REQUEST, tools=OTHER), "changed the tools a; a hook"),
         ("before_model_call", replace(REQUEST, settings={"seed": 1}), "of type dict, not ModelSettings"),
         ("before_tool", CALL.model_copy(update={"id": "x"}), "changed the id or the tool of the call"),
         ("before_tool", CALL.model_copy(update={"name": "x"}), "changed the id or the tool of the call"),
