@@ -115,7 +115,17 @@ class Whole:
     body: JsonValue
 
 
-Answer = Reply | Refusal | Whole
+@dataclass(frozen=True)
+class Wire:
+    """An answer byte for byte, in the pieces that are written. `is_cut`: then the connection is lost."""
+
+    pieces: Sequence[bytes]
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
+    is_cut: bool = False
+
+
+Answer = Reply | Refusal | Whole | Wire
 Script = Sequence[Answer] | Callable[[ReceivedRequest], Answer]
 
 
@@ -206,7 +216,8 @@ class ScriptedOpenAI:
         if isinstance(answer, Whole):
             seed_json(answer.body)
             return JSONResponse(answer.body)
-        seed_json(_written(answer))
+        if not isinstance(answer, Wire):
+            seed_json(_written(answer))
         return _Stream(answer, received, self._playing)
 
     def _answer(self, received: ReceivedRequest, number: int) -> Answer:
@@ -233,14 +244,19 @@ class _CutError(Exception):
 class _Stream(Response):
     """Plays one reply and watches whether the client stays."""
 
-    def __init__(self, reply: Reply, received: ReceivedRequest, playing: set[asyncio.Task[None]]) -> None:
+    def __init__(
+        self, reply: Reply | Wire, received: ReceivedRequest, playing: set[asyncio.Task[None]]
+    ) -> None:
         super().__init__()
         self._reply = reply
         self._received = received
         self._playing = playing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        play = asyncio.create_task(self._play(send))
+        reply = self._reply
+        play = asyncio.create_task(
+            _write(reply, send) if isinstance(reply, Wire) else self._play(reply, send)
+        )
         watch = asyncio.create_task(_disconnection(receive))
         self._playing.add(play)
         try:
@@ -255,28 +271,28 @@ class _Stream(Response):
         if isinstance(outcome, _CutError):
             raise outcome
 
-    async def _play(self, send: Send) -> None:
+    async def _play(self, reply: Reply, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [_EVENT_STREAM]})
-        for step in self._reply.steps:
+        for step in reply.steps:
             if isinstance(step, asyncio.Event):
                 await step.wait()
             else:
                 await _send_event(send, step.data if isinstance(step, Raw) else self._chunk(_delta(step)))
-        if self._reply.ending == "cut":
+        if reply.ending == "cut":
             raise _CutError
-        if self._reply.ending == "bare":
+        if reply.ending == "bare":
             await _send_event(send, "[DONE]")
-        if self._reply.ending == "done":
-            for data in self._closing_events():
+        if reply.ending == "done":
+            for data in self._closing_events(reply):
                 await _send_event(send, data)
         await send({"type": "http.response.body", "body": b""})
 
-    def _closing_events(self) -> list[str]:
-        asks = any(isinstance(step, CallFragment) for step in self._reply.steps)
-        finish_reason = self._reply.finish_reason or ("tool_calls" if asks else "stop")
+    def _closing_events(self, reply: Reply) -> list[str]:
+        asks = any(isinstance(step, CallFragment) for step in reply.steps)
+        finish_reason = reply.finish_reason or ("tool_calls" if asks else "stop")
         events = [self._chunk({}, finish_reason=finish_reason)]
-        if self._reply.usage and self._received.body.get("stream_options") == {"include_usage": True}:
-            sent, written = self._reply.usage
+        if reply.usage and self._received.body.get("stream_options") == {"include_usage": True}:
+            sent, written = reply.usage
             usage = {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written}
             events.append(self._event({"choices": [], "usage": {**usage}}))
         return [*events, "[DONE]"]
@@ -292,6 +308,16 @@ class _Stream(Response):
 async def _disconnection(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _write(wire: Wire, send: Send) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in wire.headers.items()]
+    await send({"type": "http.response.start", "status": wire.status, "headers": headers})
+    for piece in wire.pieces:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    if wire.is_cut:
+        raise _CutError
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _send_event(send: Send, data: str) -> None:

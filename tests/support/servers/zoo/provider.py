@@ -1,0 +1,317 @@
+"""What the providers of the zoo have in common: a script, a judge of requests, and frames byte for byte.
+
+A provider of the zoo is a script of `ScriptedOpenAI`: `model_rig(DeepSeek(Played(text="Hi")))`. It refuses
+what the real one refuses, in the same words, and plays its replies with the same quirks. Each quirk, refusal
+and failure names where it is known from, as a URL or as owner/repository#number on GitHub; `Evidence` says
+how well.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NoReturn
+
+from pydantic import JsonValue
+
+from tests.support.seeded_secrets import seed_json
+from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Wire
+
+Object = dict[str, JsonValue]
+
+Evidence = Literal["recorded", "source", "reported", "documented", "assumed"]
+"""Bytes that somebody recorded; read in the source of the server; told in an issue; in the manual; a guess
+from what is known of others."""
+
+Means = Literal["busy", "down", "refused", "too long", "filtered"]
+"""What a failure comes to, whatever it looks like. "filtered": the prompt, or a part of the reply."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What the model replies, in the words of no provider.
+
+    `calls` are names and arguments; `usage` is (input, output) tokens. `reason`: empty is what the rest
+    suggests. `cut`: the connection is lost before the end.
+    """
+
+    text: str = ""
+    thought: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    refusal: str = ""
+    reason: Literal["", "length", "content_filter"] = ""
+    usage: tuple[int, int] = (7, 3)
+    cut: bool = False
+
+    @property
+    def words(self) -> str:
+        """The answer, or the refusal where that is one like any other."""
+        return self.text or self.refusal
+
+    @property
+    def ending(self) -> str:
+        """The finish reason, as OpenAI would give it."""
+        return self.reason or ("tool_calls" if self.calls else "stop")
+
+
+@dataclass(frozen=True)
+class Quirk:
+    """Something that a provider does beyond the letter of the API."""
+
+    what: str
+    source: str
+    evidence: Evidence = "recorded"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A failure of the provider, byte for byte, and where it is known from."""
+
+    means: Means
+    source: str
+    wire: Wire
+    evidence: Evidence = "recorded"
+
+
+def faulty(  # noqa: PLR0913 -- the parts of an HTTP answer
+    means: Means,
+    source: str,
+    status: int,
+    body: JsonValue,
+    *,
+    headers: Mapping[str, str] | None = None,
+    evidence: Evidence = "recorded",
+) -> Fault:
+    """Return the failure of an HTTP error; a body that is a text is sent as it is."""
+    if isinstance(body, str):
+        return Fault(means, source, Wire([body.encode()], status, headers or {}), evidence)
+    wire = Wire([json.dumps(body).encode()], status, {"content-type": "application/json", **(headers or {})})
+    return Fault(means, source, wire, evidence)
+
+
+def broken_stream(means: Means, source: str, *frames: str, evidence: Evidence = "recorded") -> Fault:
+    """Return the failure that comes inside a stream which began well."""
+    return Fault(means, source, Wire([frame.encode() for frame in frames]), evidence)
+
+
+class RefusedError(Exception):
+    """A request that the real provider refuses. `body` is its answer, `source` where that is known from."""
+
+    def __init__(self, status: int, body: JsonValue, source: str) -> None:
+        super().__init__(json.dumps(body))
+        self.source = source
+        self.wire = Wire([json.dumps(body).encode()], status, {"content-type": "application/json"})
+
+
+@dataclass(frozen=True)
+class Framing:
+    """How a stream is laid out in bytes.
+
+    `comment` is a line before the events and between them; `piece` is how many bytes are written at once (0:
+    event by event); `done` ends the stream; `is_compact` leaves out the spaces of JSON. Characters beyond
+    ASCII are not escaped, so that pieces cut them.
+    """
+
+    newline: str = "\n"
+    label: str = "data: "
+    comment: str | None = None
+    piece: int = 0
+    done: str = "data: [DONE]\n\n"
+    is_compact: bool = True
+
+    def wire(self, events: Sequence[Object | str], *, is_cut: bool = False) -> Wire:
+        """Return the answer; an event that is a text is sent as it is."""
+        frames = [event if isinstance(event, str) else self._frame(event) for event in events]
+        if self.comment is not None:
+            frames = [part for frame in frames for part in (f"{self.comment}\n\n", frame)]
+        if not is_cut:
+            frames.append(self.done)
+        written = [frame.replace("\n", self.newline).encode() for frame in frames]
+        if self.piece:
+            whole = b"".join(written)
+            written = [whole[start : start + self.piece] for start in range(0, len(whole), self.piece)]
+        return Wire(written, is_cut=is_cut)
+
+    def _frame(self, event: Object) -> str:
+        separators = (",", ":") if self.is_compact else (", ", ": ")
+        return f"{self.label}{json.dumps(event, ensure_ascii=False, separators=separators)}\n\n"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A reply as it was played: `ids` of its calls, and what has to come back with it, by call and beside."""
+
+    reply: Played
+    ids: tuple[str, ...]
+    opaque: Object = field(default_factory=dict[str, JsonValue])
+    of_calls: tuple[Object, ...] = ()
+
+    def message(self) -> Object:
+        """Return the reply as the next request has to hold it."""
+        message: Object = {"role": "assistant", "content": self.reply.text or None, **self.opaque}
+        if self.reply.calls:
+            extras = self.of_calls or ({},) * len(self.ids)
+            message["tool_calls"] = [
+                {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}, **extra}
+                for id_, (name, arguments), extra in zip(self.ids, self.reply.calls, extras, strict=True)
+            ]
+        return message
+
+
+class Provider(ABC):
+    """A provider of models: judges each request, and plays the next of its script.
+
+    `regrets` is what a request lacked that the real one takes, and answers worse for.
+    """
+
+    name: ClassVar[str]
+    model: ClassVar[str]
+    """The model that a rig asks for, unless a test wants another one."""
+    quirks: ClassVar[Sequence[Quirk]] = ()
+    faults: ClassVar[Mapping[str, Fault]] = {}
+    framing: ClassVar[Framing] = Framing()
+
+    def __init__(self, *script: Played | Fault, framing: Framing | None = None) -> None:
+        self.script = list(script)
+        self.given: list[Given] = []
+        self.regrets: list[str] = []
+        self._framing = framing or self.framing
+
+    def __call__(self, received: ReceivedRequest) -> Answer:
+        body = received.body
+        try:
+            self.judge(body)
+        except RefusedError as refused:
+            return refused.wire
+        played = self.script.pop(0)
+        if isinstance(played, Fault):
+            return played.wire
+        played = self.cast(played, body)
+        given = self.prepare(played)
+        self.given.append(given)
+        seed_json([played.text, played.thought, *(arguments for _, arguments in played.calls)])
+        return self._framing.wire(self.play(given, body), is_cut=played.cut)
+
+    def cast(self, played: Played, body: Object) -> Played:
+        """Return what of a reply the request lets the model say."""
+        return played
+
+    def prepare(self, played: Played) -> Given:
+        """Return the reply with the ids, and whatever else is made up, that this provider gives it."""
+        number = len(self.given)
+        return Given(played, tuple(f"call_{number:02}{call:02}Zq7Lk" for call in range(len(played.calls))))
+
+    @abstractmethod
+    def judge(self, body: Object) -> None:
+        """Refuse what the real provider refuses.
+
+        Raises:
+            RefusedError: it does.
+        """
+
+    @abstractmethod
+    def play(self, given: Given, body: Object) -> list[Object | str]:
+        """Return the events of a reply, without the last one, which the framing adds."""
+
+
+# What judges read of a request.
+
+
+def messages_of(body: Object) -> list[Object]:
+    """Return the messages of a request."""
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    return [message for message in messages if isinstance(message, dict)]
+
+
+def calls_of(message: Object) -> list[Object]:
+    """Return the tool calls of a message."""
+    calls = message.get("tool_calls")
+    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+
+
+def function_of(call: Object) -> Object:
+    """Return what a call calls."""
+    function = call.get("function")
+    return function if isinstance(function, dict) else {}
+
+
+def asking_messages(body: Object) -> list[tuple[int, Object]]:
+    """Return the assistant messages with tool calls, each with its place."""
+    return [(place, message) for place, message in enumerate(messages_of(body)) if calls_of(message)]
+
+
+def unanswered_calls(body: Object) -> list[str]:
+    """Return the ids of the calls whose results do not stand right behind them."""
+    messages = messages_of(body)
+    missing: list[str] = []
+    for place, message in asking_messages(body):
+        wanted = [str(call.get("id")) for call in calls_of(message)]
+        answers: list[str] = []
+        for later in messages[place + 1 :]:
+            if later["role"] != "tool":
+                break
+            answers.append(str(later.get("tool_call_id")))
+        missing += [id_ for id_ in wanted if id_ not in answers]
+    return missing
+
+
+def lost_result(body: Object) -> int | None:
+    """Return the place of the first result whose call does not stand before it."""
+    asked: set[str] = set()
+    for place, message in enumerate(messages_of(body)):
+        if message["role"] == "tool":
+            if str(message.get("tool_call_id")) not in asked:
+                return place
+        else:
+            asked = {str(call.get("id")) for call in calls_of(message)}
+    return None
+
+
+def is_asked_for_usage(body: Object) -> bool:
+    """Whether the client wants to hear of tokens."""
+    options = body.get("stream_options")
+    return isinstance(options, dict) and options.get("include_usage") is True
+
+
+def is_forced(body: Object) -> bool:
+    """Whether the model has to call a tool."""
+    return body.get("tool_choice") not in {None, "auto", "none"} if is_text(body.get("tool_choice")) else True
+
+
+def is_text(value: JsonValue) -> bool:
+    """Whether a value can be compared with words: None counts as one."""
+    return value is None or isinstance(value, str)
+
+
+def is_json_object(text: JsonValue) -> bool:
+    """Whether arguments can be read."""
+    try:
+        return isinstance(json.loads(str(text)), dict)
+    except ValueError:
+        return False
+
+
+def usage_of(reply: Played) -> Object:
+    """Return the tokens of a reply, as OpenAI counts them."""
+    sent, written = reply.usage
+    return {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written}
+
+
+def pieces_of(text: str, size: int = 5) -> list[str]:
+    """Cut a text into a few pieces, as models write it."""
+    return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def openai_error(message: str, kind: str, param: str | None = None, code: JsonValue = None) -> Object:
+    """Return an error in OpenAI's shape."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def refuse(status: int, body: JsonValue, source: str) -> NoReturn:
+    """Refuse the request.
+
+    Raises:
+        RefusedError: always.
+    """
+    raise RefusedError(status, body, source)
