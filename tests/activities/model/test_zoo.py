@@ -1,21 +1,27 @@
 """Model calls against the providers of the zoo: what each does differently, and what each refuses."""
 
+import copy
 import json
+from collections.abc import Callable
 
 import pytest
+from _pytest.mark.structures import ParameterSet
+from pydantic import JsonValue
 
+from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage
 from tests.support.rigs.model_rig import ModelRig, model_rig
+from tests.support.servers.scripted_openai import ReceivedRequest, Wire
 from tests.support.servers.zoo.anthropic import Anthropic
 from tests.support.servers.zoo.deepseek import DeepSeek
 from tests.support.servers.zoo.engines import VLLM, LlamaCpp
 from tests.support.servers.zoo.gemini import Gemini, Gemini2, Vertex
 from tests.support.servers.zoo.groq import Groq
-from tests.support.servers.zoo.local import LMStudio, Ollama, OldOllama
+from tests.support.servers.zoo.local import LMStudio, OldOllama, Ollama
 from tests.support.servers.zoo.mistral import HostedGlm, Mistral
 from tests.support.servers.zoo.openai_chat import Azure, OpenAI
 from tests.support.servers.zoo.openrouter import OpenRouter
-from tests.support.servers.zoo.provider import Played, Provider
+from tests.support.servers.zoo.provider import Framing, Means, Object, Played, Provider, calls_of, messages_of
 
 PROVIDERS: list[type[Provider]] = [
     OpenAI,
@@ -57,23 +63,14 @@ ASKING = Played(
 ANSWERING = Played(thought="That is enough.", text="Both are cities — 🜁.")
 
 
-def expected_failure(
-    reasons: dict[type[Provider], str], provider: type[Provider]
-) -> list[pytest.MarkDecorator]:
-    """Return the mark of a row that fails today."""
-    if provider not in reasons:
-        return []
-    return [pytest.mark.xfail(strict=True, reason=reasons[provider])]
+def failing(reason: str | None) -> list[pytest.MarkDecorator]:
+    """Return the mark of a row that fails today, for a reason."""
+    return [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
 
 
-def rows(*providers: type[Provider], fails: dict[type[Provider], str]) -> list[object]:
+def rows(*providers: type[Provider], fails: dict[type[Provider], str]) -> list[ParameterSet]:
     """Return a row for each provider."""
-    return [
-        pytest.param(
-            provider, id=f"{provider.name} {provider.__name__}", marks=expected_failure(fails, provider)
-        )
-        for provider in providers
-    ]
+    return [pytest.param(one, id=one.__name__, marks=failing(fails.get(one))) for one in providers]
 
 
 async def loop(provider: Provider, rig: ModelRig) -> tuple[AssistantMessage, AssistantMessage]:
@@ -89,7 +86,7 @@ async def loop(provider: Provider, rig: ModelRig) -> tuple[AssistantMessage, Ass
 
 @pytest.mark.parametrize("kind", rows(*PROVIDERS, *VARIANTS, fails=LOOPS_THAT_FAIL))
 async def test_the_loop_passes(kind: type[Provider]) -> None:
-    """Two parallel calls and the answer come through, thought stays out of it, and what has to go back does."""
+    """Calls and answer come through, thought stays out of both, and what has to go back goes back."""
     provider = kind(ASKING, ANSWERING)
     async with model_rig(provider) as rig:
         asking, answering = await loop(provider, rig)
@@ -102,3 +99,229 @@ async def test_the_loop_passes(kind: type[Provider]) -> None:
     assert shown == (answering.text, True)
     assert answering.reasoning.strip() in {"", ANSWERING.thought}
     assert provider.regrets == []
+
+
+FRAMINGS = {
+    "CRLF, as SSE allows it": Framing(newline="\r\n"),
+    "no space behind the colon, as SSE allows it": Framing(label="data:"),
+    "single bytes, which cut characters": Framing(piece=1),
+    "pieces that fit nothing": Framing(piece=7),
+    ": OPENROUTER PROCESSING": Framing(comment=": OPENROUTER PROCESSING"),
+    "a colon alone, llama.cpp": Framing(comment=":"),
+    "spaces in JSON, vLLM": Framing(is_compact=False),
+    "no [DONE], ik_llama.cpp#467": Framing(done=""),
+    "no blank line behind [DONE], apogee PR 139 (llama.cpp b10603)": Framing(done="data: [DONE]\n"),
+}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS)
+async def test_bytes_may_be_laid_out_otherwise(framing: Framing) -> None:
+    """Lines, labels, comments, and how the bytes are cut make no difference."""
+    provider = OpenAI(ASKING, ANSWERING, framing=framing)
+    async with model_rig(provider) as rig:
+        asking, answering = await loop(provider, rig)
+    assert [call.arguments for call in asking.tool_calls] == [arguments for _, arguments in ASKING.calls]
+    assert answering.text == ANSWERING.text
+
+
+@pytest.mark.parametrize("kind", rows(*PROVIDERS, fails={Mistral: LOOPS_THAT_FAIL[Mistral]}))
+async def test_a_reply_that_was_too_long_says_so(kind: type[Provider]) -> None:
+    """The reason of the end comes through."""
+    provider = kind(Played(text="And then", reason="length"))
+    async with model_rig(provider) as rig:
+        rig.port = rig.port_to(provider.model)
+        reply = await rig.run()
+    assert (reply.text, reply.finish_reason) == ("And then", "length")
+
+
+@pytest.mark.parametrize("kind", rows(*PROVIDERS, fails={Mistral: LOOPS_THAT_FAIL[Mistral]}))
+async def test_a_refusal_is_the_answer(kind: type[Provider]) -> None:
+    """What the model declines with is read, wherever it stands."""
+    provider = kind(Played(refusal="I cannot help with that."))
+    async with model_rig(provider) as rig:
+        rig.port = rig.port_to(provider.model)
+        reply = await rig.run()
+    assert reply.text == "I cannot help with that."
+
+
+@pytest.mark.parametrize("kind", rows(*PROVIDERS, fails={Mistral: LOOPS_THAT_FAIL[Mistral]}))
+async def test_a_cut_is_noticed(kind: type[Provider]) -> None:
+    """A lost connection is no end of a reply: the call is tried again."""
+    provider = kind(Played(text="And then", cut=True))
+    async with model_rig(provider) as rig:
+        rig.port = rig.port_to(provider.model)
+        failure = await rig.fail()
+    assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
+
+
+MEANT: dict[Means, tuple[str, bool]] = {
+    "busy": (MODEL_UNAVAILABLE, False),
+    "down": (MODEL_UNAVAILABLE, False),
+    "refused": (MODEL_REFUSED, True),
+    "filtered": (MODEL_REFUSED, True),
+    "too long": (CONTEXT_TOO_LONG, True),
+}
+"""The failure that each comes to, and whether the call ends with it."""
+
+FAULTS_THAT_ARE_MISTAKEN: dict[tuple[type[Provider], str], str] = {}
+"""Which failures are taken for others, and why."""
+
+FAULTS = [
+    pytest.param(
+        kind, name, id=f"{kind.__name__}: {name}", marks=failing(FAULTS_THAT_ARE_MISTAKEN.get((kind, name)))
+    )
+    for kind in PROVIDERS
+    for name in kind.faults
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), FAULTS)
+async def test_failures_are_taken_for_what_they_are(kind: type[Provider], name: str) -> None:
+    """A failure is retried if waiting helps, and ends the call under its own name if not."""
+    fault = kind.faults[name]
+    async with model_rig(lambda _: fault.wire) as rig:
+        rig.port = rig.port_to(kind.model)
+        failure = await rig.fail()
+    assert (failure.type, failure.non_retryable) == MEANT[fault.means]
+
+
+# The zoo itself.
+
+Change = Callable[[Object], object]
+
+
+def ask(provider: Provider, body: Object) -> Wire:
+    """Send a request without HTTP."""
+    answer = provider(ReceivedRequest(body, {}))
+    assert isinstance(answer, Wire)
+    return answer
+
+
+def second_request(provider: Provider) -> Object:
+    """Let the first reply be played; return what a client sends that does all as the provider wants it."""
+    question: Object = {"role": "user", "content": "Hi"}
+    body: Object = {"model": provider.model, "messages": [question], "stream": True}
+    body |= {"tools": [{"type": "function", "function": {"name": "search"}}], "parallel_tool_calls": True}
+    assert ask(provider, body).status == 200
+    given = provider.given[0]
+    results: list[Object] = [{"role": "tool", "tool_call_id": id_, "content": "found"} for id_ in given.ids]
+    messages: list[JsonValue] = [question, given.message(), *results]
+    # The one setting without which some model refuses tools.
+    effort: Object = {"reasoning_effort": "none"} if "gpt-5" in provider.model else {}
+    return {**body, "messages": messages, **effort}
+
+
+def put(**fields: JsonValue) -> Change:
+    """Return what sets fields of the request."""
+    return lambda body: body.update(fields)
+
+
+def edit(place: int, **fields: JsonValue) -> Change:
+    """Return what sets fields of a message."""
+    return lambda body: messages_of(body)[place].update(fields)
+
+
+def edit_call(**fields: JsonValue) -> Change:
+    """Return what sets fields of the first call."""
+    return lambda body: calls_of(messages_of(body)[1])[0].update(fields)
+
+
+def lose(name: str) -> Change:
+    """Return what takes a field from the assistant message."""
+    return lambda body: messages_of(body)[1].pop(name)
+
+
+def keep(*places: int) -> Change:
+    """Return what keeps only these messages."""
+    return lambda body: body.update(messages=[messages_of(body)[place] for place in places])
+
+
+ADDED: Object = {"role": "user", "content": "And?"}
+REFUSALS: list[tuple[type[Provider], Change, int, str]] = [
+    (OpenAI, put(foo=1), 400, "Unrecognized request argument"),
+    (OpenAI, keep(0, 1, 2), 400, "did not have response messages: call_0001"),
+    (OpenAI, keep(0, 2), 400, "must be a response to a preceeding message"),
+    (OpenAI, put(tools=None), 400, "only allowed when 'tools' are specified"),
+    (OpenAI, put(model="gpt-5-mini", max_tokens=7), 400, "Use 'max_completion_tokens' instead"),
+    (OpenAI, put(model="gpt-5-mini", temperature=0.2), 400, "Only the default (1) value is supported"),
+    (OpenAI, put(model="gpt-5.6-terra"), 400, "set reasoning_effort to 'none'"),
+    (Azure, keep(0, 1), 400, "did not have response messages"),
+    (DeepSeek, lose("reasoning_content"), 400, "must be passed back to the API"),
+    (DeepSeek, put(tool_choice="required"), 400, "Thinking mode does not support"),
+    (
+        DeepSeek,
+        put(tool_choice={"type": "function", "function": {"name": "search"}}),
+        400,
+        "Thinking mode does not support this tool_choice",
+    ),
+    (DeepSeek, put(response_format={"type": "json_schema"}), 400, "response_format type is unavailable"),
+    (DeepSeek, put(response_format={"type": "json_object"}), 400, "must contain the word 'json'"),
+    (DeepSeek, keep(0, 1, 2), 400, "insufficient tool messages"),
+    (Gemini, edit_call(extra_content=None), 400, "missing a thought_signature"),
+    (
+        Gemini,
+        edit_call(extra_content={"google": {"thought_signature": "another"}}),
+        400,
+        "Corrupted thought signature",
+    ),
+    (Gemini, put(store=False), 400, "Cannot find field"),
+    (Anthropic, keep(0, 1, 2), 400, "`tool_use` ids were found without `tool_result` blocks"),
+    (Anthropic, keep(0, 2), 400, "Unexpected role"),
+    (Mistral, put(max_completion_tokens=7), 422, "extra_forbidden"),
+    (Mistral, put(stream_options={"include_usage": True}), 422, '"stream_options"'),
+    (Mistral, edit_call(id="call_0000Zq7Lk"), 400, "with a length of 9"),
+    (Mistral, lambda body: body.update(messages=[*messages_of(body), ADDED]), 400, "Unexpected role 'user'"),
+    (Mistral, keep(0, 2), 400, "Unexpected role 'tool' after role 'user'"),
+    (Mistral, keep(0, 1), 400, "Expected last role User or Tool"),
+    (Mistral, keep(0, 1, 2), 400, "Not the same number of function calls"),
+    (Mistral, edit(1, content="", tool_calls=None), 400, "either content or tool_calls, but not none"),
+    (Groq, edit(1, reasoning="as it was sent"), 400, "property 'reasoning' is unsupported"),
+    (Groq, put(store=False), 400, "property 'store' is unsupported"),
+    (Groq, put(response_format={"type": "json_object"}), 400, "cannot be combined with tool"),
+    (OpenRouter, put(model="claude"), 400, "is not a valid model ID"),
+    (VLLM, put(model="another"), 404, "does not exist"),
+    (
+        LlamaCpp,
+        edit_call(function={"name": "search", "arguments": '{"que'}),
+        500,
+        "Failed to parse tool call",
+    ),
+    (LlamaCpp, edit(1, content=None, tool_calls=None), 400, "either 'content' or 'tool_calls'"),
+    (
+        Ollama,
+        edit_call(function={"name": "search", "arguments": '{"que'}),
+        400,
+        "invalid tool call arguments",
+    ),
+    (Ollama, edit(1, content=None, tool_calls=None), 400, "invalid message content type"),
+    (Ollama, put(reasoning_effort="minimal"), 400, "invalid reasoning value"),
+    (LMStudio, put(tool_choice={"type": "function"}), 400, "Invalid tool_choice type: 'object'"),
+    (LMStudio, put(response_format={"type": "json_object"}), 400, "must be 'json_schema' or 'text'"),
+    (LMStudio, edit_call(id=""), 400, "Invalid 'messages' in payload"),
+]
+
+
+@pytest.mark.parametrize(("kind", "change", "status", "words"), REFUSALS)
+def test_the_zoo_refuses(kind: type[Provider], change: Change, status: int, words: str) -> None:
+    """A request with one thing wrong in it is refused, as by the real provider."""
+    provider = kind(ASKING, ANSWERING)
+    body = copy.deepcopy(second_request(provider))
+    change(body)
+    answer = ask(provider, body)
+    assert answer.status == status
+    assert words in json.dumps(json.loads(answer.pieces[0]), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
+def test_the_zoo_takes_what_is_right(kind: type[Provider]) -> None:
+    """A request with nothing wrong in it passes, and leaves nothing to be desired."""
+    provider = kind(ASKING, ANSWERING)
+    assert ask(provider, second_request(provider)).status == 200
+    assert provider.regrets == []
+
+
+@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
+def test_quirks_name_their_source(kind: type[Provider]) -> None:
+    """Nothing is in the zoo for which nobody stands."""
+    assert kind.quirks
+    assert all(known.source for known in (*kind.quirks, *kind.faults.values()))

@@ -1,5 +1,6 @@
 """Anthropic by its endpoint for OpenAI's clients."""
 
+from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from tests.support.servers.zoo.provider import (
@@ -11,6 +12,7 @@ from tests.support.servers.zoo.provider import (
     Quirk,
     broken_stream,
     faulty,
+    in_pieces,
     is_asked_for_usage,
     lost_result,
     messages_of,
@@ -59,7 +61,7 @@ class Anthropic(Provider):
             "https://github.com/coder/coder streaming_injected_tool_nonzero_index.txtar",
         ),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "overloaded": faulty(
             "down",
             "a client's tests",
@@ -149,7 +151,7 @@ class Anthropic(Provider):
     def play(self, given: Given, body: Object) -> list[Object | str]:
         reply = given.reply
         deltas: list[Object] = [{"role": "assistant"}]
-        deltas += [{"content": piece} for piece in pieces_of(reply.words)]
+        deltas += in_pieces("content", reply.words)
         first = 1 if reply.text else 0
         for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True), first):
             function: Object = {"name": name, "arguments": ""}

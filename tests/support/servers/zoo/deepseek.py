@@ -1,5 +1,6 @@
 """DeepSeek: thinks unless it is told not to, and wants its reasoning back."""
 
+from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from tests.support.servers.zoo.provider import (
@@ -12,6 +13,7 @@ from tests.support.servers.zoo.provider import (
     Quirk,
     asking_messages,
     faulty,
+    in_pieces,
     is_forced,
     openai_error,
     pieces_of,
@@ -53,7 +55,7 @@ class DeepSeek(Provider):
             "https://github.com/vercel/ai issue-19789-live-usage.chunks.txt",
         ),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "no balance": faulty(
             "refused",
             "https://api-docs.deepseek.com/quick_start/error_codes",
@@ -127,8 +129,8 @@ class DeepSeek(Provider):
     def play(self, given: Given, body: Object) -> list[Object | str]:
         reply = given.reply
         deltas: list[Object] = [{"role": "assistant", "content": None, "reasoning_content": ""}]
-        deltas += [{"content": None, "reasoning_content": piece} for piece in pieces_of(reply.thought)]
-        deltas += [{"content": piece, "reasoning_content": None} for piece in pieces_of(reply.words)]
+        deltas += [{"content": None, **delta} for delta in in_pieces("reasoning_content", reply.thought)]
+        deltas += [{**delta, "reasoning_content": None} for delta in in_pieces("content", reply.words)]
         for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
             function: Object = {"name": name, "arguments": ""}
             deltas.append(

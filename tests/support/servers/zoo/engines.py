@@ -1,5 +1,6 @@
 """Servers of models that people run themselves: vLLM and llama.cpp."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -42,7 +43,7 @@ class VLLM(LocalServer):
         Quirk("a named tool_choice ends with stop though there are calls", _SERVING, "source"),
         Quirk("[DONE] also behind an error", _SERVING, "source"),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "error in stream": broken_stream(
             "down",
             _SERVING,
@@ -142,7 +143,7 @@ class LlamaCpp(LocalServer):
         ),
         Quirk("ids of 32 letters and digits", f"{_LLAMA} tools/server/server-common.cpp", "source"),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "loading": faulty(
             "down",
             f"{_LLAMA} tools/server/server.cpp",

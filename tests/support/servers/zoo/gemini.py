@@ -1,5 +1,6 @@
 """Gemini by its endpoint for OpenAI's clients: a signature of each first call has to come back."""
 
+from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from pydantic import JsonValue
@@ -12,9 +13,11 @@ from tests.support.servers.zoo.provider import (
     Provider,
     Quirk,
     asking_messages,
+    calling,
     calls_of,
     faulty,
     function_of,
+    in_pieces,
     pieces_of,
     refuse,
     usage_of,
@@ -78,7 +81,7 @@ class Gemini(Provider):
             "https://ai.google.dev/gemini-api/docs/openai",
         ),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "busy": faulty(
             "busy",
             "page-assist#406",
@@ -164,10 +167,10 @@ class Gemini(Provider):
         deltas: list[Object] = []
         thought: Object = {"extra_content": {"google": {"thought": True}}}
         if reply.thought:
-            deltas += [{"content": text, **thought} for text in pieces_of(f"<thought>{reply.thought}", 12)]
+            deltas += [{**delta, **thought} for delta in in_pieces("content", f"<thought>{reply.thought}")]
         text = f"</thought>{reply.words}" if reply.thought else reply.words
-        deltas += [{"content": piece} for piece in pieces_of(text, 12)]
-        deltas += [{"tool_calls": [call]} for call in self._calls(given)]
+        deltas += in_pieces("content", text)
+        deltas += [calling(call) for call in self._calls(given)]
         events: list[Object | str] = [_chunk(body, reply, delta) for delta in deltas]
         if not reply.cut:
             reason = reply.reason or "stop"
@@ -190,7 +193,9 @@ class Gemini2(Gemini):
     quirks = (*Gemini.quirks, Quirk('id: "" in each call', "https://github.com/vercel/ai/issues/7834"))
 
     def prepare(self, played: Played) -> Given:
-        return Given(played, ("",) * len(played.calls), {}, ({},) * len(played.calls))
+        return Given(
+            played, ("",) * len(played.calls), {}, tuple(dict[str, JsonValue]() for _ in played.calls)
+        )
 
     def _judge_signature(self, place: int, call: Object) -> None:
         pass
@@ -216,10 +221,9 @@ class Vertex(Gemini):
             other = len(whole) - 1 - number if len(whole) > 1 else 1
             fragments.append({**call, "function": {**function, "arguments": ""}, "index": other})
             rest = {key: value for key, value in call.items() if key != "extra_content"}
-            fragments += [
-                {**rest, "function": {**function, "arguments": piece}, "index": number}
-                for piece in pieces_of(str(function["arguments"]))
-            ]
+            for piece in pieces_of(str(function["arguments"])):
+                more: Object = {**function, "arguments": piece}
+                fragments.append({**rest, "function": more, "index": number})
         return fragments
 
 

@@ -1,5 +1,6 @@
 """Groq: refuses each property that it does not know, also those that it sent itself."""
 
+from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from tests.support.servers.zoo.provider import (
@@ -11,9 +12,9 @@ from tests.support.servers.zoo.provider import (
     Quirk,
     broken_stream,
     faulty,
+    in_pieces,
     is_asked_for_usage,
     messages_of,
-    pieces_of,
     refuse,
     usage_of,
 )
@@ -76,7 +77,7 @@ class Groq(Provider):
         ),
         Quirk("reasoning in `reasoning`", f"{_FIXTURES}/groq-reasoning.chunks.txt"),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "error in stream": broken_stream(
             "refused",
             "https://github.com/sst/opencode/issues/1018",
@@ -143,8 +144,8 @@ class Groq(Provider):
         reply = given.reply
         first: Object = {"role": "assistant", "content": None if reply.calls else ""}
         deltas: list[Object] = [first]
-        deltas += [{"reasoning": piece} for piece in pieces_of(reply.thought)]
-        deltas += [{"content": piece} for piece in pieces_of(reply.words)]
+        deltas += in_pieces("reasoning", reply.thought)
+        deltas += in_pieces("content", reply.words)
         for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
             function: Object = {"name": name, "arguments": arguments}
             deltas.append(

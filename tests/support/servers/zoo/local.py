@@ -1,6 +1,7 @@
 """What servers that people run themselves have in common; Ollama and LM Studio."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,15 +13,16 @@ from tests.support.servers.zoo.provider import (
     Provider,
     Quirk,
     broken_stream,
+    calling,
     calls_of,
     faulty,
     function_of,
+    in_pieces,
     is_asked_for_usage,
     is_json_object,
     is_text,
     messages_of,
     openai_error,
-    pieces_of,
     refuse,
     usage_of,
 )
@@ -40,11 +42,11 @@ class LocalServer(Provider):
             reply = replace(reply, text=f"<think>\n{reply.thought}\n</think>\n\n{reply.text}")
         deltas = self.opening()
         if self.reasoning:
-            deltas += [{self.reasoning: piece} for piece in pieces_of(reply.thought)]
-        deltas += [{"content": piece} for piece in pieces_of(reply.words)]
+            deltas += in_pieces(self.reasoning, reply.thought)
+        deltas += in_pieces("content", reply.words)
         for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
             fragments = self.fragments(index, id_, name, arguments)
-            deltas += [{"tool_calls": [fragment]} for fragment in fragments]
+            deltas += [calling(fragment) for fragment in fragments]
         events: list[Object | str] = [self.chunk(body, delta) for delta in deltas]
         if not reply.cut:
             events.append(self.chunk(body, {}, reply.ending))
@@ -59,7 +61,7 @@ class LocalServer(Provider):
     def fragments(self, index: int, id_: str, name: str, arguments: str) -> list[Object]:
         """Return a call in pieces."""
         opening: Object = {"name": name, "arguments": ""}
-        more: list[Object] = [{"arguments": piece} for piece in pieces_of(arguments)]
+        more: list[Object] = in_pieces("arguments", arguments)
         return [
             {"index": index, "id": id_, "type": "function", "function": opening},
             *({"index": index, "function": function} for function in more),
@@ -89,7 +91,7 @@ class Ollama(LocalServer):
         Quirk("a call is whole in one chunk", _OPENAI_GO, "source"),
         Quirk("usage only when asked for, without choices", _OPENAI_GO, "source"),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "no tools": faulty(
             "refused",
             "pydantic-ai#703",
@@ -179,7 +181,7 @@ class LMStudio(LocalServer):
         Quirk('name: "" in the later fragments of a call', f"{_TRACKER}/649", "reported"),
         Quirk("no usage in a stream, even when asked", f"{_TRACKER}/676", "reported"),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "too long, in stream": broken_stream(
             "too long",
             "aaif-goose/goose#11318",

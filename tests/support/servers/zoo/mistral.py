@@ -1,6 +1,7 @@
 """Mistral: strict in what it takes, and its thoughts are parts of the content."""
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import ClassVar, NoReturn
 
@@ -16,6 +17,7 @@ from tests.support.servers.zoo.provider import (
     asking_messages,
     calls_of,
     faulty,
+    in_pieces,
     lost_result,
     messages_of,
     pieces_of,
@@ -85,7 +87,7 @@ class Mistral(Provider):
             "https://github.com/vercel/ai issue-13703-mistral-thinking.chunks.txt",
         ),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "busy": faulty("busy", "pydantic-ai#1885", 429, {"message": "Requests rate limit exceeded"}),
         "busy with a code": faulty(
             "busy", "raycast#31107", 429, _error("Rate limit exceeded", "rate_limited", "1300")
@@ -187,12 +189,11 @@ class Mistral(Provider):
         reply = given.reply
         deltas: list[Object] = [{"role": "assistant", "content": ""}]
         thought, text = pieces_of(reply.thought), pieces_of(reply.words)
-        joint: list[JsonValue] = []
+        joint: list[Object] = []
         if thought and text:
-            joint = [_thinking(thought.pop()), {"type": "text", "text": text.pop(0)}]
-        deltas += [{"content": [_thinking(piece)]} for piece in thought]
-        deltas += [{"content": joint}] if joint else []
-        deltas += [{"content": piece} for piece in text]
+            joint = [_content(_thinking(thought.pop()), {"type": "text", "text": text.pop(0)})]
+        deltas += [_content(_thinking(piece)) for piece in thought]
+        deltas += [*joint, *(_text(piece) for piece in text)]
         events: list[Object | str] = [_chunk(body, delta) for delta in deltas]
         events.insert(1, {**_chunk(body, {}), "choices": [], "usage": None})
         if not reply.cut:
@@ -216,7 +217,7 @@ class HostedGlm(Mistral):
 
     def play(self, given: Given, body: Object) -> list[Object | str]:
         deltas: list[Object] = [{"role": "assistant", "content": ""}]
-        deltas += [{"content": piece} for piece in pieces_of(given.reply.words)]
+        deltas += in_pieces("content", given.reply.words)
         for index, (id_, (name, arguments)) in enumerate(zip(given.ids, given.reply.calls, strict=True)):
             call: Object = {"type": "function", "index": index}
             opening: Object = {**call, "id": id_, "function": {"name": name, "arguments": ""}}
@@ -224,7 +225,7 @@ class HostedGlm(Mistral):
             for piece in pieces_of(arguments):
                 more: Object = {**call, "function": {"name": "", "arguments": piece}}
                 deltas.append({"tool_calls": [more], "index": 0, "content": ""})
-        last = {
+        last: Object = {
             **_chunk(body, {"index": 0, "content": ""}, given.reply.ending),
             "usage": usage_of(given.reply),
         }
@@ -233,6 +234,14 @@ class HostedGlm(Mistral):
 
 def _thinking(text: str) -> Object:
     return {"type": "thinking", "thinking": [{"type": "text", "text": text}], "closed": True}
+
+
+def _content(*parts: Object) -> Object:
+    return {"content": [*parts]}
+
+
+def _text(piece: str) -> Object:
+    return {"content": piece}
 
 
 def _parts(reply: Played) -> list[JsonValue]:

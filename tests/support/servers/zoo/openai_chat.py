@@ -1,5 +1,6 @@
 """OpenAI's Chat Completions, and the same model at Azure."""
 
+from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from pydantic import JsonValue
@@ -13,6 +14,7 @@ from tests.support.servers.zoo.provider import (
     Quirk,
     broken_stream,
     faulty,
+    in_pieces,
     is_asked_for_usage,
     lost_result,
     openai_error,
@@ -87,7 +89,7 @@ class OpenAI(Provider):
             "reported",
         ),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "error in stream": broken_stream(
             "down",
             f"{_GITHUB}/coder/coder aibridge/fixtures/openai/chatcompletions/stream_error.txtar",
@@ -259,8 +261,8 @@ class OpenAI(Provider):
         asks = is_asked_for_usage(body)
         first: Object = {"role": "assistant", "content": None if reply.calls else "", "refusal": None}
         deltas: list[Object] = [first]
-        deltas += [{"content": piece} for piece in pieces_of(reply.text)]
-        deltas += [{"content": None, "refusal": piece} for piece in pieces_of(reply.refusal)]
+        deltas += in_pieces("content", reply.text)
+        deltas += [{"content": None, **delta} for delta in in_pieces("refusal", reply.refusal)]
         for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
             function: Object = {"name": name, "arguments": ""}
             deltas.append(_fragment({"index": index, "id": id_, "type": "function", "function": function}))
@@ -328,7 +330,7 @@ class Azure(OpenAI):
             "assumed",
         ),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "prompt filtered": faulty(
             "filtered",
             f"{_GITHUB}/simonw/research/issues/16",

@@ -1,5 +1,6 @@
 """OpenRouter: many providers behind one address; reasoning has details that should come back."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from tests.support.servers.zoo.provider import (
@@ -13,6 +14,7 @@ from tests.support.servers.zoo.provider import (
     asking_messages,
     broken_stream,
     faulty,
+    in_pieces,
     pieces_of,
     refuse,
     usage_of,
@@ -55,7 +57,7 @@ class OpenRouter(Provider):
             "documented",
         ),
     )
-    faults: ClassVar[dict[str, Fault]] = {
+    faults: ClassVar[Mapping[str, Fault]] = {
         "error in stream": broken_stream(
             "refused",
             f"{_CASSETTES}/test_openrouter_stream_error.yaml",
@@ -156,14 +158,11 @@ class OpenRouter(Provider):
     def play(self, given: Given, body: Object) -> list[Object | str]:
         reply = given.reply
         deltas: list[Object] = [{}]
-        deltas += [
-            {"reasoning": piece, "reasoning_details": [{**_detail(), "text": piece}]}
-            for piece in pieces_of(reply.thought)
-        ]
+        deltas += [_thought(piece) for piece in pieces_of(reply.thought)]
         if reply.thought:
             signature = f"Et0BCkgIChACGAIq{len(self.given) - 1}"
             deltas.append({"reasoning_details": [{**_detail(), "signature": signature}]})
-        deltas += [{"content": piece} for piece in pieces_of(reply.words)]
+        deltas += in_pieces("content", reply.words)
         for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
             function: Object = {"name": name, "arguments": ""}
             deltas.append(
@@ -177,6 +176,10 @@ class OpenRouter(Provider):
             usage: Object = {**usage_of(reply), "cost": 0.000669, "is_byok": False}
             events.append({**_chunk(body, {}), "usage": usage})
         return events
+
+
+def _thought(piece: str) -> Object:
+    return {"reasoning": piece, "reasoning_details": [{**_detail(), "text": piece}]}
 
 
 def _detail() -> Object:

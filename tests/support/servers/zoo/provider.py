@@ -150,7 +150,8 @@ class Given:
         """Return the reply as the next request has to hold it."""
         message: Object = {"role": "assistant", "content": self.reply.text or None, **self.opaque}
         if self.reply.calls:
-            extras = self.of_calls or ({},) * len(self.ids)
+            nothing = tuple(dict[str, JsonValue]() for _ in self.ids)
+            extras = self.of_calls or nothing
             message["tool_calls"] = [
                 {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}, **extra}
                 for id_, (name, arguments), extra in zip(self.ids, self.reply.calls, extras, strict=True)
@@ -301,6 +302,16 @@ def usage_of(reply: Played) -> Object:
 def pieces_of(text: str, size: int = 5) -> list[str]:
     """Cut a text into a few pieces, as models write it."""
     return [text[start : start + size] for start in range(0, len(text), size)]
+
+
+def in_pieces(name: str, text: str) -> list[Object]:
+    """Return deltas that give a text in a few pieces, as one of their fields."""
+    return [{name: piece} for piece in pieces_of(text)]
+
+
+def calling(*fragments: Object) -> Object:
+    """Return a delta with pieces of tool calls."""
+    return {"tool_calls": [*fragments]}
 
 
 def openai_error(message: str, kind: str, param: str | None = None, code: JsonValue = None) -> Object:
