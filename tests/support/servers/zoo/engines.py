@@ -177,8 +177,9 @@ class LlamaCpp(LocalServer):
                 n_ctx=8192,
             ),
         ),
+        # It never gets better, but nothing in it says so.
         "without jinja": faulty(
-            "refused",
+            "down",
             f"{_LLAMA} tools/server/server-common.cpp",
             500,
             _llama_error(500, "tools param requires --jinja flag", "server_error"),

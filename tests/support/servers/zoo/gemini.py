@@ -228,9 +228,8 @@ class Vertex(Gemini):
 
 
 def _chunk(body: Object, reply: Played, delta: Object, reason: str | None = None) -> Object:
-    choice: Object = {"delta": {"role": "assistant", **delta}, "index": 0}
-    if reason:
-        choice["finish_reason"] = reason
+    end: Object = {"finish_reason": reason} if reason else {}
+    choice: Object = {"delta": {"role": "assistant", **delta}, **end, "index": 0}
     return {
         "choices": [choice],
         "created": 1752319190,

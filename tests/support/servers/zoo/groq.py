@@ -87,7 +87,7 @@ class Groq(Provider):
             'use failed: JSON does not match the expected schema for tool calls","status_code":400}}\n\n',
         ),
         "larger than the rate": faulty(
-            "refused",
+            "too long",
             "gpt-researcher#985",
             413,
             {

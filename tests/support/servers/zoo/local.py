@@ -208,7 +208,7 @@ class LMStudio(LocalServer):
             evidence="reported",
         ),
         "unknown endpoint": faulty(
-            "refused",
+            "unreadable",
             f"{_TRACKER}/618",
             200,
             {"error": "Unexpected endpoint or method. (POST /chat/completions)"},

@@ -1,5 +1,6 @@
 """OpenAI's Chat Completions, and the same model at Azure."""
 
+import json
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
@@ -141,8 +142,9 @@ class OpenAI(Provider):
             headers={"retry-after": "1", "retry-after-ms": "120", "x-ratelimit-reset-requests": "120ms"},
             evidence="documented",
         ),
+        # A 429 that no wait helps; a shorter conversation does.
         "larger than the rate": faulty(
-            "refused",
+            "too long",
             "CodeBoarding#42",
             429,
             openai_error(
@@ -167,11 +169,12 @@ class OpenAI(Provider):
             ),
             evidence="reported",
         ),
+        # Of these three the manuals have the status and the code, and not for all the type.
         "credit": faulty(
             "refused",
             "https://www.developersdigest.tech/errors/api/openai-api",
             429,
-            openai_error("You have no credit left.", "insufficient_quota", None, "credit_balance_exhausted"),
+            openai_error("You have no credit left.", None, None, "credit_balance_exhausted"),
             evidence="documented",
         ),
         "slow down": faulty(
@@ -319,6 +322,7 @@ class Azure(OpenAI):
     name = "azure"
     quirks = (
         Quirk("the first chunk has no choices and empty names", f"{_FIXTURES}/azure-text.chunks.txt"),
+        Quirk("keys in the order of the alphabet", f"{_FIXTURES}/azure-text.chunks.txt"),
         Quirk("content_filter_results in each choice", f"{_FIXTURES}/azure-text.chunks.txt"),
         Quirk(
             "after the finish reason a choice without delta, whose finish_reason is null",
@@ -376,9 +380,9 @@ class Azure(OpenAI):
 
     def play(self, given: Given, body: Object) -> list[Object | str]:
         prompt: Object = {"prompt_index": 0, "content_filter_results": _filters()}
+        first: Object = {**self._anonymous(), "choices": [], "prompt_filter_results": [prompt]}
         return [
-            {**self._anonymous(), "choices": [], "prompt_filter_results": [prompt]},
-            *super().play(given, body),
+            json.loads(json.dumps(event, sort_keys=True)) for event in (first, *super().play(given, body))
         ]
 
     def after(self, reply: Played, body: Object) -> list[Object]:
@@ -403,7 +407,8 @@ class Azure(OpenAI):
             "finish_reason": reason,
             "index": 0,
         }
-        return {**self.head(body), "choices": [{**choice, "logprobs": None}], "usage": None}
+        usage: Object = {"usage": None} if asks else {}
+        return {**self.head(body), "choices": [{**choice, "logprobs": None}], **usage, "obfuscation": "D3W"}
 
     @staticmethod
     def _anonymous() -> Object:

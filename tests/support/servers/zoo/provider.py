@@ -23,8 +23,11 @@ Evidence = Literal["recorded", "source", "reported", "documented", "assumed"]
 """Bytes that somebody recorded; read in the source of the server; told in an issue; in the manual; a guess
 from what is known of others."""
 
-Means = Literal["busy", "down", "refused", "too long", "filtered"]
-"""What a failure comes to, whatever it looks like. "filtered": the prompt, or a part of the reply."""
+Means = Literal["busy", "down", "unreadable", "refused", "too long", "filtered"]
+"""What a failure comes to, whatever it looks like.
+
+"unreadable": no reply, and no error of the API either. "filtered": the prompt, or a part of the reply.
+"""
 
 
 @dataclass(frozen=True)
@@ -314,7 +317,7 @@ def calling(*fragments: Object) -> Object:
     return {"tool_calls": [*fragments]}
 
 
-def openai_error(message: str, kind: str, param: str | None = None, code: JsonValue = None) -> Object:
+def openai_error(message: str, kind: str | None, param: str | None = None, code: JsonValue = None) -> Object:
     """Return an error in OpenAI's shape."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
