@@ -154,8 +154,7 @@ class Gemini(Provider):
                 "performance. "
                 f"Additional data, function call `default_api:{function_of(call).get('name')}` , position "
                 f"{place}. "
-                "Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more "
-                "details.",
+                "Please refer to https://ai.google.dev/gemini-api/docs/thought-signatures for more details.",
                 "opensquilla#225",
             )
         known = [ANY_SIGNATURE, *(f"EjQKMgEMOdbH{number}" for number in range(len(self.given)))]

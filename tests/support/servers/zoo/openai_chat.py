@@ -105,9 +105,8 @@ class OpenAI(Provider):
             400,
             openai_error(
                 "This model's maximum context length is 128000 tokens. However, you requested 131447 "
-                "tokens (71447 "
-                "in the messages, 60000 in the completion). Please reduce the length of the messages or "
-                "completion.",
+                "tokens (71447 in the messages, 60000 in the completion). Please reduce the length of the "
+                "messages or completion.",
                 _BAD,
                 "messages",
                 "context_length_exceeded",
@@ -119,8 +118,7 @@ class OpenAI(Provider):
             400,
             openai_error(
                 "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in "
-                "289650 tokens. "
-                "Please reduce the length of the messages.",
+                "289650 tokens. Please reduce the length of the messages.",
                 _BAD,
                 "messages",
                 "context_length_exceeded",
@@ -133,8 +131,7 @@ class OpenAI(Provider):
             429,
             openai_error(
                 "Rate limit reached for gpt-4o in organization org-1 on requests per min (RPM): Limit "
-                "500, Used 500, "
-                "Requested 1. Please try again in 120ms.",
+                "500, Used 500, Requested 1. Please try again in 120ms.",
                 "requests",
                 None,
                 "rate_limit_exceeded",
@@ -149,9 +146,8 @@ class OpenAI(Provider):
             429,
             openai_error(
                 "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, "
-                "Requested "
-                "45411. The input or output tokens must be reduced in order to run successfully. Visit "
-                "https://platform.openai.com/account/rate-limits to learn more.",
+                "Requested 45411. The input or output tokens must be reduced in order to run "
+                "successfully. Visit https://platform.openai.com/account/rate-limits to learn more.",
                 "tokens",
                 None,
                 "rate_limit_exceeded",
@@ -203,8 +199,7 @@ class OpenAI(Provider):
         if "parallel_tool_calls" in body and not body.get("tools"):
             _bad(
                 "Invalid value for 'parallel_tool_calls': 'parallel_tool_calls' is only allowed when "
-                "'tools' "
-                "are specified.",
+                "'tools' are specified.",
                 "https://platform.openai.com/docs/api-reference/chat",
                 "parallel_tool_calls",
             )
@@ -212,8 +207,7 @@ class OpenAI(Provider):
         if place is not None:
             _bad(
                 "Invalid parameter: messages with role 'tool' must be a response to a preceeding message "
-                "with "
-                "'tool_calls'.",
+                "with 'tool_calls'.",
                 "texts in two clients (messages.[N].role)",
                 f"messages.[{place}].role",
             )
@@ -233,8 +227,7 @@ class OpenAI(Provider):
         if "max_tokens" in body:
             _bad(
                 "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
-                "'max_completion_tokens' "
-                "instead.",
+                "'max_completion_tokens' instead.",
                 f"{_GITHUB}/sipeed/picoclaw/issues/16",
                 "max_tokens",
                 "unsupported_parameter",
@@ -253,8 +246,8 @@ class OpenAI(Provider):
         if model.startswith(("gpt-5.4", "gpt-5.5", "gpt-5.6")) and body.get("tools") and thinks:
             _bad(
                 f"Function tools with reasoning_effort are not supported for {model} in "
-                "/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to "
-                "'none'.",
+                "/v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort "
+                "to 'none'.",
                 f"{_GITHUB}/BerriAI/litellm/pull/34569",
                 "reasoning_effort",
             )
@@ -342,10 +335,8 @@ class Azure(OpenAI):
             {
                 "error": {
                     "message": "The response was filtered due to the prompt triggering Azure OpenAI's "
-                    "content "
-                    "management policy. Please modify your prompt and retry. To learn more about our "
-                    "content "
-                    "filtering policies please read our documentation: "
+                    "content management policy. Please modify your prompt and retry. To learn more about "
+                    "our content filtering policies please read our documentation: "
                     "https://go.microsoft.com/fwlink/?linkid=2198766",
                     "type": None,
                     "param": "prompt",
@@ -366,12 +357,9 @@ class Azure(OpenAI):
                 "error": {
                     "code": "429",
                     "message": "Requests to the ChatCompletions_Create Operation under Azure OpenAI API "
-                    "version "
-                    "2023-05-15 have exceeded token rate limit of your current AIServices S0 pricing "
-                    "tier. Please "
-                    "retry after 86400 seconds. Please contact Azure support service if you would like to "
-                    "further "
-                    "increase the default rate limit.",
+                    "version 2023-05-15 have exceeded token rate limit of your current AIServices S0 "
+                    "pricing tier. Please retry after 86400 seconds. Please contact Azure support service "
+                    "if you would like to further increase the default rate limit.",
                 }
             },
             headers={"retry-after": "86400", "x-ratelimit-remaining-tokens": "-1"},
@@ -396,7 +384,9 @@ class Azure(OpenAI):
         return [{**self._anonymous(), "choices": [late]}, *super().after(reply, body)]
 
     def head(self, body: Object) -> Object:
-        return {**super().head(body), "model": "gpt-4", "system_fingerprint": None}
+        head: Object = {**super().head(body), "model": "gpt-4", "system_fingerprint": None}
+        del head["service_tier"]
+        return head
 
     def chunk(self, body: Object, delta: Object, reason: str | None = None, *, asks: bool = False) -> Object:
         found: JsonValue = {**_filters(), "violence": {"filtered": True, "severity": "high"}}
