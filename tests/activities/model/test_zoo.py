@@ -12,15 +12,15 @@ from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED
 from everloop.workflows.contract.messages import AssistantMessage
 from tests.support.rigs.model_rig import ModelRig, model_rig
 from tests.support.servers.scripted_openai import ReceivedRequest, Wire
-from tests.support.servers.zoo.anthropic import Anthropic
+from tests.support.servers.zoo.anthropic import Anthropic, Copilot
 from tests.support.servers.zoo.deepseek import DeepSeek
-from tests.support.servers.zoo.engines import VLLM, LlamaCpp
+from tests.support.servers.zoo.engines import VLLM, LlamaCpp, OldLlamaCpp
 from tests.support.servers.zoo.gemini import Gemini, Gemini2, Vertex
 from tests.support.servers.zoo.groq import Groq
 from tests.support.servers.zoo.local import LMStudio, OldOllama, Ollama
 from tests.support.servers.zoo.mistral import HostedGlm, Mistral
 from tests.support.servers.zoo.openai_chat import Azure, OpenAI
-from tests.support.servers.zoo.openrouter import OpenRouter
+from tests.support.servers.zoo.openrouter import OpenRouter, OpenRouterToOpenAI
 from tests.support.servers.zoo.provider import Framing, Means, Object, Played, Provider, calls_of, messages_of
 
 PROVIDERS: list[type[Provider]] = [
@@ -37,7 +37,15 @@ PROVIDERS: list[type[Provider]] = [
     Ollama,
     LMStudio,
 ]
-VARIANTS: list[type[Provider]] = [Gemini2, Vertex, HostedGlm, OldOllama]
+VARIANTS: list[type[Provider]] = [
+    Gemini2,
+    Vertex,
+    Copilot,
+    HostedGlm,
+    OpenRouterToOpenAI,
+    OldLlamaCpp,
+    OldOllama,
+]
 """Of a provider: other models, or older versions."""
 
 _OPAQUE = "fields of a reply that nobody reads are not sent back: "
@@ -50,6 +58,8 @@ LOOPS_THAT_FAIL: dict[type[Provider], str] = {
     Mistral: "stream_options is refused; content that is a list of parts is not read, nor sent back",
     HostedGlm: "stream_options is refused",
     OpenRouter: _OPAQUE + "reasoning_details, without which the model answers worse",
+    OpenRouterToOpenAI: _OPAQUE + "reasoning_details, without which the model answers worse",
+    OldLlamaCpp: "parallel_tool_calls is not sent, and without it there is one call in a reply",
     LlamaCpp: "parallel_tool_calls is not sent, and without it there is one call in a reply",
     LMStudio: "<think> is not split off the answer",
 }

@@ -11,6 +11,7 @@ from tests.support.servers.zoo.provider import (
     Provider,
     Quirk,
     broken_stream,
+    calling,
     faulty,
     in_pieces,
     is_asked_for_usage,
@@ -166,6 +167,39 @@ class Anthropic(Provider):
             if is_asked_for_usage(body):
                 events.append({**_chunk(body, {}), "choices": [], "usage": usage_of(reply)})
         return events
+
+
+class Copilot(Anthropic):
+    """Claude behind GitHub Copilot: most keys are left out until they say something."""
+
+    model = "claude-haiku-4.5"
+    quirks = (
+        Quirk(
+            "no object, no finish_reason until the end, content: null, no arguments in the first "
+            "fragment of a call; usage with the finish reason",
+            "https://github.com/coder/coder streaming_injected_tool_nonzero_index.txtar",
+        ),
+    )
+
+    def play(self, given: Given, body: Object) -> list[Object | str]:
+        reply = given.reply
+        deltas: list[Object] = [{"content": piece, "role": "assistant"} for piece in pieces_of(reply.words)]
+        for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True), 1):
+            function: Object = {"name": name}
+            fragments: list[Object] = [{"function": function, "id": id_, "index": index, "type": "function"}]
+            for piece in ("", *pieces_of(arguments)):
+                more: Object = {"function": {"arguments": piece}, "index": index}
+                fragments.append(more)
+            deltas += [{"content": None, **calling(fragment)} for fragment in fragments]
+        head: Object = {"created": 1769199774, "id": "msg_vrtx_01Fi", "model": body["model"]}
+        events: list[Object | str] = [_bare(delta, head) for delta in deltas]
+        end: Object = {"finish_reason": reply.ending, "index": 0, "delta": {"content": None}}
+        last: Object = {"choices": [end], **head, "usage": usage_of(reply)}
+        return events if reply.cut else [*events, last]
+
+
+def _bare(delta: Object, head: Object) -> Object:
+    return {"choices": [{"index": 0, "delta": delta}], **head}
 
 
 def _chunk(body: Object, delta: Object, reason: str | None = None) -> Object:

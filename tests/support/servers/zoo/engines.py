@@ -234,3 +234,17 @@ class LlamaCpp(LocalServer):
             "object": "chat.completion.chunk",
             **more,
         }
+
+
+class OldLlamaCpp(LlamaCpp):
+    """llama-server with a template that gives calls no id."""
+
+    quirks = (
+        *LlamaCpp.quirks,
+        # They are written only where there is an id; that some build sends such calls follows from it.
+        Quirk("neither id nor type in a call", f"{_LLAMA} common/chat.cpp", "assumed"),
+    )
+
+    def fragments(self, index: int, id_: str, name: str, arguments: str) -> list[Object]:
+        more = super().fragments(index, id_, name, arguments)[1:]
+        return [{"index": index, "function": {"name": name, "arguments": ""}}, *more]

@@ -13,6 +13,7 @@ from tests.support.servers.zoo.provider import (
     Provider,
     Quirk,
     asking_messages,
+    broken_stream,
     calling,
     calls_of,
     faulty,
@@ -82,6 +83,14 @@ class Gemini(Provider):
         ),
     )
     faults: ClassVar[Mapping[str, Fault]] = {
+        "nothing": broken_stream(
+            "unreadable",
+            "litellm PR 40252 (seen behind a gateway)",
+            'data: {"choices":[],"created":1752319190,"id":"1UR","model":"gemini-3.7-flash",'
+            '"object":"chat.completion.chunk","usage":{"prompt_tokens":4241,"total_tokens":4241}}\n\n',
+            "data: [DONE]\n\n",
+            evidence="reported",
+        ),
         "busy": faulty(
             "busy",
             "page-assist#406",
