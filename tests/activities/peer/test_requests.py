@@ -19,10 +19,9 @@ from everloop.runtime.outbound import Allowance, WebhookPolicy
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.peer_rig import PeerRig, Settings, ann
-from tests.support.servers.certificates import certificate_of
 from tests.support.servers.peer_agent import FILE, RemoteAgent
 from tests.support.servers.peer_server import running_peer
-from tests.support.servers.tls_proxy import running_tls_proxy
+from tests.support.servers.tls import certificate_of, running_tls_proxy
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -33,7 +32,7 @@ import asyncio
 import {first}
 from tests.support.rigs.peer_rig import PeerRig, ann
 from tests.support.servers.peer_server import running_peer
-from tests.support.servers.tls_proxy import running_tls_proxy
+from tests.support.servers.tls import running_tls_proxy
 
 async def main():
     async with running_peer(version="0.3", binding="GRPC") as remote:

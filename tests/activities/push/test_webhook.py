@@ -11,7 +11,7 @@ from everloop.activities.push.delivery import RefusedError, UndeliveredError, We
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
-from tests.support.servers.certificates import certificate_of
+from tests.support.servers.tls import certificate_of
 from tests.support.servers.webhook import running_webhook
 
 PUBLIC = "93.184.216.34"

@@ -13,8 +13,7 @@ from redis.asyncio import Redis
 from everloop.runtime.redis import RedisUnfitError, StoreSettings, check_redis, connect_redis
 from tests.stores.all_stores import AllStores
 from tests.stores.examples import new_id, said, submitted
-from tests.support.servers.certificates import certificate_files
-from tests.support.servers.tls_proxy import running_tls_proxy
+from tests.support.servers.tls import certificate_files, running_tls_proxy
 
 PASSWORD = "p@ss/word"
 QUOTED = "p%40ss%2Fword"

@@ -10,8 +10,7 @@ import pytest_asyncio
 
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
-from tests.support.servers.certificates import certificate_files
-from tests.support.servers.tls_proxy import running_tls_proxy
+from tests.support.servers.tls import certificate_files, running_tls_proxy
 
 ALLOWED = 10_000
 """Milliseconds between two pings below which Temporal closes the connection (frontend.keepAliveMinTime)."""
