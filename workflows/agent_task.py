@@ -82,12 +82,13 @@ class AgentTask:
                 await self._conclusion.end(TaskState.CANCELED, reporting.agent_message(CANCELED), CANCELED)
                 raise
             failure = final_failure(error, self._state.usage)
-            await self._conclusion.end(TaskState.FAILED, _reason(failure), failure.message)
+            last = _last_message(failure.message, failure.type or "Error")
+            await self._conclusion.end(TaskState.FAILED, last, failure.message)
             raise failure from None
         self._state.answer = answer
         closing = answer.closing or ("" if answer.text else "the model gave an empty answer")
         outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
-        await self._conclusion.end(outcome, reporting.agent_message(closing), closing)
+        await self._conclusion.end(outcome, _last_message(closing, answer.reason), closing)
         return TaskResult(
             state=outcome,
             iterations=self._state.iteration,
@@ -288,7 +289,7 @@ def _translate_invalid_answers() -> Generator[None]:
         raise ApplicationError(str(error), type=failures.INVALID_ANSWER, non_retryable=True) from None
 
 
-def _reason(failure: ApplicationError) -> AgentMessage | None:
-    """Return the message to the client about a failure, and the failure's name for programs."""
-    message = reporting.agent_message(failure.message)
-    return message and message.model_copy(update={"metadata": {REASON: failure.type or "Error"}})
+def _last_message(text: str, reason: str) -> AgentMessage | None:
+    """Return what the last status says, with a name for programs if the task did not end as it should."""
+    message = reporting.agent_message(text)
+    return message and message.model_copy(update={"metadata": {REASON: reason} if reason else {}})

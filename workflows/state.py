@@ -283,7 +283,7 @@ class TaskRunState(BaseModel):
         self._append(reply)
         self.cached = len(self.transcript)
         self.usage += reply.usage
-        self.interim = reply.text
+        self.interim = "" if reply.fails else reply.text
         self.pending = list(reply.tool_calls)
         counted = reply.usage.input_tokens + reply.usage.output_tokens
         self.prompt_tokens = counted or self.prompt_tokens + estimate_tokens(reply)

@@ -302,6 +302,10 @@ _USES_50 = asks(("a", "x")).model_copy(update={"usage": Usage(input_tokens=40, o
 
 _INVALID = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
 
+_CUT = answer("Half").model_copy(
+    update={"reason": failures.REPLY_CUT, "fails": True, "closing": "the answer was cut off"}
+)
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "answer": _plays(answer("Hi.")),
     "answer_not_shown": _plays(answer("Hi.").model_copy(update={"is_published": False})),
@@ -341,6 +345,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "invalid_answers_apart": _plays(
         _INVALID, asks(("a", "x")), _INVALID, answer("4"), agent=AgentSpec(id="agent", has_output=True)
     ),
+    "reply_cut": _plays(_CUT),
     "plugin_veto": _plays(_fail(failures.PLUGIN_VETO), agent=AgentSpec(id="agent", hooks=("on_error",))),
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),

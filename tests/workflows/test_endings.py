@@ -13,7 +13,14 @@ from everloop.workflows import limits
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, Usage, text_of
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    TextPart,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    text_of,
+)
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import TASK_WORK, CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, failure_of, run, start_workflow, unique_queue, user
@@ -44,6 +51,42 @@ async def test_a_model_failure_ends_the_task_with_its_cause(start_task: StartTas
     assert view.status.state is TaskState.FAILED
     assert view.status.message
     assert text_of(view.status.message.parts) == "no such model"
+
+
+CUT = AssistantMessage(
+    text="Half of",
+    finish_reason="length",
+    usage=Usage(input_tokens=40, output_tokens=10),
+    reason=failures.REPLY_CUT,
+    closing="the answer was cut off",
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "answers"),
+    [
+        ({}, TaskState.COMPLETED, ["Half of"]),
+        ({"fails": True}, TaskState.FAILED, []),
+        ({"rejects": True, "text": ""}, TaskState.REJECTED, []),
+    ],
+    ids=["accepted", "fails", "rejects"],
+)
+async def test_a_reply_that_did_not_end_well_ends_the_task_with_a_name(
+    start_task: StartTask, how: dict[str, object], state: TaskState, answers: list[str]
+) -> None:
+    """The last status says why, for people and for programs; what it cost counts, half a text is no news."""
+    ports = FakePorts(ScriptedModel(CUT.model_copy(update=how)))
+    async with start_task(ports) as handle:
+        with contextlib.suppress(WorkflowFailureError):
+            await handle.result()
+        view = await handle.query(AgentTask.view)
+    status = view.status
+    assert (status.state, status.metadata["usage"]) == (state, CUT.usage.to_metadata())
+    assert status.message
+    assert text_of(status.message.parts) == "the answer was cut off"
+    assert status.message.metadata == {"reason": failures.REPLY_CUT}
+    assert [artifact.parts[0] for artifact in view.artifacts] == [TextPart(text=text) for text in answers]
+    assert [message for message in view.history if not isinstance(message, UserMessage)] == []
 
 
 async def _until_cancelled() -> None:

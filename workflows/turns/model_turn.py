@@ -28,7 +28,13 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
 from everloop.workflows.contract.tasks import AgentSpec
-from everloop.workflows.limits import failure_text, failure_type, invalid_output, stop_if_cancelled
+from everloop.workflows.limits import (
+    TaskStoppedError,
+    failure_text,
+    failure_type,
+    invalid_output,
+    stop_if_cancelled,
+)
 from everloop.workflows.scope import TaskScope, model_call, plugin_call, short_call
 from everloop.workflows.state import Phase
 
@@ -69,6 +75,7 @@ class ModelTurn:
 
         Raises:
             ActivityError: no model can answer, or the task was cancelled.
+            TaskStoppedError: the reply ended in a way that fails the task; what it cost is counted.
         """
         state = self._state
         reporting.enter(state, Phase.MODEL)
@@ -84,6 +91,8 @@ class ModelTurn:
         reply = await self._reply()
         state.fold_reply(reply)
         stop_if_cancelled()
+        if reply.fails:
+            raise TaskStoppedError(reply.reason, reply.closing)
         return reply
 
     def refuse(self, reply: AssistantMessage) -> None:
