@@ -52,13 +52,13 @@ async def retry_artifacts(operation: Callable[[], Awaitable[T]]) -> T:
 
 
 async def retry_for(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
-    """Repeat what Redis cannot do now, for so many seconds.
+    """Repeat what a store cannot do now, for so many seconds.
 
     Raises:
         StoreAwayError: it could not do it in that time. The error does not name the store's address.
     """
     retries = AsyncRetrying(
-        retry=retry_if_exception_type((RedisError, OSError)),
+        retry=retry_if_exception_type(AWAY),
         stop=stop_after_delay(seconds),
         wait=wait_fixed(_PAUSE),
         before_sleep=_log_outage,

@@ -10,7 +10,7 @@ from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import StoreResultInput, ToolCallInput
+from everloop.workflows.contract.calls import BUILT_IN_TOOLS, StoreResultInput, ToolCallInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.ports import ToolPort
@@ -102,13 +102,15 @@ class TaskScope:
 
     def veto(self, tool: str) -> str:
         """Return why the agents above let nobody below them call a tool; empty if they do."""
-        return refusal(self.task.guards, tool)
+        return "" if tool in BUILT_IN_TOOLS else refusal(self.task.guards, tool)
 
     def approvers(self, tool: str) -> str:
         """Return who approves a call: for the agents above, or as it was when the tool was listed.
 
         Empty if they ask nobody; the agent's own plugins, and the tool as it is now, still may.
         """
+        if tool in BUILT_IN_TOOLS:
+            return ""
         pinned = OWNER if self.tool(tool).needs_approval else ""
         return approvers_of(self.task.guards, tool) or pinned
 
@@ -126,11 +128,17 @@ class TaskScope:
         )
 
     async def store_result(
-        self, position: int, result: ToolMessage, summary: str, *, has_fallback: bool = False
-    ) -> None:
-        """Store and announce the result of a call that no tool activity ran."""
-        call = StoreResultInput(task=self.ref, position=position, result=result, has_fallback=has_fallback)
-        await workflow.execute_activity_method(ToolPort.store_result, call, **short_call(summary))
+        self, position: int, result: ToolMessage, summary: str, *, key: str = "", has_fallback: bool = False
+    ) -> ToolMessage:
+        """Store and announce the result of a call that no tool activity ran; return what the model reads.
+
+        `key` is that of a call whose result may be long.
+        """
+        call = StoreResultInput(
+            task=self.ref, position=position, result=result, key=key, has_fallback=has_fallback
+        )
+        stored = await workflow.execute_activity_method(ToolPort.store_result, call, **short_call(summary))
+        return stored or result
 
 
 # How long each kind of side effect may take, and how it is retried.

@@ -128,7 +128,9 @@ def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMess
         elif message.call_id in wanted:
             wanted -= {message.call_id}  # a second result has no call
             content = _cut(message.content, MAX_RESULT_CHARACTERS)
-            messages.append(message.model_copy(update={"content": content}))
+            # No later task reads on in it, nor looks at its files again.
+            beginning = {"content": content, "whole": 0, "kept": "", "files": ()}
+            messages.append(message.model_copy(update=beginning))
     return messages
 
 

@@ -20,7 +20,9 @@ from pydantic import JsonValue
 from everloop.activities.hooks import PluginFailedError, in_time
 from everloop.activities.model.files import ReadFiles, describe, file_content
 from everloop.agents.agent import Agent
+from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext
+from everloop.agents.tool import listed
 from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
@@ -317,9 +319,16 @@ def _create_task(agent: Agent) -> ListedTool:
 
 
 def _offered_tools(agent: Agent, transcript: Sequence[TranscriptMessage]) -> tuple[ListedTool, ...]:
-    """Return the tools of the agent, and those listed for the task; the agent's own win."""
-    listed = (tool for tool in _listed_tools(transcript) if tool.name not in agent.tools)
-    return (*agent.offered_tools, *listed)
+    """Return the agent's own tools, which win over those listed for the task, and those that read on."""
+    of_task = (tool for tool in _listed_tools(transcript) if tool.name not in agent.tools)
+    return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript))
+
+
+def _built_in_tools(agent: Agent, transcript: Sequence[TranscriptMessage]) -> Iterable[ListedTool]:
+    """Yield those for which there is something in the request. They come last: a cached prompt stays one."""
+    tools, sent = reading_tools(agent.max_result), sent_messages(transcript)
+    if any(isinstance(message, ToolMessage) and message.kept for message in sent):
+        yield listed(tools["read_result"])
 
 
 def _listed_tools(transcript: Sequence[TranscriptMessage]) -> Sequence[ListedTool]:

@@ -52,7 +52,7 @@ from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, Part, TextPart, ToolMessage
-from everloop.workflows.contract.names import call_key, context_key
+from everloop.workflows.contract.names import RESULT_PREFIX, call_key, context_key
 
 _log = structlog.get_logger()
 
@@ -225,6 +225,7 @@ class TaskArtifacts(ToolArtifacts):
         return await retry_artifacts(lambda: self._artifacts.store.list_artifacts(self._context_id))
 
     async def delete(self, artifact_id: str) -> None:
+        _checked(artifact_id)
         await self._check()
         await retry_artifacts(lambda: self._artifacts.store.delete_artifact(self._context_id, artifact_id))
         self.written.pop(artifact_id, None)
@@ -299,6 +300,8 @@ def _edition(artifact: StoredArtifact, index: int) -> _Edition:
 def _checked(artifact_id: str) -> str:
     if artifact_id == RESPONSE_ARTIFACT:
         raise ValueError(f"{RESPONSE_ARTIFACT!r} is the id of the agent's answer; choose another one")
+    if artifact_id.startswith(RESULT_PREFIX):
+        raise ValueError(f"ids that begin with {RESULT_PREFIX!r} are for long results; choose another one")
     return artifact_id
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 from pydantic import JsonValue
@@ -27,8 +28,8 @@ from everloop.activities.tools.function import (
     next_delay,
     retry_of,
 )
-from everloop.activities.tools.messages import message, unknown_outcome
 from everloop.activities.tools.records import ToolClaim
+from everloop.activities.tools.results import bounded, keep_result, message, unknown_outcome
 from everloop.activities.tools.secrets import SecretReader
 from everloop.activities.tools.vetting import (
     VettedCall,
@@ -48,6 +49,7 @@ from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import values_of
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import exception_fields, full_text
+from everloop.stores.artifacts.changes import attempt_prefix
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Claim, Lease
@@ -55,11 +57,13 @@ from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from everloop.workflows.contract.calls import BUILT_IN_TOOLS, RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.events import TaskEvent, ToolProgressed, Warned
 from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 
@@ -127,10 +131,12 @@ class AgentTools(ToolPort):
                 return reply
 
     @activity.defn
-    async def store_result(self, call: StoreResultInput) -> None:
+    async def store_result(self, call: StoreResultInput) -> ToolMessage | None:
         name = f"result {call.task.run_id} {call.position}"
         lease = await begin_attempt(self._records, call.task.task_id, name)
-        await self._end(call, call.result, lease)
+        result = await self._bounded_answer(call)
+        await self._end(call, result, lease)
+        return result if result.whole else None
 
     async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
         found = await find_tool(agent, call)
@@ -218,7 +224,32 @@ class AgentTools(ToolPort):
         """Let the plugins look at what the tool came to; recorded is what they make of it."""
         await run.claim.check()
         result = result.model_copy(update={"artifacts": tuple(run.artifacts.written)})
-        return await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
+        result = await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
+        if run.tool.name in BUILT_IN_TOOLS:  # a page is never cut again
+            return result
+        key = idempotency_key(run.call)
+        keep = partial(
+            self._keep,
+            run.call.task,
+            call_key(run.call.call),
+            result,
+            attempt_prefix(key, activity.info().current_attempt_scheduled_time),
+        )
+        await run.claim.check()
+        return await bounded(result, run.tool.max_result or run.agent.max_result, keep)
+
+    async def _bounded_answer(self, call: StoreResultInput) -> ToolMessage:
+        """Return the answer of a sub-agent as the model reads it."""
+        if not call.key:
+            return call.result
+        agent = agent_of(self._agents, call.task)
+        tool = agent.tools.get(call.result.name)
+        keep = partial(self._keep, call.task, call.key, call.result, "")
+        return await bounded(call.result, (tool and tool.max_result) or agent.max_result, keep)
+
+    async def _keep(self, task: TaskRef, key: str, result: ToolMessage, attempt: str, whole: str) -> str:
+        filename = f"{result.name}-{result.call_id}.txt"
+        return await keep_result(self._artifacts, task, key, whole, filename=filename, attempt=attempt)
 
     async def _fail(self, run: _Run, problem: str, raised_at: str) -> ToolMessage:
         """Return the failure as a result, or raise what brings the next attempt."""

@@ -17,9 +17,10 @@ from everloop.activities.hooks import Hooks, PluginFailedError, agent_of, find_a
 from everloop.activities.lease import begin_attempt
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.tools.events import started
-from everloop.activities.tools.messages import message, tool_is_gone, unknown_tool
+from everloop.activities.tools.results import message, tool_is_gone, unknown_tool
 from everloop.activities.tools.vetting import find_veto, phase_key
 from everloop.agents.agent import Agent
+from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
@@ -29,6 +30,7 @@ from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
+    BUILT_IN_TOOLS,
     CREATE_TASK,
     AfterCompletionInput,
     BeforeRequestInput,
@@ -121,6 +123,8 @@ def _problem_of(agent: Agent, tool: Tool, kept: dict[str, tuple[Plugin, Tool]]) 
     """Return why a tool cannot be offered; empty if it can."""
     if not _FIT.fullmatch(tool.name):
         return "models take names of 1 to 64 letters, digits, '_' and '-'"
+    if tool.name in BUILT_IN_TOOLS:
+        return "every agent has one of that name"
     if tool.name in agent.tools or tool.name == CREATE_TASK:
         return "the agent has a tool of that name"
     if tool.name in kept:
@@ -216,6 +220,8 @@ def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent
 
 async def find_tool(agent: Agent, call: RunToolInput) -> tuple[Tool, str] | ToolMessage:
     """Return the tool as it is now, and a warning if it has changed, or what the model reads without it."""
+    if built_in := reading_tools(agent.max_result).get(call.call.name):
+        return built_in, ""
     if call.plugin:
         return await _ask_plugin(agent, call)
     tool = agent.tools.get(call.call.name)

@@ -55,8 +55,8 @@ async def end_call(
         name=result.name,
         outcome=result.outcome,
         result=start,
-        size=len(result.content.encode(errors="replace")),
-        cut=start != result.content,
+        size=result.whole or len(result.content.encode(errors="replace")),
+        cut=bool(result.whole) or start != result.content,
         raised_at=result.raised_at,
     )
     await try_publish(views, task, [completed], lease)

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from everloop.activities.lease import TOOL_LEASE, CallLease
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
-from everloop.activities.tools.messages import unknown_outcome
+from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
 from everloop.stores.leases import Claim
 from everloop.stores.tool_records import ToolRecords

@@ -9,13 +9,13 @@ import structlog
 from pydantic import BaseModel, JsonValue
 
 from everloop.activities.hooks import Hooks, PluginFailedError, hook_context, together
-from everloop.activities.tools.messages import message, not_repeated, rejected, withheld
+from everloop.activities.tools.results import message, not_repeated, rejected, withheld
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import NeedsApproval, Veto
 from everloop.agents.tool import Tool
-from everloop.agents.tool_arguments import InvalidArgumentsError, as_json, parse_arguments, render_result
+from everloop.agents.tool_arguments import InvalidArgumentsError, as_json, parse_arguments
 from everloop.runtime.telemetry.logs import exception_fields
-from everloop.workflows.contract.calls import LoadAgentInput, ToolCallInput, ToolReply
+from everloop.workflows.contract.calls import BUILT_IN_TOOLS, LoadAgentInput, ToolCallInput, ToolReply
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.questions import OWNER, Answer, Purpose, Question, QuestionKind
@@ -43,6 +43,8 @@ async def vet(agent: Agent, tool: Tool, call: ToolCallInput) -> VettedCall | Too
         arguments = await parse_arguments(tool, call.call.arguments)
     except InvalidArgumentsError as error:
         return message(call.call, str(error), "invalid")
+    if call.call.name in BUILT_IN_TOOLS:  # they read what the task has
+        return VettedCall(call.call, arguments)
     if call.veto:
         return message(call.call, call.veto, "rejected")
     vetted = await _ask_plugins(agent, tool, call, arguments)
@@ -83,6 +85,8 @@ async def judge_result(
     agent: Agent, tool: Tool, call: ToolCallInput, vetted: ToolCall, result: ToolMessage
 ) -> ToolMessage:
     """Return the result as plugins let the model read it. What the call has written stays with it."""
+    if tool.name in BUILT_IN_TOOLS:
+        return result
     hooks = Hooks(agent, hook_context(call.task, call.identity))
     if not hooks.has("after_tool"):
         return result
@@ -94,7 +98,8 @@ async def judge_result(
         answer = message(vetted, withheld(error.message), outcome)
     if isinstance(answer, Veto):
         answer = message(vetted, answer.reason, "rejected")
-    return answer.model_copy(update={"content": render_result(answer.content), "artifacts": result.artifacts})
+    content = answer.content.encode(errors="replace").decode()
+    return answer.model_copy(update={"content": content, "artifacts": result.artifacts})
 
 
 async def report_error(agent: Agent, call: ToolCallInput, result: ToolMessage) -> None:

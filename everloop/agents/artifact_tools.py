@@ -1,9 +1,10 @@
 """The tools with which a model writes artifacts."""
 
 import codecs
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, Field, JsonValue
@@ -27,6 +28,7 @@ from everloop.agents.tool_context import ToolArtifacts, ToolContext
 from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, TextPart
+from everloop.workflows.contract.names import RESULT_PREFIX, result_artifact
 from everloop.workflows.contract.parts import is_text
 
 # The content of artifacts as a model reads it: page by page.
@@ -35,14 +37,28 @@ PAGE = 50_000
 """Characters."""
 
 
-async def read_page(artifacts: ToolArtifacts, artifact: StoredArtifact, start: int) -> str:
-    """Return at most `PAGE` characters of the content from `start` on, and where the next page starts."""
-    page, position, end = "", 0, start + PAGE
-    async for text in _content(artifacts, artifact):
-        page += text[max(0, start - position) : max(0, end - position)]
+_PAGE_BYTES = 4 * PAGE
+"""More than a page takes in UTF-8."""
+
+_SMALLEST_PAGE = 1_000
+"""Bytes."""
+
+
+async def read_page(texts: AsyncIterator[str], start: int, most: int = _PAGE_BYTES) -> str:
+    """Return the content from `start` on, and where the next page starts.
+
+    A page has at most `PAGE` characters, and `most` bytes.
+    """
+    page, position = "", 0
+    async for text in texts:
+        page += text[max(0, start - position) : max(0, start + PAGE - position)]
         position += len(text)
-        if position > end:
-            return f"{page}\n[more from start={end} on]"
+        if position > start + PAGE:
+            break
+    page = page.encode(errors="replace")[:most].decode(errors="ignore")
+    end = start + len(page)
+    if end < position and page:
+        return f"{page}\n[more from start={end} on]"
     return page or ("[it is empty]" if not position else f"[the content has {position} characters]")
 
 
@@ -54,10 +70,15 @@ async def _content(artifacts: ToolArtifacts, artifact: StoredArtifact) -> AsyncI
         if part.url or (part.kind == "file" and not is_text(part.media_type)):
             yield _description(part)
             continue
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        async for piece in artifacts.read(artifact.artifact_id, part.index):
-            yield decoder.decode(piece)
-        yield decoder.decode(b"", final=True)
+        async for text in _texts(artifacts, artifact.artifact_id, part.index):
+            yield text
+
+
+async def _texts(artifacts: ToolArtifacts, artifact_id: str, index: int) -> AsyncIterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    async for piece in artifacts.read(artifact_id, index):
+        yield decoder.decode(piece)
+    yield decoder.decode(b"", final=True)
 
 
 def _description(part: ArtifactPart) -> str:
@@ -73,6 +94,8 @@ def _description(part: ArtifactPart) -> str:
 def _unreserved(artifact_id: str) -> str:
     if artifact_id == RESPONSE_ARTIFACT:
         raise ValueError(f"{RESPONSE_ARTIFACT!r} is the id of your own answer; choose another one")
+    if artifact_id.startswith(RESULT_PREFIX):
+        raise ValueError("ids that begin so are those of long results, which only read_result reads")
     return artifact_id
 
 
@@ -232,7 +255,7 @@ async def _get_artifact(
 ) -> str:
     """Read an artifact: at most 50,000 characters at once. What is no text is only described."""
     artifact = await context.artifacts.get(artifact_id)
-    return f"{_summary(artifact)}\n{await read_page(context.artifacts, artifact, start)}"
+    return f"{_summary(artifact)}\n{await read_page(_content(context.artifacts, artifact), start)}"
 
 
 def _summary(artifact: StoredArtifact) -> str:
@@ -254,8 +277,9 @@ def _offer(function: Callable[..., Coroutine[None, None, str]], draft_of: DraftR
 
 
 _LIST = _offer(_list_artifacts)
+_GET = replace(_offer(_get_artifact), max_result=2 * _PAGE_BYTES)  # a page is given whole
 _STYLES: dict[str, tuple[Tool, ...]] = {
-    "update": (_offer(_artifact_update, read_update), _LIST, _offer(_get_artifact)),
+    "update": (_offer(_artifact_update, read_update), _LIST, _GET),
     "granular": (
         _offer(_create_artifact, read_creation),
         _offer(_append_artifact, read_text_append),
@@ -266,3 +290,42 @@ _STYLES: dict[str, tuple[Tool, ...]] = {
     ),
 }
 """The tools of each style; the first one makes an artifact."""
+
+
+# The tools that every agent has where there is something to read on: `BUILT_IN_TOOLS`.
+
+_Start = Annotated[int, Field(ge=0, description="Character from which on to read.")]
+
+
+@lru_cache
+def reading_tools(most: int) -> Mapping[str, Tool]:
+    """Return the tools that read on, in pages of at most so many bytes (but 1,000 at least)."""
+    most = max(most, _SMALLEST_PAGE)
+
+    async def read_result(
+        result: Annotated[str, Field(description="Which one: as its note says.")],
+        context: ToolContext,
+        start: _Start = 0,
+    ) -> str:
+        """Read on in a tool's result of which you got the beginning only; the end says where to go on."""
+        artifact_id = result_artifact(context.task_id, result)
+        try:
+            return await read_page(_texts(context.artifacts, artifact_id, 0), start, most)
+        except LookupError:
+            raise ValueError(
+                f"this task has kept no result {result!r}; take the name from the note at the end of one"
+            ) from None
+
+    async def read_attachment(
+        artifact_id: ArtifactId,
+        context: ToolContext,
+        index: Annotated[int, Field(ge=0, description="Which part, counted from 0.")] = 0,
+        start: _Start = 0,
+    ) -> str:
+        """Read on in a text file of which you got the beginning only; the end says where to go on."""
+        parts = (await context.artifacts.get(artifact_id)).parts
+        if index >= len(parts) or parts[index].url or not is_text(parts[index].media_type):
+            raise ValueError(f"part {index} of {artifact_id!r} is no text file")
+        return await read_page(_texts(context.artifacts, artifact_id, index), start, most)
+
+    return {offered.name: offered for offered in map(_offer, (read_result, read_attachment))}

@@ -39,7 +39,7 @@ from everloop.stores.artifacts.errors import (
     PartIndexError,
 )
 from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
-from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.names import context_key, result_artifact
 
 # What is known of artifacts, as JSON for clients. Pure.
 
@@ -224,6 +224,10 @@ class Downloads:
         result = await self._steps.result(snapshot.view, call_id)
         if result is None:
             raise _missing(call_id)
+        if result.kept:
+            context = context_key(snapshot.view.owner, snapshot.view.context_id)
+            artifact_id = result_artifact(task_id, result.kept)
+            return await self._parts.send(request, PartAddress(context, artifact_id, 0))
         name = quote(f"{result.name}-{call_id}.txt", safe="")
         headers = {**_SANDBOXED, "Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
         content = result.content.encode(errors="replace")

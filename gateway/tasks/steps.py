@@ -116,7 +116,7 @@ def _call(call: ToolCall, result: ToolMessage | None, url: str) -> dict[str, Jso
     if result is None:
         return asked
     text = beginning(result.content)
-    is_cut = text != result.content
+    is_cut = bool(result.whole) or text != result.content
     artifacts: list[JsonValue] = [*result.artifacts]
     raised: dict[str, JsonValue] = {"raised_at": result.raised_at} if result.raised_at else {}
     return {
@@ -125,7 +125,7 @@ def _call(call: ToolCall, result: ToolMessage | None, url: str) -> dict[str, Jso
         **raised,
         "outcome": result.outcome,
         "result": text,
-        "size": len(result.content.encode(errors="replace")),
+        "size": result.whole or len(result.content.encode(errors="replace")),
         "cut": is_cut,
         "artifacts": artifacts,
     }

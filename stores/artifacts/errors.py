@@ -46,7 +46,7 @@ class ArtifactNameError(ArtifactError, ValueError):
         super().__init__(f"{field} of artifact {artifact_id!r} {flaw}")
 
 
-class ArtifactMissingError(ArtifactError):
+class ArtifactMissingError(ArtifactError, LookupError):
     """There is none of this id in this context."""
 
     def __init__(self, artifact_id: str) -> None:

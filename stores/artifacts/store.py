@@ -4,7 +4,7 @@ What can be done to one is in `everloop.stores.artifacts.changes`, why it is ref
 `everloop.stores.artifacts.errors`. Errors of the blob store (`everloop.runtime.blobs`) come through.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -34,6 +34,7 @@ from everloop.stores.artifacts.writer import ArtifactWriter, Request
 from everloop.stores.keys import context_artifacts_key
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
+from everloop.workflows.contract.names import RESULT_PREFIX
 
 _RECORDS_PER_COMMAND = 100
 
@@ -101,11 +102,10 @@ class Artifacts:
         return (await self._record(ArtifactAddress(context_id, artifact_id))).artifact
 
     async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
-        """Return the artifacts of a context, or of one task in it, oldest first."""
+        """Return the artifacts of a context, or of one task in it, oldest first; no results of tools."""
         keys = cast("list[str]", await self._redis.zrange(context_artifacts_key(context_id), 0, -1))
         found = [record.artifact for record in await self._records(keys)]
-        of_task = [artifact for artifact in found if task_id in {None, artifact.task_id}]
-        return sorted(of_task, key=lambda artifact: (artifact.created_at, artifact.artifact_id))
+        return listed(found, task_id)
 
     async def delete_artifact(self, context_id: str, artifact_id: str) -> None:
         """Remove an artifact with all of its content; nothing happens if there is none."""
@@ -234,6 +234,13 @@ class Artifacts:
     def _parse(self, key: str, text: str | None) -> ArtifactRecord | None:
         record = unseal_record(text, key, self._cipher) if text else None
         return record if record and record.expires_at > self._clock() else None
+
+
+def listed(artifacts: Iterable[StoredArtifact], task_id: str | None) -> list[StoredArtifact]:
+    """Return those that a task, or any task (None), has to show, oldest first."""
+    shown = (each for each in artifacts if not each.artifact_id.startswith(RESULT_PREFIX))
+    of_task = [artifact for artifact in shown if task_id in {None, artifact.task_id}]
+    return sorted(of_task, key=lambda artifact: (artifact.created_at, artifact.artifact_id))
 
 
 def _last(record: ArtifactRecord, index: int, end: int | None) -> int:

@@ -146,12 +146,14 @@ class LoadedAgent(AgentSpec):
 class StoreResultInput(Wire):
     """Cache and announce the result of a call that no tool activity ran: a sub-agent's answer.
 
-    `has_fallback` is as for a tool.
+    `has_fallback` is as for a tool. `key` is that of the call (`names.call_key`): under it the whole is kept
+    of an answer that is too long; empty: it is short.
     """
 
     task: TaskRef
     position: int
     result: ToolMessage
+    key: str = ""
     has_fallback: bool = False
 
 

@@ -206,7 +206,8 @@ class ToolMessage(Wire):
 
     `artifacts` are the ids of those that it wrote. `raised_at` is the line of the tool's author where it
     raised, such as `tools.py:12 pay`; the model does not read it. `files` are for the model to look at, by
-    reference. `whole`: how many bytes the result has of which `content` is the beginning; 0: it is all.
+    reference. `whole`: how many bytes the result has of which `content` is the beginning; 0: it is all. It is
+    `kept` under this name (`names.result_artifact`); empty: the rest is lost.
     """
 
     role: Literal["tool"] = "tool"
@@ -218,6 +219,7 @@ class ToolMessage(Wire):
     raised_at: str = ""
     files: tuple[FilePart, ...] = ()
     whole: int = 0
+    kept: str = ""
 
 
 class SummaryMessage(Wire):

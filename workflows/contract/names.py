@@ -217,6 +217,15 @@ def call_key(call: ToolCall) -> str:
     return f"{_NUMBER_IN_REPLY.sub('', call.id)}-{digest[:8]}"
 
 
+RESULT_PREFIX = "everloop-result-"
+"""What the ids of artifacts begin with that hold a tool's result, for the task alone."""
+
+
+def result_artifact(task_id: str, kept: str) -> str:
+    """Return the artifact that holds the whole of a result which was too long; `kept` names its call."""
+    return f"{RESULT_PREFIX}{hashlib.sha256(task_id.encode()).hexdigest()[:12]}-{kept}"
+
+
 def context_key(owner: str, context_id: str) -> str:
     """Name a context for stores that outlive tasks: contexts that two owners call the same are two."""
     return f"{quoted(owner)}:{quoted(context_id)}"

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from temporalio import activity
 
 from everloop.workflows.contract import calls
-from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, ToolMessage
 
 
 class ModelPort(ABC):
@@ -55,8 +55,11 @@ class ToolPort(ABC):
 
     @abstractmethod
     @activity.defn
-    async def store_result(self, call: calls.StoreResultInput) -> None:
-        """Cache and announce a result that the workflow made itself; repeating it changes nothing."""
+    async def store_result(self, call: calls.StoreResultInput) -> ToolMessage | None:
+        """Cache and announce a result that the workflow made itself; repeating it changes nothing.
+
+        Return the result as the model reads it where that is its beginning only, else None.
+        """
 
 
 class AgentPort(ABC):

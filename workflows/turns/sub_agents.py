@@ -50,10 +50,13 @@ class AgentCalls:
             result = agent.refused
         else:
             result = await self._ask(agent, call) if tool.agent else self._hand_over(agent, call)
-        await self._scope.store_result(
-            position, result, f"result of {call.name}", has_fallback=tool.fallback is not None
+        return await self._scope.store_result(
+            position,
+            result,
+            f"result of {call.name}",
+            key=call_key(call),
+            has_fallback=tool.fallback is not None,
         )
-        return result
 
     async def _load(self, tool: ToolSpec, call: ToolCall, warning: str) -> LoadedAgent:
         task_id = self._scope.ref.task_id

@@ -16,7 +16,6 @@ from temporalio.testing import ActivityEnvironment
 from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
-from everloop.agents.tool_arguments import MAX_RESULT_BYTES
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.leases import Lease
 from everloop.workflows.contract import failures
@@ -170,21 +169,6 @@ async def test_a_result_of_the_workflow_is_cached_and_told() -> None:
     told = ToolCompleted(call_id="call", name="writer", outcome="ok", result="a poem", size=6)
     assert await cached(rig) == result
     assert (await rig.events())[0] == told
-
-
-@tool
-def recite(length: int) -> str:
-    """Recite."""
-    return "é" * length
-
-
-async def test_a_long_result_is_cut_with_a_note() -> None:
-    """The note says how much is missing; the cut falls between characters."""
-    rig = ToolRig(recite)
-    result = await rig.run(rig.call("recite", f'{{"length": {MAX_RESULT_BYTES}}}'))
-    kept, _, note = result.content.rpartition("\n")
-    assert len(kept.encode()) == MAX_RESULT_BYTES
-    assert note.startswith(f"[{MAX_RESULT_BYTES} of {2 * MAX_RESULT_BYTES} bytes were cut")
 
 
 async def test_tools_that_hang_leave_room_for_others() -> None:

@@ -13,6 +13,7 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -23,6 +24,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from everloop.workflows.contract.names import context_key, result_artifact
 from everloop.workflows.contract.tasks import TaskView
 from tests.gateway.harness import AGENT, Named, PromptModel, RunningGateway, a_view, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
@@ -90,7 +92,7 @@ async def test_a_task_shows_its_steps_after_its_end(
         "finish_reason": "tool_calls",
         "thought": "Hm.",
         "text": "I look.",
-        "usage": {"input_tokens": 7, "output_tokens": 2, "cost": 0.5},
+        "usage": Usage(input_tokens=7, output_tokens=2, cost=0.5).model_dump(),
     }
     assert call.pop("url").endswith("/c1")
     assert call == {
@@ -143,6 +145,35 @@ async def test_what_is_cut_can_be_read_whole(
         "no result of call 'c1' here",
         "no result of call 'c2' here",
     }
+
+
+async def test_what_the_model_read_the_beginning_of_can_be_read_whole(
+    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+) -> None:
+    """Also in part. Once it is no longer kept there is nothing at its address, and not its beginning."""
+    whole = "ü" * 2_000_000
+    cut = ToolMessage(call_id="c1", name="search", content="üü\n[…]", whole=4_000_000, kept="r1-x")
+    asks = AssistantMessage(text="I look.", tool_calls=(CALL,))
+    task = await ended(views, transcripts, [said("mine"), asks, cut])
+    address = context_key(task.owner, task.context_id), result_artifact(task.task_id, "r1-x")
+    part = NewPart("file", whole.encode(), "text/plain; charset=utf-8", "search-c1.txt")
+    await served.artifacts.apply(*address, Create(task.task_id, (part,), complete=True))
+    (step,) = await steps_of(served, task.task_id)
+    call: dict[str, Any] = step["calls"][0]
+    path = urlsplit(str(call["url"])).path
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        answer = await http.get(path)
+        tail = await http.get(path, headers={"Range": "bytes=-4"})
+        artifacts = await http.get(f"/artifacts/{task.context_id}")
+        await served.artifacts.delete_artifact(*address)
+        gone = await http.get(path)
+    assert (call["size"], call["cut"]) == (4_000_000, True)
+    assert (answer.status_code, answer.text) == (200, whole)
+    assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert 'filename="search-c1.txt"' in answer.headers["Content-Disposition"]
+    assert (tail.status_code, tail.text) == (206, "üü")
+    assert artifacts.json() == {"artifacts": []}
+    assert (gone.status_code, gone.json()["error"]["message"]) == (404, "no result of call 'c1' here")
 
 
 class BoundTo(Named):

@@ -6,6 +6,7 @@ from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.artifacts.cleanup import ArtifactHousekeeping
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention import Cleaned
+from everloop.workflows.contract.names import result_artifact
 from tests.stores.artifacts.artifact_failures import begin, housekeep, kept_blobs
 from tests.stores.artifacts.artifact_rig import TTL, ArtifactRig
 
@@ -28,6 +29,18 @@ async def test_housekeeping_removes_expired_artifacts(rig: ArtifactRig) -> None:
     assert kept_blobs(rig) == set((await rig.record("changed")).blob_keys())
     assert await rig.redis.zcard(EXPIRING_ARTIFACTS_KEY) == 1
     assert await rig.redis.keys("everloop:artifact*:old*") == []
+
+
+async def test_results_of_tools_are_cleared_away_though_they_are_never_listed(rig: ArtifactRig) -> None:
+    """Their content with them."""
+    artifact_id = result_artifact("task", "r00001-0123abcd")
+    create = Create("task", (NewPart("file", b"0" * 900),), complete=True)
+    await rig.artifacts.apply(rig.context_id, artifact_id, create)
+    assert await rig.artifacts.list_artifacts(rig.context_id) == []
+    assert await rig.content(artifact_id) == b"0" * 900
+    rig.clock.at += TTL
+    assert await housekeep(rig) == (1, 0)
+    assert kept_blobs(rig) == set()
 
 
 async def test_an_artifact_that_was_changed_since_it_was_listed_stays(rig: ArtifactRig) -> None:

@@ -155,8 +155,9 @@ class CountingTools(ToolPort):
             await self._called.wait_for(lambda: sum(c.call.id == call_id for c in self.calls) >= times)
 
     @activity.defn
-    async def store_result(self, call: StoreResultInput) -> None:
+    async def store_result(self, call: StoreResultInput) -> ToolMessage | None:
         self.results.append(call)
+        return None
 
 
 class RecordingTranscripts(TranscriptPort):

@@ -9,7 +9,7 @@ from everloop.stores.artifacts.changes import Announcement, Change
 from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.stores.artifacts.record import ARTIFACT_TTL, now
 from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact, check_id, part_of
-from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.artifacts.store import Artifacts, listed
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 
@@ -72,8 +72,7 @@ class MemoryArtifacts(Artifacts):
     async def list_artifacts(self, context_id: str, task_id: str | None = None) -> list[StoredArtifact]:
         self._forget_expired()
         found = [kept.artifact for (context, _), kept in self._kept.items() if context == context_id]
-        of_task = [artifact for artifact in found if task_id in {None, artifact.task_id}]
-        return sorted(of_task, key=lambda artifact: (artifact.created_at, artifact.artifact_id))
+        return listed(found, task_id)
 
     async def delete_artifact(self, context_id: str, artifact_id: str) -> None:
         self._kept.pop((context_id, check_id(artifact_id)), None)

@@ -249,6 +249,18 @@ def test_listed_tools_are_offered_beside_the_own_ones() -> None:
     assert other == listed("other").tools[0]
 
 
+@pytest.mark.parametrize(("kept", "offered"), [("", False), ("r1-x", True)])
+def test_results_can_be_read_on_where_there_is_one(kept: str, *, offered: bool) -> None:
+    """Behind all other tools, so that those stay in the provider's cache; not once a summary covers it."""
+    asks = AssistantMessage(tool_calls=(ToolCall(id="c", name="find", arguments="{}"),))
+    result = ToolMessage(call_id="c", name="find", content="…", whole=70_000 if kept else 0, kept=kept)
+    transcript = [ASKED, asks, result]
+    covered = [*transcript, SummaryMessage(end=3, text="Found.")]
+    names = [tool.name for tool in build_request("m", AGENT, [*transcript, listed("more")]).tools]
+    assert names == ["find", "write", "more", *(["read_result"] if offered else [])]
+    assert [tool.name for tool in build_request("m", AGENT, covered).tools] == ["find", "write"]
+
+
 def test_an_empty_list_offers_nothing() -> None:
     """Neither its own tools nor those of an earlier list; providers refuse an empty array."""
     assert "tools" not in chat_request(build_request("m", BARE, [listed("old"), ASKED, listed()]))

@@ -122,6 +122,30 @@ async def test_what_agents_deny_adds_up_on_the_way_down(start_task: StartTask, c
     assert sent == ["mail"]
 
 
+async def test_reading_on_is_nobodys_to_forbid(start_task: StartTask, client: Client) -> None:
+    """Not above, not below; the long answer of a sub-agent is what there is to read on in."""
+    model = ModelOfEach(
+        lead=[ask("writer"), asks(("r", "read_result")), answer("done")],
+        writer=[asks(("r", "read_result")), answer("x" * 70_000)],
+    )
+    lead = an_agent("lead", sub_agent("writer"), guard(allow=["writer"], default="deny"))
+    writer = an_agent("writer", guard(approve=["*"]))
+
+    async with start_task(RealTools(model, lead, writer), lead.spec) as handle:
+        await handle.result()
+        above, below_ = (
+            await read_by_model(client, handle.id),
+            await read_by_model(client, below(handle, "writer")),
+        )
+
+    assert [(each.name, each.outcome, each.whole) for each in above] == [
+        ("writer", "ok", 70_000),
+        ("read_result", "invalid", 0),
+    ]
+    assert above[0].content.startswith("x" * 65_536 + "\n[65,536 of 70,000 characters; read on with")
+    assert [(each.name, each.outcome) for each in below_] == [("read_result", "invalid")]
+
+
 @pytest.mark.parametrize(
     ("of_lead", "of_writer"), [("owner", None), (SCOPE, None), (SCOPE, "owner"), ("owner", SCOPE)]
 )

@@ -1,0 +1,123 @@
+"""What the model reads of a tool call: of a long result its beginning, and why there is none."""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable
+
+import structlog
+
+from everloop.activities.retries import MAX_OUTAGE, retry_for
+from everloop.runtime.telemetry.logs import exception_fields
+from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.artifacts.store import Artifacts
+from everloop.workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
+from everloop.workflows.contract.names import context_key, result_artifact
+from everloop.workflows.contract.questions import Answer
+from everloop.workflows.contract.tasks import TaskRef
+
+_log = structlog.get_logger()
+
+Keep = Callable[[str], Awaitable[str]]
+"""Keeps the whole of a result; returns under which name, empty if it could not."""
+
+
+async def bounded(result: ToolMessage, most: int, keep: Keep) -> ToolMessage:
+    """Return a result of which the model reads `most` bytes at once; the whole of a longer one is kept."""
+    encoded = result.content.encode(errors="replace")
+    if len(encoded) <= most:
+        return result
+    whole = encoded.decode()
+    shown = encoded[:most].decode(errors="ignore")
+    kept = await keep(whole)
+    rest = f'read on with read_result("{kept}", start={len(shown)})'
+    if not kept:
+        rest = "the rest could not be kept; if you need it, ask for less at once"
+    note = f"[{len(shown):,} of {len(whole):,} characters; {rest}]"
+    return result.model_copy(
+        update={"content": f"{shown}\n{note}", "whole": len(encoded), "kept": kept},
+    )
+
+
+async def keep_result(  # noqa: PLR0913 -- what is kept, where, and as whose
+    artifacts: Artifacts,
+    task: TaskRef,
+    key: str,
+    text: str,
+    *,
+    filename: str,
+    attempt: str = "",
+    max_outage: float = MAX_OUTAGE,
+) -> str:
+    """Keep the whole of a result for the task, in place of what an earlier attempt has kept; return its name.
+
+    `attempt` is as for `TaskArtifacts`. What cannot be kept within 20 s is not: the tool has run, so that is
+    no error.
+    """
+    part = NewPart("file", text.encode(), "text/plain; charset=utf-8", filename)
+    change = Create(task.task_id, (part,), complete=True, override=True)
+    operation_id = f"{attempt}{hashlib.sha256(part.content).hexdigest()[:16]}"
+    context, artifact_id = context_key(task.owner, task.context_id), result_artifact(task.task_id, key)
+    try:
+        await retry_for(
+            lambda: artifacts.apply(context, artifact_id, change, operation_id=operation_id), max_outage
+        )
+    except Exception as error:  # noqa: BLE001 -- whatever it is: if this raised, nobody would know what came of the call
+        _log.warning("result not kept", size=len(part.content), **exception_fields(error))
+        return ""
+    return key
+
+
+_WHO = {
+    "user": "by the user",
+    "approver": "by an approver",
+    "operator": "by the operator",
+    "timeout": "because nobody answered in time",
+}
+
+
+def message(call: ToolCall, content: str, outcome: ToolOutcome = "ok") -> ToolMessage:
+    """Return what a call came to; what is no character becomes a question mark."""
+    return call.result(content.encode(errors="replace").decode(), outcome)
+
+
+def unknown_tool(call: ToolCall, known: Iterable[str]) -> ToolMessage:
+    """Say that the model invented a tool, and which ones there are."""
+    available = ", ".join(known) or "none"
+    return message(call, f"there is no tool {call.name!r}; available tools: {available}", "invalid")
+
+
+def tool_is_gone(call: ToolCall, plugin: str) -> ToolMessage:
+    """Say that a tool is no longer there that was listed when the task began."""
+    gone = f"the tool {call.name!r} is no longer there: the plugin {plugin!r} does not list it any more"
+    return message(call, f"{gone}; go on without it", "invalid")
+
+
+def withheld(problem: str) -> str:
+    """Say that the tool ran, and that nobody may read what it came to, as a plugin failed."""
+    return f"the tool ran, but {problem}; what it came to is withheld, and it was not run again"
+
+
+def rejected(call: ToolCall, answer: Answer) -> ToolMessage:
+    """Say that people do not want this call."""
+    return message(call, f"rejected {_decided(answer)}", "rejected")
+
+
+def unknown_outcome(call: ToolCall) -> ToolMessage:
+    """Say that the call may have taken effect."""
+    content = f"{_lost(call)} It may or may not have taken effect, and it was not run again. "
+    return message(call, f"{content}Check before you repeat it.", "unknown")
+
+
+def not_repeated(call: ToolCall, answer: Answer) -> ToolMessage:
+    """Say that the call may have taken effect, and that people do not want it repeated."""
+    content = f"{_lost(call)} It may or may not have taken effect. Running it again was rejected "
+    return message(call, content + _decided(answer), "unknown")
+
+
+def _lost(call: ToolCall) -> str:
+    return f"{call.name} was started, but the process that ran it was lost before it reported."
+
+
+def _decided(answer: Answer) -> str:
+    if answer.by == "timeout" or not answer.note:
+        return _WHO[answer.by]
+    return f"{_WHO[answer.by]}: {answer.note}"
