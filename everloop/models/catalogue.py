@@ -11,7 +11,7 @@ from everloop.workflows.contract.settings import ModelSettings
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars per million tokens. Where cached ones have no price of their own they cost as much as others."""
+    """US dollars per million tokens. Cached ones without a price of their own cost as much as others."""
 
     input: float
     output: float
