@@ -213,7 +213,7 @@ class AgentTask:
             run_id=self._ref.run_id,
             version=state.version,
             status=state.status,
-            history=state.recent_history,
+            history=reporting.recent_history(state),
             artifacts=state.artifacts,
             is_hidden=self._scope.has_hidden_task or self._message is not None,
         )
@@ -240,7 +240,7 @@ class AgentTask:
     @workflow.query(description="What the model reads, from a position on (input: a number, default 0).")
     def transcript(self, start: int = 0) -> TranscriptPage:
         """All messages from position `start` on, as many as fit; `next` is where the next page starts."""
-        return self._state.transcript_page(start)
+        return reporting.transcript_page(self._state, start)
 
     async def _answer(self) -> AssistantMessage | AgentMessage:
         """Run the loop, within the agent's wall clock if it has one; a message answers in place of a task."""

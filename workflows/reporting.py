@@ -1,9 +1,11 @@
 """How the workflow lets clients and operators know what it does."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 from opentelemetry import trace
+from pydantic import BaseModel
 from temporalio import workflow
 
 from everloop.workflows import approvals
@@ -14,7 +16,14 @@ from everloop.workflows.contract.messages import AgentMessage, Message, TextPart
 from everloop.workflows.contract.ports import PublishPort
 from everloop.workflows.contract.questions import Answer, QuestionKind, expected
 from everloop.workflows.contract.settings import ModelSettings
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskRef, TaskState, TaskView
+from everloop.workflows.contract.tasks import (
+    AgentSpec,
+    TaskInput,
+    TaskRef,
+    TaskState,
+    TaskView,
+    TranscriptPage,
+)
 from everloop.workflows.scope import TaskScope
 from everloop.workflows.scope import publish as publishing
 from everloop.workflows.state import Phase, TaskRunState
@@ -218,6 +227,46 @@ def index(state: TaskRunState, task_state: TaskState) -> None:
     workflow.upsert_search_attributes(
         [names.TASK_STATE.value_set(task_state), names.TASK_VERSION.value_set(state.version)]
     )
+
+
+# What queries return: as much as fits.
+
+VIEW_BYTES = 1_500_000
+"""The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
+
+Fitting = TypeVar("Fitting", bound=BaseModel)
+
+
+def transcript_page(state: TaskRunState, start: int) -> TranscriptPage:
+    """Return the messages from a position on that fit into the answer of a query, at least one."""
+    start = max(0, start)
+    rest = state.transcript[start:]
+    page = _that_fit(rest, VIEW_BYTES) or rest[:1]
+    end = start + len(page)
+    following = end if end < len(state.transcript) else None
+    return TranscriptPage(start=start, messages=tuple(page), next=following)
+
+
+def recent_history(state: TaskRunState) -> tuple[Message, ...]:
+    """Return the newest messages of the history that a view has room for besides its status and answer."""
+    room = VIEW_BYTES - _size(state.status) - sum(_size(artifact) for artifact in state.artifacts)
+    return tuple(reversed(_that_fit(reversed(state.history), room)))
+
+
+def _that_fit(messages: Iterable[Fitting], room: int) -> list[Fitting]:
+    """Return as many of the first messages as fit into so many bytes."""
+    kept: list[Fitting] = []
+    for message in messages:
+        room -= _size(message)
+        if room < 0:
+            break
+        kept.append(message)
+    return kept
+
+
+def _size(part: BaseModel) -> int:
+    """Return the bytes that it takes in a payload."""
+    return len(part.model_dump_json().encode())
 
 
 # Spans of workflow code (OpenTelemetry semantic conventions for generative AI); a replay adds none.

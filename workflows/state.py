@@ -1,10 +1,9 @@
 """Everything a running task knows, and how it changes. No I/O, no clock: times are arguments."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -36,14 +35,7 @@ from everloop.workflows.contract.tasks import (
     TaskState,
     TaskStatus,
     ToolSpec,
-    TranscriptPage,
 )
-
-VIEW_BYTES = 1_500_000
-"""The `view` query returns the newest messages that fit: Temporal takes payloads up to 2 MB."""
-
-
-Fitting = TypeVar("Fitting", bound=BaseModel)
 
 
 class Phase(StrEnum):
@@ -395,15 +387,6 @@ class TaskRunState(BaseModel):
         if message:
             self.unpublished.append(message)
 
-    def transcript_page(self, start: int) -> TranscriptPage:
-        """Return the messages from a position on that fit into the answer of a query, at least one."""
-        start = max(0, start)
-        rest = self.transcript[start:]
-        page = _that_fit(rest, VIEW_BYTES) or rest[:1]
-        end = start + len(page)
-        following = end if end < len(self.transcript) else None
-        return TranscriptPage(start=start, messages=tuple(page), next=following)
-
     @property
     def artifacts(self) -> tuple[Artifact, ...]:
         """The artifacts that the history of the workflow can vouch for."""
@@ -419,30 +402,8 @@ class TaskRunState(BaseModel):
         except ValueError:
             return TextPart(text=text)
 
-    @property
-    def recent_history(self) -> tuple[Message, ...]:
-        """The newest messages of the history that a view has room for besides its status and answer."""
-        room = VIEW_BYTES - _size(self.status) - sum(_size(artifact) for artifact in self.artifacts)
-        return tuple(reversed(_that_fit(reversed(self.history), room)))
-
 
 class CarriedTask(TaskInput):
     """The workflow's input: a task starts as a `TaskInput`; a later run of it gets what is known so far."""
 
     carried: TaskRunState | None = None
-
-
-def _that_fit(messages: Iterable[Fitting], room: int) -> list[Fitting]:
-    """Return as many of the first messages as fit into so many bytes."""
-    kept: list[Fitting] = []
-    for message in messages:
-        room -= _size(message)
-        if room < 0:
-            break
-        kept.append(message)
-    return kept
-
-
-def _size(part: BaseModel) -> int:
-    """Return the bytes that it takes in a payload."""
-    return len(part.model_dump_json().encode())

@@ -19,7 +19,8 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.questions import Answer, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
-from everloop.workflows.state import VIEW_BYTES, Phase, TaskRunState
+from everloop.workflows.reporting import VIEW_BYTES, recent_history
+from everloop.workflows.state import Phase, TaskRunState
 from everloop.workflows.turns.model_turn import RESEND_CHUNK_BYTES, chunked
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -100,11 +101,11 @@ def test_a_view_fits_into_a_payload(letter: str) -> None:
     state = TaskRunState.begin(user("m1"), NOW)
     big = letter * (400_000 // len(letter.encode()))
     state.history = [user(f"m{n}", big) for n in range(5)]
-    assert [message.message_id for message in state.recent_history] == ["m2", "m3", "m4"]
+    assert [message.message_id for message in recent_history(state)] == ["m2", "m3", "m4"]
     state.answer = AssistantMessage(text=big)
     state.change_status(TaskState.WORKING, NOW, message=agent("s1", big))
-    assert [message.message_id for message in state.recent_history] == ["m4"]
-    size = sum(len(message.model_dump_json().encode()) for message in state.recent_history)
+    assert [message.message_id for message in recent_history(state)] == ["m4"]
+    size = sum(len(message.model_dump_json().encode()) for message in recent_history(state))
     assert size < VIEW_BYTES
 
 

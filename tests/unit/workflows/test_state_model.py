@@ -19,6 +19,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
+from everloop.workflows.reporting import recent_history
 from everloop.workflows.state import TaskRunState
 from tests.support.memory.fold import FoldedTask
 
@@ -148,7 +149,7 @@ class TaskLife(RuleBasedStateMachine):
         assert self.state.history == self.expected.told
         ids = [message.message_id for message in self.state.history]
         assert len(ids) == len(set(ids))
-        assert self.state.recent_history == tuple(self.state.history)
+        assert recent_history(self.state) == tuple(self.state.history)
 
     @invariant()
     def the_view_is_that_of_the_workflow(self) -> None:
