@@ -32,8 +32,14 @@ from everloop.activities.model.events import (
 )
 from everloop.activities.model.failures import failure_fields
 from everloop.activities.model.files import FileReader
-from everloop.activities.model.plugins import ModelPlugins, as_output, output_schema
-from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
+from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
+from everloop.activities.model.plugins import ModelPlugins
+from everloop.activities.model.provider import (
+    ModelProvider,
+    finish_within,
+    read_stream,
+    translate_provider_errors,
+)
 from everloop.activities.model.reply import Delta, ReplyAssembler
 from everloop.activities.model.request import (
     build_request,
@@ -60,6 +66,7 @@ from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.ports import ModelPort
+from everloop.workflows.contract.settings import ModelSettings
 
 RESPONDER = "none"
 """The name under which subscribers see the model of an agent that needs none."""
@@ -183,11 +190,12 @@ class OpenAIModel(ModelPort):
             self._provider.require_price(model)
         await self._publish(attempt, opening_events(call, attempt.count, model))
         if written := await self._unjudged_reply(attempt):
-            return await self._take_whole(attempt, written, recovery_events(call, attempt.count))
+            ours = await self._judged(attempt, written, transcript, call.settings)
+            return await self._take_whole(attempt, ours, recovery_events(call, attempt.count))
         if attempt.agent.respond:
             return await self._take_response(attempt, attempt.agent.respond, transcript)
         request = await self._request(attempt, model, transcript)
-        return await self._ask(attempt, request)
+        return await self._ask(attempt, request, transcript)
 
     async def _request(
         self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
@@ -220,38 +228,59 @@ class OpenAIModel(ModelPort):
             problem = f"the agent's own function failed: {type(error).__name__}: {error}"
             raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
         ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
+        ours = await attempt.plugins.after(ours)
+        ours = as_output(ours, attempt.output) if attempt.output else ours
         return await self._take_whole(attempt, ours)
 
     async def _take_whole(
-        self, attempt: _Attempt, written: AssistantMessage, recovery: Sequence[TaskEvent] = ()
+        self, attempt: _Attempt, judged: AssistantMessage, recovery: Sequence[TaskEvent] = ()
     ) -> AssistantMessage:
         """Take a reply that was not streamed now; store it before its end is published, behind `recovery`."""
-        reply = await self._stored(attempt, await self._judged(attempt, written))
-        return await self._publish_reply(attempt, reply, recovery)
+        return await self._publish_reply(attempt, await self._stored(attempt, judged), recovery)
 
-    async def _ask(self, attempt: _Attempt, asked: ModelRequest) -> AssistantMessage:
-        """Stream one completion; store it before its end is published."""
-        request = chat_request(asked)
+    async def _ask(
+        self, attempt: _Attempt, request: ModelRequest, transcript: Sequence[TranscriptMessage]
+    ) -> AssistantMessage:
+        """Stream a reply, in two halves if it was cut off; store it before its end is published.
+
+        An attempt that dies, or fails, between the halves leaves nothing: the next one asks for both.
+        """
         call, artifacts = attempt.call, attempt.artifacts
         draft = None if attempt.output else attempt.draft
-        assembler = ReplyAssembler(call.length, artifacts.tools)
         publish = partial(self._publish, attempt)
-        async with DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher:
-            name = attempt.agent.name
-            async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
-                await self._try_publish(attempt, recovery_events(call, attempt.count))
-                await read_stream(stream, assembler, publisher.add)
+        longest = self._provider.longest_reply.total_seconds()
+        async with (
+            DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher,
+            finish_within(longest),
+        ):
+            written = await self._stream(attempt, request, publisher)
+            if more := None if call.tool else continuation(request, written):
+                _log.info("model reply continued", iteration=call.iteration, **written.usage.model_dump())
+                written = joined(written, await self._stream(attempt, more, publisher))
             rest = await publisher.stop()
-        written = self._provider.priced(request, assembler.reply)
-        ours = await self._judged(attempt, written)
+        ours = await self._judged(attempt, written, transcript, request.settings)
         reply = await self._stored(attempt, ours)
-        _log.info("model replied", iteration=call.iteration, model=reply.model, **reply.usage.model_dump())
+        usage = reply.usage.model_dump()
+        _log.info(
+            "model replied", iteration=call.iteration, model=reply.model, reason=reply.reason or None, **usage
+        )
         if reply != ours:
             return await self._publish_reply(attempt, reply)
         # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.
         chunks = await artifacts.finish(reply) if reply.tool_calls == written.tool_calls else []
         is_streamed = reply.text == written.text and not (reply.refused or attempt.output)
         return await self._publish_reply(attempt, reply, chunks, rest, is_streamed=is_streamed)
+
+    async def _stream(
+        self, attempt: _Attempt, asked: ModelRequest, publisher: DeltaPublisher
+    ) -> AssistantMessage:
+        """Stream one completion; subscribers get what comes."""
+        call, request = attempt.call, chat_request(asked)
+        assembler, name = ReplyAssembler(call.length, attempt.artifacts.tools), attempt.agent.name
+        async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
+            await self._try_publish(attempt, recovery_events(call, attempt.count))
+            await read_stream(stream, assembler, publisher.add)
+        return self._provider.priced(request, assembler.reply)
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
         """Return what the model has replied to an attempt whose worker died while plugins judged it."""
@@ -260,10 +289,18 @@ class OpenAIModel(ModelPort):
             _log.info("unjudged model reply found", iteration=attempt.call.iteration, attempt=attempt.count)
         return found
 
-    async def _judged(self, attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
-        """Return a reply as it counts, after its plugins and the output model have seen it."""
-        reply = await attempt.plugins.after(reply)
-        return as_output(reply, attempt.output) if attempt.output else reply
+    async def _judged(
+        self,
+        attempt: _Attempt,
+        reply: AssistantMessage,
+        transcript: Sequence[TranscriptMessage],
+        settings: ModelSettings,
+    ) -> AssistantMessage:
+        """Return a reply as it counts, after its plugins have seen it."""
+        reply, call = await attempt.plugins.after(reply), attempt.call
+        if call.tool and not reply.tool_calls:  # the client has its answer, and this is no other one
+            return reply
+        return judge(reply, transcript, settings, attempt.output, last=call.last)
 
     async def _stored(self, attempt: _Attempt, ours: AssistantMessage) -> AssistantMessage:
         """Store a judged reply, and return the one that counts."""

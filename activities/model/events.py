@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
-from everloop.activities.model.plugins import answer_part
+from everloop.activities.model.outcome import answer_part
 from everloop.activities.model.reply import (
     ArgumentsDelta,
     Delta,
@@ -98,12 +98,14 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
     is_streamed: bool = False,
     is_data: bool = False,
 ) -> list[TaskEvent]:
-    """Return what is published at the end of a reply; one before tool calls, or refused, is no answer.
+    """Return what is published at the end of a reply.
+
+    One before tool calls, one that is refused, and one that fails the task, are no answers.
 
     `rest` has not gone out yet of what was streamed. `is_streamed`: the answer is what was streamed; if not,
     subscribers get it whole, and as data where it `is_data`.
     """
-    if draft is None or reply.tool_calls or reply.refused or not (reply.text or is_streamed):
+    if draft is None or reply.tool_calls or reply.refused or reply.fails or not (reply.text or is_streamed):
         chunks = withdrawal(draft)
     elif is_streamed:
         chunks = draft.finish(text_of_deltas(rest))

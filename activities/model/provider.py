@@ -218,7 +218,7 @@ class ModelProvider:
             timed_model_call(task.agent_id, model) as record_first_chunk,
         ):
             async with (
-                _in_time(self.longest_reply.total_seconds()),
+                finish_within(self.longest_reply.total_seconds()),
                 await self.client.chat.completions.create(
                     model=model,
                     messages=(),
@@ -333,7 +333,12 @@ def _as_chunk(body: bytes) -> ChatCompletionChunk:
 
 
 @asynccontextmanager
-async def _in_time(seconds: float) -> AsyncGenerator[None]:
+async def finish_within(seconds: float) -> AsyncGenerator[None]:
+    """Let the model write for so long.
+
+    Raises:
+        IncompleteReplyError: it wrote for longer.
+    """
     limit = asyncio.timeout(seconds)
     try:
         async with limit:

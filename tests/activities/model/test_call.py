@@ -97,14 +97,12 @@ FRAGMENTS = [CallFragment(0, "a", "search", "{"), CallFragment(0, None, None, "}
     ("answer", "text", "calls", "reason"),
     [
         (Reply(["Hel", "lo"], ending="bare"), "Hello", 0, "stop"),
-        (Reply(["Hel"], finish_reason="length"), "Hel", 0, "length"),
-        (Reply(["Hel"], finish_reason="content_filter"), "Hel", 0, "content_filter"),
-        (completion(MESSAGE, "length"), "Hello", 0, "length"),
+        (completion(MESSAGE, "stop"), "Hello", 0, "stop"),
         (completion(MESSAGE, None), "Hello", 0, "stop"),
         (completion(CALLS, None), "", 2, "tool_calls"),
         (Reply([*FRAGMENTS, CallFragment(1, "b", "search", "{}")]), "", 2, "tool_calls"),
     ],
-    ids=["no reason", "cut off", "filtered", "no stream", "neither", "calls in one piece", "fragments"],
+    ids=["no reason", "no stream", "neither", "calls in one piece", "fragments"],
 )
 async def test_a_reply_may_be_told_in_several_ways(
     answer: Answer, text: str, calls: int, reason: str

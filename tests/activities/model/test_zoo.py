@@ -135,13 +135,15 @@ async def test_bytes_may_be_laid_out_otherwise(framing: Framing) -> None:
 
 
 @pytest.mark.parametrize("kind", rows(*PROVIDERS, fails={Mistral: LOOPS_THAT_FAIL[Mistral]}))
-async def test_a_reply_that_was_too_long_says_so(kind: type[Provider]) -> None:
-    """The reason of the end comes through."""
-    provider = kind(Played(text="And then", reason="length"))
+async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> None:
+    """The reason of the end comes through, and the provider takes the first half for the second."""
+    provider = kind(Played(text="And then", reason="length"), Played(text=" it ended."))
     async with model_rig(provider) as rig:
         rig.port = rig.port_to(provider.model)
         reply = await rig.run()
-    assert (reply.text, reply.finish_reason) == ("And then", "length")
+        assert await rig.answer() == ("And then it ended.", True)
+    assert (reply.text, reply.finish_reason) == ("And then it ended.", "stop")
+    assert provider.regrets == []
 
 
 @pytest.mark.parametrize("kind", rows(*PROVIDERS, fails={Mistral: LOOPS_THAT_FAIL[Mistral]}))

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue, RootModel, field_validator
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.plugins import MAX_PROBLEMS, MAX_SCHEMA_CHARACTERS, as_output
+from everloop.activities.model.outcome import MAX_PROBLEMS, MAX_SCHEMA_CHARACTERS, as_output
 from everloop.agents.agent import Agent
 from everloop.agents.errors import AgentDefinitionError
 from everloop.workflows.contract import failures

@@ -1,0 +1,146 @@
+"""Model calls whose replies do not end as they should: what model, client and task get of them."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+from redis.asyncio import Redis
+
+from everloop.agents.agent import Turn
+from everloop.agents.limits import ModelSettings
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import Thought, ToolCalled, UsageReported
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
+from tests.support.rigs.model_rig import After, Before, agent, in_capitals, model_rig
+from tests.support.servers.scripted_openai import CallFragment, Reasoning, Reply, tool_call
+
+HALF_CALL = CallFragment(1, "b", "search", '{"query": "Pa')
+CUT = Reply(["Once "], finish_reason="length", usage=(10, 3))
+REST = Reply(["upon a time."], usage=(14, 4))
+GO_ON = {"role": "user", "content": "[Go on exactly where your reply stopped.]"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "shown"),
+    [
+        (Reply(["So ", HALF_CALL], finish_reason="length"), failures.REPLY_CUT, "told"),
+        (Reply([Reasoning("Hm")], finish_reason="length"), failures.REPLY_CUT, "fails"),
+        (Reply(["So"], finish_reason="content_filter"), failures.CONTENT_FILTERED, "fails"),
+        (Reply([" "]), failures.EMPTY_REPLY, "told"),
+        (Reply([Reasoning("42")]), failures.EMPTY_REPLY, "told"),
+    ],
+    ids=["half a call", "thoughts", "filtered", "empty", "all in thoughts"],
+)
+async def test_what_is_no_answer_is_not_shown(answer: Reply, reason: str, shown: str) -> None:
+    """What was streamed of it is taken back; the next attempt finds the same outcome, and asks nobody."""
+    async with model_rig([answer]) as rig:
+        reply = await rig.run()
+        assert (reply.reason, bool(reply.refused), reply.fails) == (reason, shown == "told", shown == "fails")
+        assert reply.usage == Usage(input_tokens=10, output_tokens=5)
+        assert await rig.answer() in {None, ("", False)}
+        assert await rig.events_of(ToolCalled) == []
+        assert await rig.run(attempt=2) == reply
+
+
+async def test_calls_that_are_whole_are_run() -> None:
+    """Of a reply that was cut off within the next one."""
+    script = [Reply([tool_call("search", '{"query": "Rome"}'), HALF_CALL], finish_reason="length")]
+    async with model_rig(script) as rig:
+        reply = await rig.run()
+        assert [call.arguments for call in reply.tool_calls] == ['{"query": "Rome"}']
+        assert (reply.reason, reply.refused) == ("", "")
+        assert [event.call_id for event in await rig.events_of(ToolCalled)] == ["r00001c01"]
+
+
+async def test_a_text_that_was_cut_off_is_gone_on_with(redis: Redis) -> None:
+    """The draft streams on; one message results, with the thoughts, the cost and the calls of both halves."""
+    gate, watching = asyncio.Event(), After(make=in_capitals)
+    script = [
+        Reply([Reasoning("A tale."), "Once "], finish_reason="length", usage=(10, 3)),
+        Reply([Reasoning("On."), "upon", gate, " a time."], usage=(14, 4)),
+    ]
+    views, transcripts = TaskViews(redis), Transcripts(redis)
+    async with model_rig(script, views, transcripts, agent=agent(watching)) as rig:
+        running = asyncio.create_task(rig.run(rig.changed(model="priced-model")))
+        while await rig.answer() != ("Once upon", False):
+            await rig.until(lambda _: True)
+        gate.set()
+        reply = await running
+        assert [said.text for said in watching.asked] == ["Once upon a time."]
+        assert (reply.text, reply.reasoning, reply.reason) == ("ONCE UPON A TIME.", "A tale.\n\nOn.", "")
+        assert reply.usage == Usage(input_tokens=24, output_tokens=7, cost=0.024 + 0.7)
+        assert [event.usage for event in await rig.events_of(UsageReported)] == [reply.usage]
+        assert await rig.answer() == ("ONCE UPON A TIME.", True)
+        assert "".join(event.text for event in await rig.events_of(Thought)) == "A tale.On."
+        first, second = rig.provider.requests
+        assert second.messages == [*first.messages, {"role": "assistant", "content": "Once "}, GO_ON]
+
+
+async def test_an_attempt_that_dies_between_the_halves_repeats_both() -> None:
+    """What it has shown is replaced, and what it has used is not counted by the reply."""
+    hangs = Reply(["upon a", asyncio.Event()])
+    async with model_rig([CUT, hangs, Reply(["Then "], finish_reason="length"), REST]) as rig:
+        running = asyncio.create_task(rig.run())
+        while await rig.answer() != ("Once upon a", False):
+            await rig.until(lambda _: True)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        reply = await rig.run(attempt=2)
+        assert (reply.text, reply.usage.output_tokens) == ("Then upon a time.", 5 + 4)
+        assert await rig.answer() == ("Then upon a time.", True)
+
+
+async def test_a_reply_is_continued_once() -> None:
+    """What is cut off then stands as the answer, and its last words say so."""
+    async with model_rig([CUT, Reply(["upon"], finish_reason="length", usage=(14, 4))]) as rig:
+        reply = await rig.run()
+        assert (reply.text, reply.reason) == ("Once upon", failures.REPLY_CUT)
+        assert reply.closing == "the answer was cut off at the model's limit, after 7 tokens"
+        assert await rig.answer() == ("Once upon", True)
+
+
+async def test_the_rest_may_be_calls() -> None:
+    """Then the text is no answer."""
+    async with model_rig([CUT, Reply([tool_call("search")])]) as rig:
+        reply = await rig.run()
+        assert (reply.text, [call.id for call in reply.tool_calls]) == ("Once ", ["r00001c01"])
+        assert await rig.answer() == ("", False)
+
+
+async def test_settings_decide() -> None:
+    """Those of the agent; of a hook, where it sets others for a call."""
+    told = Before(make=lambda request: replace(request, settings=ModelSettings(on_length="tell")))
+    for plugins, wanted in (((), (True, False)), ((told,), (False, True))):
+        async with model_rig([CUT], agent=agent(*plugins)) as rig:
+            reply = await rig.run(rig.changed(settings=ModelSettings(on_length="fail")))
+            assert (reply.fails, bool(reply.refused)) == wanted
+            assert await rig.answer() in {None, ("", False)}
+
+
+async def test_the_model_is_told_once() -> None:
+    """A reply that ends the same way right after it was told so ends the task."""
+    async with model_rig([Reply([]), Reply([])]) as rig:
+        first = await rig.run()
+        note = UserMessage(message_id="", parts=(TextPart(text=f"[{first.refused}]"),))
+        second = await rig.run(rig.changed(iteration=2, length=3, new=(note,)))
+        assert (bool(first.refused), second.fails) == (True, True)
+        assert [message["role"] for message in rig.provider.requests[1].conversation] == [
+            "system",
+            "user",
+            "user",
+        ]
+
+
+async def test_a_responder_may_say_nothing() -> None:
+    """No model has ended the reply of an agent's own function, and nobody is there to be told."""
+
+    async def silent(_turn: Turn) -> AssistantMessage:
+        return AssistantMessage()
+
+    async with model_rig(agent=agent(respond=silent)) as rig:
+        reply = await rig.run()
+        assert (reply.refused, reply.fails) == ("", False)
