@@ -95,6 +95,7 @@ class AgentTask:
             usage=self._state.usage,
             excerpt=reporting.shorten(answer.text, EXCERPT_LENGTH),
             answer=answer.text if task.depth else "",
+            closing=closing if task.depth else "",
             artifacts=tuple(self._state.artifact_ids) if task.depth else (),
         )
 

@@ -320,6 +320,8 @@ class TaskResult(Wire):
     """The beginning of the answer, which itself is the artifact `response`."""
     answer: str = ""
     """The whole of it, for the parent of a sub-agent only."""
+    closing: str = ""
+    """What the last status says beside it, or in its place; likewise."""
     artifacts: tuple[str, ...] = ()
     """The ids of what it wrote besides; likewise."""
     message: AgentMessage | None = None

@@ -111,7 +111,10 @@ class AgentCalls:
             return call.result(f"{call.name} failed: {failure_text(error)}", "error")
         self._close(call)
         state.usage += result.usage
-        return call.result(result.answer, artifacts=result.artifacts)
+        if result.state is TaskState.REJECTED:
+            return call.result(f"{call.name} rejected the task: {result.closing}", "error")
+        content = "\n\n".join(filter(None, (result.answer, result.closing and f"[{result.closing}]")))
+        return call.result(content, artifacts=result.artifacts)
 
     def _close(self, call: ToolCall) -> None:
         """Ask nothing any more for a sub-agent that has ended."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import Task, TaskState
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict, MessageToJson
 from temporalio.client import Client
 
 from everloop.activities.model.failures import MODEL_FAILURES
@@ -48,6 +48,44 @@ async def test_a_task_stops_at_its_cost(limited: Service) -> None:
     usage = MessageToDict(task.metadata)["usage"]
     assert usage == {"inputTokens": 1_200_000, "outputTokens": 0, "cost": pytest.approx(1.2)}
     assert len(limited.model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "state", "answer", "reason"),
+    [
+        (
+            [Reply(["Once "], finish_reason="length"), Reply(["upon a time."])],
+            TaskState.TASK_STATE_COMPLETED,
+            "Once upon a time.",
+            "",
+        ),
+        (
+            [Reply(["Once "], finish_reason="length")] * 2,
+            TaskState.TASK_STATE_COMPLETED,
+            "Once Once ",
+            "ReplyCut",
+        ),
+        (
+            [_note(), Reply(["Half of it"], finish_reason="content_filter")],
+            TaskState.TASK_STATE_FAILED,
+            "",
+            "ContentFiltered",
+        ),
+        ([Reply([]), Reply(["Done."])], TaskState.TASK_STATE_COMPLETED, "Done.", ""),
+        ([Reply([]), Reply([])], TaskState.TASK_STATE_FAILED, "", "EmptyReply"),
+    ],
+    ids=["continued", "cut off", "filtered", "empty", "empty twice"],
+)
+async def test_a_task_says_how_its_replies_ended(
+    limited: Service, script: Script, state: TaskState, answer: str, reason: str
+) -> None:
+    """Nothing ends as completed without a word; what is no answer is not shown as one."""
+    task = await _run(limited, script)
+
+    assert (task.status.state, response_of(task)) == (state, answer)
+    assert MessageToDict(task.status.message.metadata) == ({"reason": reason} if reason else {})
+    assert bool(task.status.message.parts) == bool(reason)
+    assert "Half of it" not in MessageToJson(task)
 
 
 async def test_another_model_stands_in(limited: Service) -> None:

@@ -70,6 +70,26 @@ async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -
     assert ports.tools.calls == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "outcome", "content"),
+    [
+        ({}, "ok", "A poem.\n\n[it was cut off]"),
+        ({"text": ""}, "ok", "[it was cut off]"),
+        ({"text": "", "rejects": True}, "error", "writer rejected the task: it was cut off"),
+    ],
+    ids=["with an answer", "without one", "rejected"],
+)
+async def test_a_sub_agent_that_does_not_end_well_says_so(
+    start_task: StartTask, changes: dict[str, object], outcome: str, content: str
+) -> None:
+    """The agent that asked reads what the last status says; an empty answer would say that all is well."""
+    written = answer("A poem.").model_copy(update={"closing": "it was cut off", **changes})
+    ports = FakePorts(ScriptedModel(asks_writer(), written, answer("done")))
+    await run(start_task(ports, PARENT))
+    (stored,) = ports.tools.results
+    assert (stored.result.outcome, stored.result.content) == (outcome, content)
+
+
 async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) -> None:
     """The model reads why it failed and goes on."""
     busy = asks(("x", "x")).model_copy(update={"usage": USAGE})
