@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from pydantic import JsonValue
 
@@ -34,9 +33,6 @@ class ModelEntry:
     settings: ModelSettings = field(default_factory=ModelSettings)
 
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
 @dataclass(frozen=True)
 class Provider:
     """Where models are, and how they want to be asked. Its repr shows no key."""
@@ -50,8 +46,8 @@ class Provider:
     key_variable: str = ""
     """The variable that holds the key, for texts."""
     key_header: str = "Authorization"
-    headers: Mapping[str, str] = field(default=_NOTHING, repr=False)
-    query: Mapping[str, str] = field(default=_NOTHING, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    query: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     concurrency: int | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
