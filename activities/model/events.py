@@ -117,11 +117,17 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
         *chunks,
         ContentCompleted(iteration=iteration, finish_reason=reply.finish_reason, model=reply.model),
         UsageReported(iteration=iteration, usage=reply.usage),
+        *((Warned(text=f"the model is asked again: {reply.refused}"),) if _did_not_end_well(reply) else ()),
         *(
             ToolCalled(iteration=iteration, call_id=call.id, name=call.name, arguments=call.arguments)
             for call in reply.tool_calls
         ),
     ]
+
+
+def _did_not_end_well(reply: AssistantMessage) -> bool:
+    """Whether the model replies again because of how this reply ended."""
+    return bool(reply.refused and reply.reason)
 
 
 def withdrawal(draft: ResponseDraft | None) -> list[ArtifactChunk]:

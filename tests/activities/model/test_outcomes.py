@@ -12,7 +12,7 @@ from everloop.agents.limits import ModelSettings
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.events import Thought, ToolCalled, UsageReported
+from everloop.workflows.contract.events import Thought, ToolCalled, UsageReported, Warned
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
 from tests.support.rigs.model_rig import After, Before, agent, in_capitals, model_rig
 from tests.support.servers.scripted_openai import CallFragment, Reasoning, Reply, tool_call
@@ -42,6 +42,9 @@ async def test_what_is_no_answer_is_not_shown(answer: Reply, reason: str, shown:
         assert reply.usage == Usage(input_tokens=10, output_tokens=5)
         assert await rig.answer() in {None, ("", False)}
         assert await rig.events_of(ToolCalled) == []
+        assert [event.text for event in await rig.events_of(Warned)] == [
+            f"the model is asked again: {reply.refused}" for _ in reply.refused[:1]
+        ]
         assert await rig.run(attempt=2) == reply
 
 
