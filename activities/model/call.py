@@ -48,6 +48,7 @@ from everloop.activities.model.request import (
     only_create_task,
     sent_messages,
     until_called,
+    without_tools,
 )
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
@@ -210,6 +211,8 @@ class OpenAIModel(ModelPort):
             request = made_to_call(request, call.tool)
         if call.routing:
             request = only_create_task(request, agent)
+        if call.last:
+            request = without_tools(request, call.last)
         if attempt.output:
             request = replace(request, output=output_schema(attempt.output))
         request = await attempt.plugins.before(request)

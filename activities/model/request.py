@@ -112,6 +112,15 @@ def only_create_task(request: ModelRequest, agent: Agent) -> ModelRequest:
     return replace(request, tools=(_create_task(agent),), settings=settings)
 
 
+def without_tools(request: ModelRequest, last: str) -> ModelRequest:
+    """Return the request for a model that has to answer now, because of `last`: a limit, in words."""
+    # Not `tool_choice="none"`: models call tools that they see all the same, and Groq then refuses the reply.
+    end = "There are no tools any more: answer now with what you have, and say what is missing."
+    asked = {"role": "user", "content": f"[This is the last call: {last}. {end}]"}
+    settings = replace(request.settings, tool_choice=None, parallel_tool_calls=None, provider_tools=None)
+    return replace(request, messages=(*request.messages, asked), tools=(), settings=settings)
+
+
 def until_called(settings: ModelSettings, transcript: Sequence[TranscriptMessage]) -> ModelSettings:
     """Leave out that a tool has to be called, where one was since the user wrote: the rest is the answer."""
     if settings.tool_choice in (None, "auto", "none"):

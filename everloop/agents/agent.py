@@ -246,7 +246,7 @@ class Agent:
             task_queue=self.task_queue,
             priority=self.priority,
             settings=self.settings,
-            last_call=limits.last_call,
+            last_call=limits.last_call and self.respond is None,
         )
 
 

@@ -36,6 +36,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
     extend_digest,
 )
+from everloop.workflows.contract.settings import ModelSettings
 from tests.support.rigs.model_rig import (
     PRICE,
     QUESTION,
@@ -384,3 +385,21 @@ async def test_a_limit_of_cost_needs_a_price() -> None:
         assert "'test-model' is not known: set EVERLOOP_PRICES" in failure.message
         assert rig.provider.requests == []
         assert (await rig.run(rig.changed(needs_price=True, model="priced-model"))).text == "Hi"
+
+
+async def test_the_last_call_has_no_tools_and_runs_none() -> None:
+    """The model reads why, and to answer with what it has; a call that it makes all the same is dropped."""
+    script = [Reply(["Half of it.", tool_call("search")])]
+    forced = ModelSettings(tool_choice="search", parallel_tool_calls=True)
+    async with model_rig(script) as rig:
+        reply = await rig.run(rig.changed(last="three is the limit", settings=forced))
+        assert await rig.answer() == ("Half of it.", True)
+        (request,) = rig.provider.requests
+    assert request.messages[-1] == {
+        "role": "user",
+        "content": "[This is the last call: three is the limit. There are no tools any more: answer now "
+        "with what you have, and say what is missing.]",
+    }
+    assert {"tools", "tool_choice", "parallel_tool_calls"} & request.body.keys() == set()
+    assert (reply.text, reply.tool_calls, reply.refused) == ("Half of it.", (), "")
+    assert reply.closing == "three is the limit; the answer is what there was by then"
