@@ -31,7 +31,7 @@ from everloop.activities.model.events import (
     withdrawal,
 )
 from everloop.activities.model.failures import failure_fields
-from everloop.activities.model.files import FileReader
+from everloop.activities.model.files import FileReader, Takes
 from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
 from everloop.activities.model.plugins import ModelPlugins
 from everloop.activities.model.provider import (
@@ -202,7 +202,7 @@ class OpenAIModel(ModelPort):
         self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
     ) -> ModelRequest:
         agent, call = attempt.agent, attempt.call
-        reader = FileReader(self._artifacts, call.task, agent.model_takes)
+        reader = FileReader(self._artifacts, call.task, Takes(agent.model_takes))
         files = await reader.read(sent_messages(transcript))
         prompts = await attempt.plugins.prompts()
         request = build_request(model, agent, transcript, files=files, prompts=prompts)

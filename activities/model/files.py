@@ -1,9 +1,10 @@
-"""Files in a message of the client, as a model gets them.
+"""Files of clients and of tools, as a model gets them.
 
 Source: OpenAI Chat Completions, content parts of a user message (image_url, input_audio, file).
 """
 
 from base64 import b64decode, b64encode
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,13 +17,19 @@ from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
 from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
-from everloop.workflows.contract.messages import FilePart, StoredPart, TranscriptMessage, UserMessage
+from everloop.workflows.contract.messages import (
+    FilePart,
+    StoredPart,
+    ToolMessage,
+    TranscriptMessage,
+    UserMessage,
+)
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.parts import essence, is_named, is_text
 from everloop.workflows.contract.tasks import TaskRef
 
 MAX_TEXT_FILE = 100_000
-"""Bytes of a text file that a model reads in the prompt; of a larger one it only gets a line."""
+"""Bytes of a text file that a model reads in the prompt; in a larger one it reads on with a tool."""
 
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
@@ -32,14 +39,30 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
+class Takes:
+    """The media types of files that a model gets as they are.
+
+    That are those that its agent names, as far as they are known to be taken by the model: `by_model` None
+    means that nobody knows.
+    """
+
+    by_agent: Sequence[str] = ()
+    by_model: Sequence[str] | None = None
+
+    def __contains__(self, media_type: str) -> bool:
+        is_taken = self.by_model is None or is_named(media_type, self.by_model)
+        return is_taken and is_named(media_type, self.by_agent)
+
+
+@dataclass(frozen=True)
 class ReadFiles:
     """What was read of the files of a conversation.
 
-    `takes` are the media types of files that the model gets as they are. `contents` holds None for a file
-    that is gone; one that was not read, because it is too large or of no use, is not in it.
+    `contents` holds None for a file that is gone, and the beginning of a long text; a file that was not read,
+    because it is too large or of no use, is not in it.
     """
 
-    takes: Sequence[str] = ()
+    takes: Takes = field(default_factory=Takes)
     contents: Mapping[Place, bytes | None] = field(default_factory=dict[Place, bytes | None])
 
 
@@ -48,35 +71,53 @@ def place_of(stored: StoredPart) -> Place:
     return stored.artifact_id, stored.index
 
 
-def is_wanted(part: FilePart, takes: Sequence[str]) -> bool:
-    """Whether the model gets the content of a file, if that is not too large."""
-    is_short = part.size is None or part.size <= MAX_TEXT_FILE
-    return is_named(part.media_type, takes) or (is_text(part.media_type) and is_short)
+def files_of(message: TranscriptMessage) -> Sequence[FilePart]:
+    """Return the files that a message shows the model."""
+    if isinstance(message, ToolMessage):
+        return message.files
+    parts = message.parts if isinstance(message, UserMessage) else ()
+    return [part for part in parts if isinstance(part, FilePart)]
+
+
+def is_read_on(part: FilePart, files: ReadFiles) -> bool:
+    """Whether the model gets the beginning of a stored text, and can read on in it."""
+    content = _content(part, files)
+    if not part.stored or content is None or not _is_given_as_text(part, files):
+        return False
+    return _is_beginning(part, content) and _decoded(part, content) is not None
 
 
 def file_content(part: FilePart, files: ReadFiles) -> list[ChatCompletionContentPartParam]:
     """Return what the model gets of a file: a line that describes it, and the content where it takes it."""
     content = _content(part, files)
-    line = _text(describe(part, is_gone=_is_gone(part, files)))
-    if is_named(part.media_type, files.takes):
+    line = _text(describe(part, _why_not(part, files)))
+    if part.media_type in files.takes:
         if content is not None:
             return [line, _as_it_is(part, content)]
         if part.url and essence(part.media_type).startswith("image/"):
             return [{"type": "image_url", "image_url": {"url": part.url}}]
-    if content is not None and is_text(part.media_type) and len(content) <= MAX_TEXT_FILE:
-        return [_text(f"{describe(part)}\n{text}")] if (text := _decoded(content)) is not None else [line]
+    if content is not None and _is_given_as_text(part, files):
+        text = _decoded(part, content)
+        return [line] if text is None else [_text(f"{describe(part)}\n{text}{_rest(part, content, text)}")]
     return [line]
 
 
-def describe(part: FilePart, *, is_gone: bool = False) -> str:
-    """Return the line that describes a file."""
+def describe(part: FilePart, why_not: str = "") -> str:
+    """Return the line that describes a file; `why_not` says why there is no more of it."""
     name = f"file {part.filename}" if part.filename else "file"
     if part.url:
         return f"[{name}, {part.media_type}: {part.url}]"
     size = f", {part.size} bytes" if part.size is not None else ""
     artifact = f"; artifact {part.stored.artifact_id}" if part.stored else ""
-    gone = " (no longer available)" if is_gone else ""
-    return f"[{name}, {part.media_type}{size}{artifact}{gone}]"
+    reason = f" ({why_not})" if why_not else ""
+    return f"[{name}, {part.media_type}{size}{artifact}{reason}]"
+
+
+def _why_not(part: FilePart, files: ReadFiles) -> str:
+    if part.stored and files.contents.get(place_of(part.stored), b"") is None:
+        return "no longer available"
+    is_readable = part.media_type in files.takes or is_text(part.media_type)
+    return "" if is_readable else "not shown to you"
 
 
 def _as_it_is(part: FilePart, content: bytes) -> ChatCompletionContentPartParam:
@@ -93,25 +134,46 @@ def _as_it_is(part: FilePart, content: bytes) -> ChatCompletionContentPartParam:
 def _content(part: FilePart, files: ReadFiles) -> bytes | None:
     if part.stored:
         return files.contents.get(place_of(part.stored))
-    return b64decode(part.content) if part.content else None
+    if not part.content:
+        return None
+    content = b64decode(part.content)
+    return content[:MAX_TEXT_FILE] if _is_given_as_text(part, files) else content
 
 
-def _is_gone(part: FilePart, files: ReadFiles) -> bool:
-    return part.stored is not None and files.contents.get(place_of(part.stored), b"") is None
+def _is_given_as_text(part: FilePart, files: ReadFiles) -> bool:
+    return is_text(part.media_type) and part.media_type not in files.takes
 
 
-def _decoded(content: bytes) -> str | None:
+def _is_beginning(part: FilePart, content: bytes) -> bool:
+    """Whether the file goes on behind this; one of unknown size may."""
+    return len(content) >= MAX_TEXT_FILE if part.size is None else len(content) < part.size
+
+
+def _decoded(part: FilePart, content: bytes) -> str | None:
+    """Return a text, up to its last whole character; None if it is none."""
     try:
-        return content.decode()
+        return getincrementaldecoder("utf-8")().decode(content, final=not _is_beginning(part, content))
     except UnicodeDecodeError:
         return None
+
+
+def _rest(part: FilePart, content: bytes, text: str) -> str:
+    """Return the note behind the beginning of a long text."""
+    if not _is_beginning(part, content):
+        return ""
+    size = "" if part.size is None else f" of {part.size:,}"
+    rest = "the rest cannot be read"
+    if part.stored:
+        where = f'"{part.stored.artifact_id}", {part.stored.index}, start={len(text)}'
+        rest = f"read on with read_attachment({where})"
+    return f"\n[{len(content):,}{size} bytes; {rest}]"
 
 
 def _text(text: str) -> ChatCompletionContentPartParam:
     return {"type": "text", "text": text}
 
 
-# Reads the files that clients sent along, for the model.
+# Reads these files, for the model.
 
 MAX_MESSAGE_BYTES = 20_000_000
 """How much of the files of one message the model gets; of those beyond it, it only gets a line."""
@@ -119,7 +181,7 @@ MAX_MESSAGE_BYTES = 20_000_000
 MAX_REQUEST_BYTES = 50_000_000
 """How much of all files one request carries, those of the newest messages first."""
 
-_UNAVAILABLE = "the files that the client sent cannot be read now"
+_UNAVAILABLE = "the files of the conversation cannot be read now"
 
 _log = structlog.get_logger()
 
@@ -127,7 +189,7 @@ _log = structlog.get_logger()
 class FileReader:
     """Reads from the context of a task what a model that takes some media types gets of its files."""
 
-    def __init__(self, artifacts: Artifacts, task: TaskRef, takes: Sequence[str]) -> None:
+    def __init__(self, artifacts: Artifacts, task: TaskRef, takes: Takes) -> None:
         self._artifacts = artifacts
         self._context = context_key(task.owner, task.context_id)
         self._takes = takes
@@ -142,28 +204,28 @@ class FileReader:
         room = MAX_REQUEST_BYTES
         try:
             for message in reversed(messages):
-                if isinstance(message, UserMessage):
-                    room -= await self._read_message(message, min(room, MAX_MESSAGE_BYTES))
+                room -= await self._read_files(files_of(message), min(room, MAX_MESSAGE_BYTES))
         except AWAY as error:
             _log.warning("files not read", error_type=type(error).__name__)
             # The error's own text would write into the history of the workflow where the store is.
             raise ApplicationError(_UNAVAILABLE, type=FILES_UNAVAILABLE) from None
         return ReadFiles(self._takes, self._contents)
 
-    async def _read_message(self, message: UserMessage, room: int) -> int:
+    async def _read_files(self, files: Sequence[FilePart], room: int) -> int:
         """Read what there is room for; return how much that is."""
         left = room
-        for part in message.parts:
-            if isinstance(part, FilePart) and part.stored and is_wanted(part, self._takes):
-                most = left if is_named(part.media_type, self._takes) else min(left, MAX_TEXT_FILE)
-                left -= await self._read_file(part.stored, most)
+        for part in files:
+            if part.stored and part.media_type in self._takes:
+                left -= await self._read_file(part.stored, left)
+            elif part.stored and left and is_text(part.media_type):
+                left -= await self._read_file(part.stored, min(left, MAX_TEXT_FILE), is_cut=True)
         return room - left
 
-    async def _read_file(self, stored: StoredPart, most: int) -> int:
+    async def _read_file(self, stored: StoredPart, most: int, *, is_cut: bool = False) -> int:
         place = place_of(stored)
         if place not in self._contents:  # it may have been sent twice
             try:
-                content = await self._content(stored, most)
+                content = await self._content(stored, most, is_cut=is_cut)
             except (ArtifactError, BlobMissingError, BlobCorruptError):
                 self._contents[place] = None
             else:
@@ -171,10 +233,10 @@ class FileReader:
                     self._contents[place] = content
         return len(self._contents.get(place) or b"")
 
-    async def _content(self, stored: StoredPart, most: int) -> bytes | None:
-        """Return the content, None if it is too large."""
+    async def _content(self, stored: StoredPart, most: int, *, is_cut: bool) -> bytes | None:
+        """Return the content; of one that is too large its beginning if it `is_cut`, else None."""
         content = bytearray()
         pieces = self._artifacts.read_part(self._context, stored.artifact_id, stored.index, end=most + 1)
         async for piece in pieces:
             content += piece
-        return bytes(content) if len(content) <= most else None
+        return bytes(content[:most]) if is_cut or len(content) <= most else None

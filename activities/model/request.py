@@ -18,7 +18,7 @@ from openai.types.shared_params import ResponseFormatJSONSchema
 from pydantic import JsonValue
 
 from everloop.activities.hooks import PluginFailedError, in_time
-from everloop.activities.model.files import ReadFiles, describe, file_content
+from everloop.activities.model.files import ReadFiles, describe, file_content, files_of, is_read_on
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext
@@ -95,7 +95,7 @@ def build_request(
     messages.extend({"role": "system", "content": text} for text in prompts.after)
     # The types of the client are those of JSON.
     as_json = cast("tuple[Mapping[str, JsonValue], ...]", tuple(messages))
-    return ModelRequest(model, as_json, _offered_tools(agent, transcript))
+    return ModelRequest(model, as_json, _offered_tools(agent, transcript, files))
 
 
 def made_to_call(request: ModelRequest, tool: str) -> ModelRequest:
@@ -246,8 +246,28 @@ def _note(summary: str, count: int) -> ChatCompletionMessageParam:
 
 
 def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[ChatCompletionMessageParam]:
-    """Return the messages; a reply of which nothing is left once it was refused is none."""
-    return [_message(message, files) for message in messages if not _is_void(message)]
+    """Yield the messages; a reply of which nothing is left once it was refused is none.
+
+    Files of results stand behind the last result of their reply: providers want nothing between results.
+    """
+    shown: list[FilePart] = []
+    for message in messages:
+        if shown and not isinstance(message, ToolMessage):
+            yield _shown(shown, files)
+            shown = []
+        shown += message.files if isinstance(message, ToolMessage) else ()
+        if not _is_void(message):
+            yield _message(message, files)
+    if shown:
+        yield _shown(shown, files)
+
+
+def _shown(parts: Sequence[FilePart], files: ReadFiles) -> ChatCompletionMessageParam:
+    """Return the message that shows files of results; no provider takes them within a result."""
+    given: list[ChatCompletionContentPartParam] = [{"type": "text", "text": "[Files of the results above]"}]
+    for part in parts:
+        given += file_content(part, files)
+    return {"role": "user", "content": _as_content(given)}
 
 
 def _is_void(message: SpokenMessage) -> bool:
@@ -272,6 +292,11 @@ def _user_content(message: UserMessage, files: ReadFiles) -> str | list[ChatComp
         parts += given or [{"type": "text", "text": _text(part)}]
     for reference in message.references:
         parts.append({"type": "text", "text": _reference(reference)})
+    return _as_content(parts)
+
+
+def _as_content(parts: list[ChatCompletionContentPartParam]) -> str | list[ChatCompletionContentPartParam]:
+    """Return parts that are all texts as one."""
     texts = [part["text"] for part in parts if part["type"] == "text"]
     return "\n\n".join(texts) if len(texts) == len(parts) else parts
 
@@ -327,15 +352,21 @@ def _create_task(agent: Agent) -> ListedTool:
     )
 
 
-def _offered_tools(agent: Agent, transcript: Sequence[TranscriptMessage]) -> tuple[ListedTool, ...]:
+def _offered_tools(
+    agent: Agent, transcript: Sequence[TranscriptMessage], files: ReadFiles
+) -> tuple[ListedTool, ...]:
     """Return the agent's own tools, which win over those listed for the task, and those that read on."""
     of_task = (tool for tool in _listed_tools(transcript) if tool.name not in agent.tools)
-    return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript))
+    return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript, files))
 
 
-def _built_in_tools(agent: Agent, transcript: Sequence[TranscriptMessage]) -> Iterable[ListedTool]:
+def _built_in_tools(
+    agent: Agent, transcript: Sequence[TranscriptMessage], files: ReadFiles
+) -> Iterable[ListedTool]:
     """Yield those for which there is something in the request. They come last: a cached prompt stays one."""
     tools, sent = reading_tools(agent.max_result), sent_messages(transcript)
+    if any(is_read_on(part, files) for message in sent for part in files_of(message)):
+        yield listed(tools["read_attachment"])
     if any(isinstance(message, ToolMessage) and message.kept for message in sent):
         yield listed(tools["read_result"])
 

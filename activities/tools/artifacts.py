@@ -47,11 +47,12 @@ from everloop.stores.artifacts.changes import (
 from everloop.stores.artifacts.errors import ArtifactError, ArtifactReplacedError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import is_text
+from everloop.stores.artifacts.rules import part_of
 from everloop.stores.views.parts import is_plain
-from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
-from everloop.workflows.contract.messages import DataPart, Part, TextPart, ToolMessage
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart, ToolMessage
 from everloop.workflows.contract.names import RESULT_PREFIX, call_key, context_key
 
 _log = structlog.get_logger()
@@ -62,6 +63,17 @@ _Edition = tuple[datetime, datetime | None]
 
 async def _anybody() -> None:
     """Let it do everything."""
+
+
+MOST_SHOWN = 20
+"""Files that one call shows the model."""
+
+_MEDIA_TYPES: Mapping[PartKind, str] = {
+    "text": "text/plain",
+    "file": "application/octet-stream",
+    "data": "application/json",
+    "rows": "application/x-ndjson",
+}
 
 
 class TaskArtifacts(ToolArtifacts):
@@ -96,6 +108,8 @@ class TaskArtifacts(ToolArtifacts):
         self._check = check
         self.written: dict[str, None] = {}
         """The artifacts that were written, in the order in which that began, but for those that failed."""
+        self.shown: dict[tuple[str, int], FilePart] = {}
+        """What the model is to look at."""
 
     async def write_file(  # noqa: PLR0913 -- the interface's
         self,
@@ -229,6 +243,20 @@ class TaskArtifacts(ToolArtifacts):
         await self._check()
         await retry_artifacts(lambda: self._artifacts.store.delete_artifact(self._context_id, artifact_id))
         self.written.pop(artifact_id, None)
+
+    async def show(self, artifact_id: str, index: int = 0) -> None:
+        if len(self.shown) == MOST_SHOWN:
+            raise ValueError(
+                f"a call shows the model {MOST_SHOWN} files at most; name the others in the result"
+            )
+        part = part_of(await self.get(_checked(artifact_id)), index)
+        self.shown[artifact_id, index] = FilePart(
+            media_type=part.media_type or _MEDIA_TYPES[part.kind],
+            filename=part.filename,
+            size=None if part.url else part.size,
+            url=part.url,
+            stored=None if part.url else StoredPart(artifact_id=artifact_id, index=index),
+        )
 
     async def _read_on(
         self, artifact_id: str, index: int, start: int, edition: _Edition

@@ -223,7 +223,8 @@ class AgentTools(ToolPort):
     async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:
         """Let the plugins look at what the tool came to; recorded is what they make of it."""
         await run.claim.check()
-        result = result.model_copy(update={"artifacts": tuple(run.artifacts.written)})
+        artifacts, files = tuple(run.artifacts.written), tuple(run.artifacts.shown.values())
+        result = result.model_copy(update={"artifacts": artifacts, "files": files})
         result = await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
         if run.tool.name in BUILT_IN_TOOLS:  # a page is never cut again
             return result

@@ -130,6 +130,10 @@ class ToolArtifacts(ABC):
     async def delete(self, artifact_id: str) -> None:
         """Remove an artifact."""
 
+    @abstractmethod
+    async def show(self, artifact_id: str, index: int = 0) -> None:
+        """As `ToolContext.show`."""
+
 
 async def _no_secret(_name: str) -> JsonValue:
     return None
@@ -174,6 +178,17 @@ class ToolContext:
     is_wanted: Callable[[], bool] = _yes
     """For an attempt that Temporal took for lost and that is stopped after all: False if the call has ended
     for good, so that no other attempt goes on with it."""
+
+    async def show(self, artifact_id: str, index: int = 0) -> None:
+        """Let the model look at a part of an artifact, with the result of the call; 20 at most.
+
+        It gets what it would get of a file of the client: the file itself, a text, or a line about it.
+
+        Raises:
+            ArtifactError: there is none such.
+            ValueError: these are too many.
+        """
+        await self.artifacts.show(artifact_id, index)
 
     @property
     def answer(self) -> JsonValue:

@@ -7,6 +7,7 @@ import re
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import assert_never
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -78,7 +79,7 @@ class ResultWriter:
             case TextContent():
                 return block.text
             case ImageContent() | AudioContent():
-                return await self._keep(_decoded(block.data), block.mime_type)
+                return await self._keep(_decoded(block.data), block.mime_type, is_shown=True)
             case EmbeddedResource():
                 return await self._keep_resource(block.resource)
             case ResourceLink():
@@ -113,8 +114,19 @@ class ResultWriter:
         # What a result embeds is for the model; what it links to, the model reads if it wants to.
         return kept if link or not resource.text else f"{kept}\n{resource.text}"
 
-    async def _keep(self, content: str | bytes, media_type: str, filename: str = "", name: str = "") -> str:
-        """Write an artifact and return what names it; the tool has run, so a failure is no error."""
+    async def _keep(
+        self,
+        content: str | bytes,
+        media_type: str,
+        filename: str = "",
+        name: str = "",
+        *,
+        is_shown: bool = False,
+    ) -> str:
+        """Write an artifact and return what names it; the tool has run, so a failure is no error.
+
+        `is_shown`: the model gets it, too; of many only the first.
+        """
         self._files += 1
         artifact_id = f"{self._id}-{self._files}"
         filename = filename or f"{self._tool}-{self._files}{_extension(media_type)}"
@@ -124,6 +136,9 @@ class ResultWriter:
             await self._artifacts.write_file(
                 artifact_id, content, media_type=media_type, filename=filename, name=name
             )
+            if is_shown:
+                with suppress(ValueError):
+                    await self._artifacts.show(artifact_id)
         except Exception as error:  # noqa: BLE001 -- a store's own errors are not known here
             _log.warning("file of an MCP tool not kept", tool=self._tool, error_type=type(error).__name__)
             return f"[{what}: it could not be kept as an artifact]"

@@ -69,7 +69,7 @@ async def test_structured_results_are_checked_by_the_schema_that_the_server_list
 
 
 async def test_files_become_artifacts_that_the_text_names(server: Plugin) -> None:
-    """Images, audio, embedded resources, and those that a link leads to."""
+    """Images, audio, embedded resources, and those that a link leads to. The model is shown the first two."""
     artifacts = KeptArtifacts()
     told = await Caller(server, artifacts=artifacts).call("files")
     assert [*artifacts.files.values()] == [
@@ -79,6 +79,7 @@ async def test_files_become_artifacts_that_the_text_names(server: Plugin) -> Non
         ("b", "application/octet-stream", CONTENT),
         ("c.txt", "text/plain", "linked text"),
     ]
+    assert artifacts.shown == [*artifacts.files][:2]
     assert all(f"artifact {artifact_id!r}" in told for artifact_id in artifacts.files)
     assert told.startswith("Here they are:\n")
     assert "\n# A\n" in told

@@ -1,27 +1,42 @@
 """The files of a conversation, from the artifact store to the model."""
 
+import re
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from traceback import format_exception
 
 import pytest
 from pydantic import JsonValue
 
+from everloop import Agent, Plugin, mcp
 from everloop.activities.model.files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
+from everloop.agents.plugins import tools as plugin_of
+from everloop.agents.tool import digest_of, tool
+from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import (
+    AssistantMessage,
     FilePart,
     Part,
     StoredPart,
     SummaryMessage,
     TextPart,
+    ToolCall,
+    ToolMessage,
     UserMessage,
 )
+from everloop.workflows.contract.names import context_key
 from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.rigs.mcp_rig import STDIO, asker, opened
 from tests.support.rigs.model_rig import ModelRig, model_rig
+from tests.support.rigs.tool_rig import ToolRig
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply
+from tests.support.servers.zoo.openai_chat import OpenAI
+from tests.support.servers.zoo.provider import Played
 
+CONTENT = b"\x89PNG\r\n\x1a\npixel"
 PLACE = "https://s3.internal/bucket"
 
 
@@ -98,6 +113,160 @@ async def test_a_store_that_is_away_is_waited_for() -> None:
         assert (failure.type, failure.non_retryable) == (FILES_UNAVAILABLE, False)
         assert PLACE not in "".join(format_exception(failure))
         assert rig.provider.requests == []
+
+
+async def shown_by(rig: ModelRig, plugin: Plugin, name: str) -> ToolMessage:
+    """Return the result of a tool that works on the stores of a model rig."""
+    (found,) = [each for each in await plugin.list_tools(asker()) if each.name == name] or plugin.tools
+    tools = ToolRig(plugins=[plugin], artifacts=rig.artifacts)
+    listed_by = plugin.name if plugin.overrides("list_tools") else ""
+    digest = digest_of(found)
+    call = tools.call(name).model_copy(update={"task": rig.task, "plugin": listed_by, "digest": digest})
+    return await tools.run(call)
+
+
+async def ask_with(rig: ModelRig, result: ToolMessage) -> ReceivedRequest:
+    """Return what the provider is asked behind the result of a tool."""
+    asked = ToolCall(id=result.call_id, name=result.name, arguments="{}")
+    await rig.store(says(TextPart(text="Look.")), AssistantMessage(tool_calls=(asked,)), result)
+    await rig.run(rig.changed(length=3, new=()))
+    return rig.provider.requests[0]
+
+
+async def test_images_of_an_mcp_server_reach_the_model() -> None:
+    """A real server's: the provider gets the image behind the result; of its audio it is told."""
+    async with (
+        model_rig(OpenAI(Played(text="A cat."))) as rig,
+        opened(mcp(command=STDIO, name="full")) as server,
+    ):
+        result = await shown_by(rig, server, "files")
+        request = await ask_with(rig, result)
+    assert [part.stored and (part.content, part.media_type) for part in result.files] == [
+        ("", "image/png"),
+        ("", "audio/mpeg"),
+    ]
+    image_id, audio_id = (part.stored.artifact_id for part in result.files if part.stored)
+    encoded, size = b64encode(CONTENT).decode(), f"{len(CONTENT)} bytes"
+    assert [message["role"] for message in request.conversation] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "user",
+    ]
+    assert request.conversation[-1]["content"] == [
+        {"type": "text", "text": "[Files of the results above]"},
+        {"type": "text", "text": f"[file files-1.png, image/png, {size}; artifact {image_id}]"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
+        {
+            "type": "text",
+            "text": f"[file files-2.mp3, audio/mpeg, {size}; artifact {audio_id} (not shown to you)]",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("media_type", "expected"),
+    [
+        (
+            "application/pdf",
+            {"type": "file", "file": {"filename": "a", "file_data": "data:application/pdf;base64,aGk="}},
+        ),
+        ("audio/wav", {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}),
+    ],
+)
+async def test_a_tool_shows_files_of_any_kind(media_type: str, expected: JsonValue) -> None:
+    """As the model takes them; what is shown twice comes once."""
+
+    @tool
+    async def draw(context: ToolContext) -> str:
+        """Draw."""
+        await context.artifacts.write_file("a", b"hi", media_type=media_type, filename="a")
+        for _ in range(2):
+            await context.show("a")
+        return "drawn"
+
+    agent = Agent(id="agent", name="Agent", description="", model_takes=["application/pdf", "audio/*"])
+    async with model_rig([Reply(["Fine."])], agent=agent) as rig:
+        request = await ask_with(rig, await shown_by(rig, plugin_of(draw), "draw"))
+    content = request.conversation[-1]["content"]
+    assert isinstance(content, list)
+    assert content[2:] == [expected]
+
+
+async def test_what_cannot_be_shown_is_an_error_of_the_tool() -> None:
+    """With what there is, or how many there may be."""
+
+    @tool
+    async def show(artifact_id: str, index: int, count: int, context: ToolContext) -> str:
+        """Show."""
+        for number in range(count):
+            await context.artifacts.write_file(f"a{number}", "text")
+            await context.show(artifact_id or f"a{number}", index)
+        return "shown"
+
+    rig = ToolRig(show)
+    for arguments, problem in [
+        ('{"artifact_id": "x", "index": 0, "count": 1}', "there is no artifact 'x'"),
+        ('{"artifact_id": "a0", "index": 1, "count": 1}', "has no part 1"),
+        ('{"artifact_id": "", "index": 0, "count": 21}', "shows the model 20 files at most"),
+    ]:
+        result = await rig.run(rig.call("show", arguments, call_id=f"c{len(problem)}"))
+        assert result.outcome == "error"
+        assert problem in result.content
+
+
+async def test_a_long_text_of_the_client_is_read_on_to_its_end() -> None:
+    """4 MB: the first part stands in the request, the rest in pages; whatever characters it has."""
+    text = "".join(f"{number} é漢😀\n" for number in range(240_000))
+    async with model_rig([Reply(["Fine."])]) as rig:
+        part = NewPart("file", text.encode(), "text/plain")
+        change = Create(rig.task.task_id, (part,), complete=True, is_input=True)
+        await rig.artifacts.apply(rig.context, "input-1", change)
+        stored = StoredPart(artifact_id="input-1")
+        file = FilePart(media_type="text/plain", size=len(text.encode()), stored=stored)
+        await rig.run(rig.changed(new=(says(file),)))
+        request = rig.provider.requests[0]
+        given = str(request.conversation[-1]["content"])
+        tools = ToolRig(artifacts=rig.artifacts)
+        note = re.search(
+            r'\n\[100,000 of [\d,]+ bytes; read on with read_attachment\("input-1", 0, start=(\d+)\)\]$',
+            given,
+        )
+        assert note
+        read, start = given[given.index("\n") + 1 : note.start()], note[1]
+        while start:
+            call = tools.call(
+                "read_attachment", f'{{"artifact_id": "input-1", "start": {start}}}', call_id=start
+            )
+            page = await tools.run(call.model_copy(update={"task": rig.task}))
+            more = re.search(r"\n\[more from start=(\d+) on\]$", page.content)
+            read += page.content[: more.start()] if more else page.content
+            start = more[1] if more else ""
+    assert len(text.encode()) > 3_900_000
+    assert read == text
+    offered = request.body["tools"]
+    assert isinstance(offered, list)
+    assert "read_attachment" in str(offered[-1])
+
+
+async def test_only_texts_are_read_on() -> None:
+    """Of anything else the model reads that it is none."""
+    rig = ToolRig()
+    for media_type, name in (("image/png", "picture"), ("text/plain", "text")):
+        await rig.artifacts.apply(
+            context_key("owner", "c"),
+            name,
+            Create("task", (NewPart("file", b"hi", media_type),), complete=True),
+        )
+    for artifact_id, index, said in [
+        ("picture", 0, "is no text file"),
+        ("text", 1, "is no text file"),
+        ("text", 0, "hi"),
+    ]:
+        arguments = f'{{"artifact_id": "{artifact_id}", "index": {index}}}'
+        call = rig.call("read_attachment", arguments, call_id=f"{artifact_id}{index}")
+        assert said in (await rig.run(call)).content
 
 
 class WatchedArtifacts(MemoryArtifacts):

@@ -45,6 +45,7 @@ class KeptArtifacts:
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[str, str, Content]] = {}
+        self.shown: list[str] = []
         self.refuses = False
 
     @property
@@ -58,6 +59,9 @@ class KeptArtifacts:
             raise ValueError("the quota is used up")
         self.files[artifact_id] = (filename, media_type, content)
         return StoredArtifact.model_construct(artifact_id=artifact_id)
+
+    async def show(self, artifact_id: str) -> None:
+        self.shown.append(artifact_id)
 
 
 async def _say_nothing(_text: str) -> None:

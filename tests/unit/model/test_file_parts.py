@@ -5,11 +5,19 @@ from base64 import b64encode
 import pytest
 from pydantic import JsonValue
 
-from everloop.activities.model.files import MAX_TEXT_FILE, Place, ReadFiles
+from everloop.activities.model.files import MAX_TEXT_FILE, Place, ReadFiles, Takes
 from everloop.activities.model.provider import FILE_TOKENS, estimated_usage
 from everloop.activities.model.request import build_request, chat_request, user_text
 from everloop.agents.agent import Agent
-from everloop.workflows.contract.messages import AssistantMessage, FilePart, StoredPart, TextPart, UserMessage
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    FilePart,
+    StoredPart,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 
 AGENT = Agent(id="a", name="", description="")
 PLACE = ("input-1", 0)
@@ -34,13 +42,17 @@ def image(url: str) -> dict[str, JsonValue]:
 def content_of(part: FilePart, contents: dict[Place, bytes | None], takes: str) -> object:
     """Return the content of the message that the provider gets."""
     message = UserMessage(message_id="m", parts=(LOOK, part))
-    request = build_request("m", AGENT, [message], files=ReadFiles((takes,) if takes else (), contents))
+    request = build_request(
+        "m", AGENT, [message], files=ReadFiles(Takes((takes,) if takes else ()), contents)
+    )
     return request.messages[0].get("content")
 
 
 PNG, CSV = stored("image/png", "a.png"), stored("text/csv", "a.csv")
 PDF, AUDIO = stored("Application/PDF; v=1", "a.pdf"), stored("audio/mpeg")
-LONG = stored("text/plain", size=None)
+OF_UNKNOWN_SIZE = stored("text/plain", size=None)
+LONG = b"a" * MAX_TEXT_FILE
+READ_ON = 'read on with read_attachment("input-1", 0, start=100000)]'
 INLINE = FilePart(media_type="image/png", content=b64encode(b"hi").decode(), size=2)
 PNG_LINK = FilePart(media_type="image/png", filename="a.png", url="https://example.org/a.png")
 PDF_LINK = FilePart(media_type="application/pdf", url="https://example.org/a.pdf")
@@ -60,10 +72,40 @@ FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
     (PNG_LINK, b"", "image/*", [image("https://example.org/a.png")]),
     (PDF_LINK, b"", "application/pdf", "[file, application/pdf: https://example.org/a.pdf]"),
     (PNG_LINK, b"", "", "[file a.png, image/png: https://example.org/a.png]"),
-    (PNG, b"hi", "", PNG_LINE),
+    (PNG, b"hi", "", PNG_LINE.replace("]", " (not shown to you)]")),
     (CSV, b"a,b", "", f"{CSV_LINE}\na,b"),
     (CSV, b"\xff\xfe", "", CSV_LINE),
-    (LONG, b"a" * (MAX_TEXT_FILE + 1), "", "[file, text/plain; artifact input-1]"),
+    (OF_UNKNOWN_SIZE, b"a,b", "", "[file, text/plain; artifact input-1]\na,b"),
+    (
+        OF_UNKNOWN_SIZE,
+        LONG,
+        "",
+        f"[file, text/plain; artifact input-1]\n{LONG.decode()}\n[100,000 bytes; {READ_ON}",
+    ),
+    (
+        stored("text/plain", size=4_200_000),
+        LONG[:-1] + b"\xc3",
+        "",
+        (
+            f"[file, text/plain, 4200000 bytes; artifact input-1]\n{LONG[:-1].decode()}\n"
+            f"[100,000 of 4,200,000 bytes; {READ_ON.replace('100000', '99999')}"
+        ),
+    ),
+    (
+        stored("text/plain", size=4_200_000),
+        b"\xff\xfe",
+        "",
+        "[file, text/plain, 4200000 bytes; artifact input-1]",
+    ),
+    (
+        FilePart(media_type="text/plain", content=b64encode(LONG + b"!").decode(), size=100_001),
+        b"",
+        "",
+        (
+            f"[file, text/plain, 100001 bytes]\n{LONG.decode()}\n"
+            "[100,000 of 100,001 bytes; the rest cannot be read]"
+        ),
+    ),
 ]
 
 
@@ -74,6 +116,62 @@ def test_a_file_is_given_as_the_model_can_take_it(
     """As it is, as text, or as a line; an artifact is named, so that tools can read it."""
     given = content_of(part, {PLACE: content} if content else {}, takes)
     assert given == (f"Look:\n\n{expected}" if isinstance(expected, str) else [text("Look:"), *expected])
+
+
+@pytest.mark.parametrize(
+    ("by_agent", "by_model", "taken"),
+    [
+        (["image/*"], None, True),
+        (["image/*"], ["*/*"], True),
+        (["image/*"], ["audio/*"], False),
+        (["image/*"], [], False),
+        ([], ["*/*"], False),
+    ],
+)
+def test_a_model_gets_what_its_agent_and_it_can_take(
+    by_agent: list[str], by_model: list[str] | None, *, taken: bool
+) -> None:
+    """Where nobody knows what the model takes, the agent says it."""
+    assert ("image/png" in Takes(by_agent, by_model)) is taken
+
+
+def test_files_of_results_stand_behind_the_last_of_them() -> None:
+    """Providers want nothing between results. What the model does not take it is told of."""
+    asks = AssistantMessage(tool_calls=tuple(ToolCall(id=name, name=name, arguments="{}") for name in "ab"))
+    first, second = (call.result("done") for call in asks.tool_calls)
+    shows = first.model_copy(update={"files": (PNG, PDF)})
+    files = ReadFiles(Takes(("image/*",)), {PLACE: b"hi"})
+    for behind in ([], [AssistantMessage(text="A cat.")]):
+        request = build_request("m", AGENT, [asks, shows, second, *behind], files=files)
+        roles = [message["role"] for message in request.messages]
+        assert roles == ["assistant", "tool", "tool", "user", *("assistant" for _ in behind)]
+        assert request.messages[3]["content"] == [
+            text("[Files of the results above]"),
+            text(PNG_LINE),
+            image(DATA_URL),
+            text(PDF_LINE.replace("]", " (not shown to you)]")),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "offered"),
+    [
+        (stored("text/plain", size=200_000), LONG, True),
+        (stored("text/plain", size=2), b"hi", False),
+        (stored("text/plain", size=200_000), b"\xff" * MAX_TEXT_FILE, False),
+        (stored("text/plain", size=200_000), None, False),
+        (stored("image/png", size=200_000), b"hi", False),
+    ],
+)
+def test_texts_can_be_read_on_where_there_is_more(
+    part: FilePart, content: bytes | None, *, offered: bool
+) -> None:
+    """In files of clients and of tools."""
+    said = UserMessage(message_id="m", parts=(LOOK, part))
+    shown = ToolMessage(call_id="c", name="find", content="found", files=(part,))
+    for message in (said, shown):
+        request = build_request("m", AGENT, [message], files=ReadFiles(Takes(), {PLACE: content}))
+        assert [tool.name for tool in request.tools] == (["read_attachment"] if offered else [])
 
 
 def test_a_file_that_is_gone_is_told() -> None:
@@ -91,7 +189,7 @@ def test_what_was_said_is_told_with_its_files() -> None:
 def test_a_file_counts_as_so_many_tokens() -> None:
     """Its base64 is no text that the model reads."""
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png")))
-    files = ReadFiles(("image/*",), {PLACE: b"a" * 1_000_000})
+    files = ReadFiles(Takes(("image/*",)), {PLACE: b"a" * 1_000_000})
     request = build_request("m", AGENT, [message], files=files)
     tokens = estimated_usage(chat_request(request), AssistantMessage()).input_tokens
     assert FILE_TOKENS < tokens < FILE_TOKENS + 100
