@@ -44,6 +44,7 @@ from everloop.activities.model.reply import Delta, ReplyAssembler
 from everloop.activities.model.request import (
     build_request,
     chat_request,
+    largest_result,
     made_to_call,
     only_create_task,
     sent_messages,
@@ -140,9 +141,10 @@ class OpenAIModel(ModelPort):
                 return await self._reply(attempt, opened, model)
         except OvertakenError:
             raise
-        except ApplicationError as failure:
+        except ApplicationError as error:
+            failure = _explained(error, opened)
             await self._publish_failure(attempt, failure)
-            raise
+            raise failure from None
 
     def _attempt(self, call: CallModelInput, lease: CallLease, count: int, agent: Agent) -> _Attempt:
         number = attempt_number(call.tries, count)
@@ -356,3 +358,12 @@ class OpenAIModel(ModelPort):
 
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
         return await try_publish(self._views, attempt.call.task, events, attempt.lease.lease)
+
+
+def _explained(failure: ApplicationError, opened: OpenedTranscript) -> ApplicationError:
+    """Return the failure; that of a conversation which is too long with what takes the most room in it."""
+    largest = largest_result(opened.messages or ())
+    if failure.type != failures.CONTEXT_TOO_LONG or not largest:
+        return failure
+    text = f"{failure.message}; {largest}"
+    return ApplicationError(text, type=failure.type, non_retryable=failure.non_retryable)

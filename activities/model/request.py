@@ -1,5 +1,6 @@
 """From an agent and a transcript to a request to the model, its messages in the form of Chat Completions."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext
 from everloop.agents.tool import listed
+from everloop.models.catalogue import ChosenModel
 from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
@@ -41,7 +43,9 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
+from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
+from everloop.workflows.contract.tasks import TaskRef
 
 # The system prompts of one model call.
 
@@ -131,6 +135,52 @@ def until_called(settings: ModelSettings, transcript: Sequence[TranscriptMessage
         if isinstance(message, UserMessage) and message.message_id:  # a note to the model has no id
             break
     return settings
+
+
+# What lets a provider find the beginning of a prompt in its cache.
+
+
+def cache_key(task: TaskRef) -> str:
+    """Return what the calls of an agent in one conversation have in common, and no others."""
+    of_call = f"{context_key(task.owner, task.context_id)}/{task.agent_id}"
+    return hashlib.sha256(of_call.encode()).hexdigest()[:32]
+
+
+def with_cache_hints(request: ModelRequest, chosen: ChosenModel, key: str) -> ModelRequest:
+    """Return the request with the hints that its provider wants, unless settings say that it gets none.
+
+    "key": the same `prompt_cache_key` for prompts that begin alike. "breakpoints": marks up to where the
+    prompt will be the same next time: behind the system prompt, and behind the last two messages that are no
+    reply. Source: OpenAI and OpenRouter, prompt caching.
+    """
+    settings = request.settings
+    if settings.over(chosen.settings).cache is False:
+        return request
+    match chosen.provider.cache:
+        case "key":
+            body = {"prompt_cache_key": key, **(settings.extra_body or {})}
+            return replace(request, settings=replace(settings, extra_body=body))
+        case "breakpoints":
+            messages, asked = request.messages, ("user", "tool")
+            last = [place for place, each in enumerate(messages) if each["role"] in asked][-2:]
+            marked = {*last, *([0] if messages and messages[0]["role"] == "system" else [])}
+            given = (_marked(each) if place in marked else each for place, each in enumerate(messages))
+            return replace(request, messages=tuple(given))
+        case _:
+            return request
+
+
+def _marked(message: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return a message whose last text is the end of what is cached; one without a text stays as it is."""
+    content = message.get("content")
+    text: list[JsonValue] = [{"type": "text", "text": content}]
+    parts = [*content] if isinstance(content, list) else text
+    for place, part in reversed([*enumerate(parts)]):
+        if isinstance(part, dict) and part.get("text"):
+            mark: JsonValue = {"type": "ephemeral"}
+            parts[place] = {**part, "cache_control": mark}
+            return {**message, "content": parts}
+    return message
 
 
 # The same as the body of a request to Chat Completions.
@@ -358,6 +408,14 @@ def _offered_tools(
     """Return the agent's own tools, which win over those listed for the task, and those that read on."""
     of_task = (tool for tool in _listed_tools(transcript) if tool.name not in agent.tools)
     return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript, files))
+
+
+def largest_result(transcript: Sequence[TranscriptMessage]) -> str:
+    """Return the tool whose result takes the most room in a request, and how much; empty: there is none."""
+    results = [message for message in sent_messages(transcript) if isinstance(message, ToolMessage)]
+    sizes = [(len(result.content.encode(errors="replace")), result.name) for result in results]
+    size, name = max(sizes, default=(0, ""))
+    return f"the largest result in it is that of {name!r}, {size:,} bytes" if name else ""
 
 
 def _built_in_tools(

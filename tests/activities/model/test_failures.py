@@ -21,10 +21,11 @@ from everloop.workflows.contract.failures import (
     MODEL_UNAVAILABLE,
     TRANSCRIPT_MISSING,
 )
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import model_call
 from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.rigs.model_rig import model_rig, working
+from tests.support.rigs.model_rig import QUESTION, model_rig, working
 from tests.support.servers.scripted_openai import Answer, Raw, Refusal, Reply, Step, Whole, tool_call
 
 
@@ -76,6 +77,19 @@ async def test_a_provider_failure_has_a_name(answer: Answer, kind: str) -> None:
         assert failure.__suppress_context__
         assert failure.__cause__ is None
         assert len(rig.provider.requests) == 1
+
+
+async def test_a_conversation_that_is_too_long_names_its_largest_result() -> None:
+    """Whoever reads it knows which tool returned too much, and how much it was."""
+    results = [
+        ToolMessage(call_id=name, name=name, content="x" * size) for name, size in (("a", 9), ("b", 70))
+    ]
+    asked = AssistantMessage(tool_calls=tuple(ToolCall(id=name, name=name, arguments="") for name in "ab"))
+    async with model_rig([Refusal(400, "context_length_exceeded")]) as rig:
+        await rig.store(QUESTION, asked, *results)
+        failure = await rig.fail(rig.changed(length=4, new=()))
+    assert failure.message.endswith("; the largest result in it is that of 'b', 70 bytes")
+    assert (failure.type, failure.non_retryable) == (CONTEXT_TOO_LONG, True)
 
 
 @pytest.mark.parametrize(

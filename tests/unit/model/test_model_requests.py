@@ -11,17 +11,21 @@ from pydantic import JsonValue
 
 from everloop.activities.model.request import (
     build_request,
+    cache_key,
     chat_request,
+    largest_result,
     made_to_call,
     only_create_task,
     readable_arguments,
     sent_messages,
     until_called,
+    with_cache_hints,
 )
 from everloop.agents.agent import Agent
 from everloop.agents.limits import ModelSettings
 from everloop.agents.plugins import tools
 from everloop.agents.tool import tool
+from everloop.models.catalogue import ChosenModel, Provider
 from everloop.models.interface import ModelRequest
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -35,6 +39,7 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     UserMessage,
 )
+from everloop.workflows.contract.tasks import TaskRef
 
 
 @tool
@@ -259,6 +264,78 @@ def test_results_can_be_read_on_where_there_is_one(kept: str, *, offered: bool) 
     names = [tool.name for tool in build_request("m", AGENT, [*transcript, listed("more")]).tools]
     assert names == ["find", "write", "more", *(["read_result"] if offered else [])]
     assert [tool.name for tool in build_request("m", AGENT, covered).tools] == ["find", "write"]
+
+
+MARK: JsonValue = {"type": "ephemeral"}
+IMAGE: JsonValue = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+
+
+def chosen(hints: str, *, cache: bool | None = None) -> ChosenModel:
+    return ChosenModel("p/m", Provider("p", cache=hints), "m", settings=ModelSettings(cache=cache))
+
+
+def test_a_cache_key_is_that_of_an_agent_in_a_conversation() -> None:
+    """Whatever its task and its run; an author's own field stands."""
+    task = TaskRef(task_id="t", run_id="r", context_id="c", owner="o", agent_id="a")
+    key = cache_key(task)
+    assert cache_key(task.model_copy(update={"task_id": "u", "run_id": "s"})) == key
+    others = [task.model_copy(update={name: "other"}) for name in ("context_id", "owner", "agent_id")]
+    assert len({key, *map(cache_key, others)}) == 4
+    assert with_cache_hints(REQUEST, chosen("key"), key).settings.extra_body == {"prompt_cache_key": key}
+    own = replace(REQUEST, settings=ModelSettings(extra_body={"prompt_cache_key": "mine", "user": "u"}))
+    assert with_cache_hints(own, chosen("key"), key).settings.extra_body == own.settings.extra_body
+
+
+@pytest.mark.parametrize(
+    ("messages", "marked"),
+    [
+        (["system: Be.", "user: Hi"], {0: "Be.", 1: "Hi"}),
+        (["user: 1", "user: 2", "assistant: 3", "tool: 4", "system: 5"], {1: "2", 3: "4"}),
+        (["system: Be.", "user: ", "tool: 2", "tool: 3"], {0: "Be.", 2: "2", 3: "3"}),
+        ([], {}),
+    ],
+)
+def test_breakpoints_are_behind_what_stays_the_same(messages: list[str], marked: dict[int, str]) -> None:
+    """The first system prompt and the last two messages that are no reply."""
+    given: list[dict[str, JsonValue]] = [
+        dict(zip(("role", "content"), text.split(": "), strict=True)) for text in messages
+    ]
+    request = with_cache_hints(replace(REQUEST, messages=tuple(given)), chosen("breakpoints"), "k")
+    assert [*request.messages] == [
+        {**each, "content": [{"type": "text", "text": marked[place], "cache_control": MARK}]}
+        if place in marked
+        else each
+        for place, each in enumerate(given)
+    ]
+
+
+def test_a_breakpoint_is_behind_the_last_text_of_parts() -> None:
+    """Images are left as they are."""
+    text: dict[str, JsonValue] = {"type": "text", "text": "Look"}
+    for parts, marked in (([text, IMAGE], [{**text, "cache_control": MARK}, IMAGE]), ([IMAGE], [IMAGE])):
+        request = replace(REQUEST, messages=({"role": "user", "content": [*parts]},))
+        (message,) = with_cache_hints(request, chosen("breakpoints"), "k").messages
+        assert message["content"] == marked
+
+
+@pytest.mark.parametrize("hints", ["key", "breakpoints", ""])
+def test_hints_can_be_switched_off(hints: str) -> None:
+    """By the agent, or for a model; the agent is asked first."""
+    off = replace(REQUEST, settings=ModelSettings(cache=False))
+    asked = ({"role": "user", "content": "Hi"},)
+    on = replace(REQUEST, messages=asked, settings=ModelSettings(cache=True))
+    assert with_cache_hints(off, chosen(hints, cache=True), "k") == off
+    assert with_cache_hints(REQUEST, chosen(hints, cache=False), "k") == REQUEST
+    assert (with_cache_hints(on, chosen(hints, cache=False), "k") == on) is (hints == "")
+
+
+def test_the_largest_result_is_named() -> None:
+    """Of those that the request has."""
+    results = [
+        ToolMessage(call_id="c", name=name, content="é" * size) for name, size in (("a", 9), ("b", 1_000))
+    ]
+    assert largest_result([ASKED, *results]) == "the largest result in it is that of 'b', 2,000 bytes"
+    assert largest_result([ASKED, *results, SummaryMessage(end=3, text="Found.")]) == ""
 
 
 def test_an_empty_list_offers_nothing() -> None:
