@@ -1,4 +1,4 @@
-"""A model provider for tests: a real HTTP server that plays scripted Chat Completions replies."""
+"""A model provider for tests: a real HTTP server that plays scripted replies, as a rule Chat Completions."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ class ReceivedRequest:
 
     @property
     def messages(self) -> list[JsonValue]:
-        messages = self.body["messages"]
+        messages = self.body["messages"] if "messages" in self.body else self.body["input"]
         assert isinstance(messages, list)
         return messages
 
@@ -117,12 +117,16 @@ class Whole:
 
 @dataclass(frozen=True)
 class Wire:
-    """An answer byte for byte, in the pieces that are written. `is_cut`: then the connection is lost."""
+    """An answer byte for byte, in the pieces that are written.
+
+    `is_cut`: then the connection is lost. `is_silent`: then nothing follows, until the client leaves.
+    """
 
     pieces: Sequence[bytes]
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
     is_cut: bool = False
+    is_silent: bool = False
 
 
 Answer = Reply | Refusal | Whole | Wire
@@ -131,11 +135,12 @@ Script = Sequence[Answer] | Callable[[ReceivedRequest], Answer]
 
 def _said(message: dict[str, JsonValue]) -> JsonValue:
     """Return what a message says, whoever does; a system prompt is the operator's own."""
-    if message["role"] == "system":
+    if message.get("role") == "system":
         return None
     calls = message.get("tool_calls")
     asked = [call["function"] for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-    return [message.get("content"), *(one.get("arguments") for one in asked if isinstance(one, dict))]
+    item = [message.get("arguments"), message.get("output")]  # of the Responses API
+    return [message.get("content"), *item, *(one.get("arguments") for one in asked if isinstance(one, dict))]
 
 
 def _written(reply: Reply) -> JsonValue:
@@ -155,7 +160,7 @@ def by_model(**scripts: list[Answer]) -> Script:
 
 
 class ScriptedOpenAI:
-    """Serves POST /v1/chat/completions while the `async with` block runs.
+    """Serves POST /v1/chat/completions and /v1/responses while the `async with` block runs.
 
     The script is a list of answers, in the order of the requests, or a function that answers a request. A
     request after the end of the list is refused with status 400, which no client retries. It listens on
@@ -188,7 +193,8 @@ class ScriptedOpenAI:
         self._socket = self._listener or socket.create_server((LOOPBACK, 0))
         host, port = self._socket.getsockname()
         self.base_url = f"http://{host}:{port}/v1"
-        routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
+        paths = ("/v1/chat/completions", "/v1/responses")
+        routes = [Route(path, self._complete, methods=["POST"]) for path in paths]
         self._server = QuietServer(uvicorn.Config(Starlette(routes=routes), log_config=None, lifespan="off"))
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]))
         return self
@@ -317,6 +323,8 @@ async def _write(wire: Wire, send: Send) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     if wire.is_cut:
         raise _CutError
+    if wire.is_silent:
+        await asyncio.Event().wait()
     await send({"type": "http.response.body", "body": b""})
 
 
