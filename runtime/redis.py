@@ -37,6 +37,16 @@ end
 """
 """A function for scripts: the time in milliseconds, by the clock of Redis: processes need not agree."""
 
+RATE = """
+local function take(used_up_to, now, cost, ahead)
+  local begin = math.max(used_up_to, now)
+  return math.max(begin - now - ahead, 0), begin + cost
+end
+"""
+"""A function for scripts, the generic cell rate algorithm (ITU-T I.371): one number tells up to when a rate
+is used up. Returns how long to wait for what uses up `cost`, and that number after it; `ahead` is how far the
+use may run before the time."""
+
 
 class RedisUnfitError(StartError):
     """This Redis cannot be worked with; the message says why and what to change."""

@@ -125,6 +125,29 @@ def request_rate_key(owner: str) -> str:
     return f"everloop:owner:{quoted(owner)}:requests"
 
 
+def provider_key(provider: str) -> str:
+    """Redis hash: what is known of a provider of models, and up to when its rates are used up.
+
+    The keys of one provider share the hash slot of its name.
+    """
+    return f"everloop:provider:{{{quoted(provider)}}}"
+
+
+def provider_calls_key(provider: str) -> str:
+    """Redis sorted set: model calls under way at a provider, by when they count no more."""
+    return f"{provider_key(provider)}:calls"
+
+
+def provider_tickets_key(provider: str) -> str:
+    """Redis sorted set: model calls that wait, by when their turn is."""
+    return f"{provider_key(provider)}:tickets"
+
+
+def provider_failures_key(provider: str) -> str:
+    """Redis list: times of the last failures of a provider that has not answered since."""
+    return f"{provider_key(provider)}:failures"
+
+
 def _agent_prefix(owner: str, agent_id: str) -> str:
     return f"everloop:owner:{quoted(owner)}:agent:{quoted(agent_id)}"
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import NOW
+from everloop.runtime.redis import NOW, RATE
 from everloop.stores.keys import open_tasks_key, request_rate_key, view_key
 
 RESERVATION = timedelta(minutes=1)
@@ -28,13 +28,11 @@ class Rate:
 
 # Requests and open tasks of owners, counted in Redis.
 
-# The generic cell rate algorithm (ITU-T I.371): one number tells up to when the rate is used up.
-_TAKE_REQUEST = """
+_TAKE_REQUEST = f"""{RATE}
 -- KEYS: rate. ARGV: microseconds of one request, of a burst. Answers the microseconds until there is room.
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local used_up_to = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now) + tonumber(ARGV[1])
-local wait = used_up_to - now - tonumber(ARGV[2])
+local now, cost = time[1] * 1000000 + time[2], tonumber(ARGV[1])
+local wait, used_up_to = take(tonumber(redis.call('GET', KEYS[1]) or 0), now, cost, ARGV[2] - cost)
 if wait > 0 then
   return math.ceil(wait)
 end

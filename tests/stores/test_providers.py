@@ -1,0 +1,277 @@
+"""The gate before each provider of models: slots, rates, the breaker, and what a provider asks for."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.crc import key_slot
+from structlog.testing import capture_logs
+
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.models.catalogue import ChosenModel, Provider
+from everloop.models.interface import ModelBusyError, ModelDownError, ModelRefusedError
+from everloop.runtime.redis import connect_redis
+from everloop.stores.keys import (
+    provider_calls_key,
+    provider_failures_key,
+    provider_key,
+    provider_tickets_key,
+)
+from everloop.stores.providers import FAILURES, HeldBackError, ProviderGates
+from tests.stores.examples import new_id
+from tests.support.servers.processes import free_port
+
+KEYS = (provider_key, provider_calls_key, provider_tickets_key, provider_failures_key)
+
+HOLD_A_SLOT = """
+import asyncio, sys
+from everloop.models.catalogue import ChosenModel, Provider
+from everloop.runtime.redis import connect_redis
+from everloop.stores.providers import ProviderGates
+
+async def hold(url, name):
+    chosen = ChosenModel("m", Provider(name, concurrency=1), "m")
+    async with ProviderGates(connect_redis(url)).hold(chosen, "of a worker", 1):
+        print("entered", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(hold(*sys.argv[1:]))
+"""
+
+
+def model_of(name: str = "", model: str = "m", **limits: int) -> ChosenModel:
+    return ChosenModel(model, replace(Provider(name or new_id()), **limits), model)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gates(redis: Redis, redis_url: str) -> AsyncGenerator[list[ProviderGates]]:
+    """Those of two workers."""
+    async with connect_redis(redis_url) as other:
+        yield [ProviderGates(redis), ProviderGates(other)]
+
+
+async def enter(gates: ProviderGates, chosen: ChosenModel, call: str = "", tokens: int = 1) -> str:
+    """Make a call that the provider answers; return why it was held back, empty if it was not."""
+    try:
+        async with gates.hold(chosen, call or new_id(), tokens) as passage:
+            passage.outcome = "answered"
+    except HeldBackError as error:
+        return error.why
+    return ""
+
+
+async def fail(gates: ProviderGates, chosen: ChosenModel, error: BaseException) -> None:
+    """Make a call that comes to an error."""
+    with pytest.raises(type(error)):
+        async with gates.hold(chosen, new_id(), 1):
+            raise error
+
+
+async def let_pass(redis: Redis, provider: str, seconds: float) -> None:
+    """Let time pass for a provider: make all times that are kept of it earlier."""
+    state, calls, tickets, failures = (key(provider) for key in KEYS)
+    for name in await redis.hkeys(state):
+        if name not in {"probe", "pause"}:
+            await redis.hincrbyfloat(state, name, -1000 * seconds)
+    for times in (calls, tickets):
+        for call in await redis.zrange(times, 0, -1):
+            await redis.zincrby(times, -1000 * seconds, str(call))
+    for index, time in enumerate(await redis.lrange(failures, 0, -1)):
+        await redis.lset(failures, index, str(int(time) - round(1000 * seconds)))
+
+
+async def bring_down(gates: ProviderGates, chosen: ChosenModel) -> None:
+    for _ in range(FAILURES):
+        await fail(gates, chosen, ModelDownError("503"))
+
+
+async def test_as_many_calls_as_the_concurrency_are_made(gates: list[ProviderGates]) -> None:
+    """Over all workers; a call that ends, however it does, makes room for another."""
+    chosen = model_of(concurrency=2)
+    async with AsyncExitStack() as calls:
+        for gate in gates:
+            await calls.enter_async_context(gate.hold(chosen, new_id(), 1))
+        assert [await enter(gate, chosen) for gate in gates] == ["slots", "slots"]
+        assert await enter(gates[0], model_of(concurrency=2)) == ""
+
+    for error in (RuntimeError(), asyncio.CancelledError(), ModelRefusedError("400")):
+        await fail(gates[0], chosen, error)
+    async with gates[0].hold(chosen, new_id(), 1):
+        assert await enter(gates[1], chosen) == ""
+
+
+async def test_the_slot_of_a_dead_worker_expires(
+    gates: list[ProviderGates], redis: Redis, redis_url: str
+) -> None:
+    """Its call comes back to its own slot at once; others wait until nobody has renewed it for long."""
+    chosen = model_of(concurrency=1)
+    name = chosen.provider.name
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLD_A_SLOT, redis_url, name, stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout
+    assert await worker.stdout.readline() == b"entered\n"
+    worker.send_signal(signal.SIGKILL)
+    await worker.wait()
+
+    assert await enter(gates[0], chosen) == "slots"
+    async with gates[0].hold(chosen, "of a worker", 1):
+        assert await enter(gates[1], chosen) == "slots"
+        await let_pass(redis, name, 16)
+        assert await enter(gates[1], chosen) == ""
+
+
+async def test_a_slot_is_renewed(redis: Redis) -> None:
+    """A reply may take minutes; what has left in the meantime does not come back."""
+    chosen, gate = model_of(concurrency=1), ProviderGates(redis, slot=timedelta(seconds=3))
+    calls = provider_calls_key(chosen.provider.name)
+    async with gate.hold(chosen, "long", 1):
+        expires = await redis.zscore(calls, "long")
+        assert expires
+        while (await redis.zscore(calls, "long") or 0) <= expires:  # noqa: ASYNC110 -- a fact of a server
+            await asyncio.sleep(0.05)
+    assert await redis.zscore(calls, "long") is None
+
+
+@pytest.mark.parametrize("limit", ["requests_per_minute", "tokens_per_minute"])
+async def test_rates_hold_over_all_workers_in_the_order_of_calls(
+    gates: list[ProviderGates], redis: Redis, limit: str
+) -> None:
+    """Who has to wait books a turn: it is still there when the call comes back, and nobody comes before."""
+    chosen = model_of()
+    chosen = replace(chosen, provider=replace(chosen.provider, **{limit: 1}))
+    calls = [new_id() for _ in range(4)]
+    found = [await enter(gates[number % 2], chosen, call, 700) for number, call in enumerate(calls)]
+    assert found == ["", "rate", "rate", "rate"]
+
+    for number in (1, 2, 3):
+        await let_pass(redis, chosen.provider.name, 59)
+        late = [await enter(gates[0], chosen, call, 700) for call in reversed(calls[number:])]
+        assert late == [*["rate"] * (3 - number), ""]
+
+
+async def test_a_wait_says_how_long_and_why(gates: list[ProviderGates]) -> None:
+    """Operators and clients read which limit it is; a short wait is none to speak of."""
+    chosen = model_of("office", requests_per_minute=10, tokens_per_minute=1_000_000)
+    assert [await enter(gate, chosen) for gate in gates] == ["", ""]
+    with pytest.raises(HeldBackError) as held:
+        await gates[0].hold(chosen, new_id(), 1).__aenter__()
+    assert str(held.value) == "office takes 10 requests and 1,000,000 tokens a minute"
+    assert timedelta(seconds=2) < held.value.delay <= timedelta(seconds=6)
+    quick = model_of(requests_per_minute=600)
+    assert [await enter(gates[0], quick) for _ in range(70)] == [""] * 70
+
+
+async def test_tokens_are_put_right_once_they_are_known(gates: list[ProviderGates]) -> None:
+    """A reply that took more than was estimated uses up more, and one that took less gives back."""
+    chosen = model_of(tokens_per_minute=1000)
+    for used, why in ((0, ""), (0, ""), (900, "rate")):
+        async with gates[0].hold(chosen, new_id(), 500) as passage:
+            passage.used = used
+        assert await enter(gates[1], chosen, tokens=1) == why
+
+
+async def test_a_provider_that_is_down_is_not_asked(gates: list[ProviderGates], redis: Redis) -> None:
+    """Five failures without an answer between, within half a minute; later one probe, then twice as late."""
+    chosen = model_of()
+    name = chosen.provider.name
+    for _ in range(2):
+        for _ in range(FAILURES - 1):
+            await fail(gates[0], chosen, ModelDownError("503"))
+        assert await enter(gates[1], chosen) == ""
+    await fail(gates[0], chosen, ModelDownError("503"))
+    await let_pass(redis, name, 31)
+    for _ in range(FAILURES - 1):
+        await fail(gates[0], chosen, ModelDownError("503"))
+    assert not await redis.hexists(provider_key(name), "open_until")
+
+    await fail(gates[0], chosen, ModelDownError("503"))
+    assert [await enter(gate, chosen) for gate in gates] == ["down", "down"]
+    for pause in (10, 20, 40, 60, 60):
+        await let_pass(redis, name, pause - 3)
+        assert await enter(gates[0], chosen) == "down"
+        await let_pass(redis, name, 3)
+        await fail(gates[0], chosen, ModelDownError("no connection"))
+    await let_pass(redis, name, 60)
+    assert [await enter(gate, chosen) for gate in gates] == ["", ""]
+
+
+@pytest.mark.parametrize("error", [ModelBusyError("429"), ModelRefusedError("400")])
+async def test_a_provider_that_refuses_is_not_down(gates: list[ProviderGates], error: Exception) -> None:
+    """Whatever it says, it answers."""
+    chosen = model_of()
+    for _ in range(FAILURES):
+        await fail(gates[0], chosen, error)
+    assert await enter(gates[0], chosen) == ""
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["is cancelled", "dies"])
+async def test_another_call_probes_where_the_probe_is_lost(
+    gates: list[ProviderGates], redis: Redis, *, ends: bool
+) -> None:
+    """A probe of which nothing is known any more keeps nobody away."""
+    chosen = model_of()
+    await bring_down(gates[0], chosen)
+    await let_pass(redis, chosen.provider.name, 10)
+    async with AsyncExitStack() as calls:
+        probe = gates[0].hold(chosen, "probe", 1)
+        await calls.enter_async_context(probe)
+        assert await enter(gates[1], chosen) == "down"
+        if ends:
+            await calls.aclose()
+        else:
+            await let_pass(redis, chosen.provider.name, 16)
+        assert await enter(gates[1], chosen) == ""
+
+
+async def test_the_first_words_of_the_probe_let_others_in(redis: Redis) -> None:
+    """A long reply keeps nobody waiting until its end."""
+    chosen, gate = model_of(), ProviderGates(redis, slot=timedelta(seconds=3))
+    await bring_down(gate, chosen)
+    await let_pass(redis, chosen.provider.name, 10)
+    with capture_logs() as logs:
+        async with gate.hold(chosen, "probe", 1) as probe:
+            probe.outcome = "answered"
+            while await redis.hexists(provider_key(chosen.provider.name), "probe"):  # noqa: ASYNC110 -- a fact of a server, no event
+                await asyncio.sleep(0.05)
+            assert await enter(gate, chosen) == ""
+    assert [log["event"] for log in logs] == ["provider answers again"]
+
+
+async def test_a_model_that_is_to_be_asked_later_holds_no_other(
+    gates: list[ProviderGates], redis: Redis
+) -> None:
+    """Neither other models of its provider, nor other providers."""
+    chosen = model_of(model="busy")
+    name = chosen.provider.name
+    await fail(gates[0], chosen, ModelBusyError("429", retry_after=timedelta(seconds=30)))
+
+    others = [chosen, model_of(name, "other"), model_of()]
+    assert [await enter(gates[1], other) for other in others] == ["asked", "", ""]
+    await let_pass(redis, name, 30)
+    assert await enter(gates[1], chosen) == ""
+
+
+async def test_calls_go_on_without_redis() -> None:
+    """A limit is no reason to stop; the log says so once."""
+    chosen = model_of(concurrency=1)
+    async with connect_redis(f"redis://{LOOPBACK}:{free_port()}/0") as away:
+        gate = ProviderGates(away)
+        with capture_logs() as logs:
+            async with gate.hold(chosen, "a", 1), gate.hold(chosen, "b", 1):
+                pass
+    assert [log["event"] for log in logs] == ["store is away: calls of models go on uncounted"]
+
+
+@pytest.mark.parametrize("key", KEYS[1:])
+def test_all_keys_of_a_provider_are_in_one_hash_slot(key: Callable[[str], str]) -> None:
+    """Scripts may use them together, whatever the provider's name."""
+    for name in ("office", "{x}", "a}b{c"):
+        assert key_slot(key(name).encode()) == key_slot(provider_key(name).encode())
