@@ -10,7 +10,7 @@ from temporalio.common import RetryPolicy
 from temporalio.workflow import ActivityCancellationType, ActivityConfig
 
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import BUILT_IN_TOOLS, StoreResultInput, ToolCallInput
+from everloop.workflows.contract.calls import StoreResultInput, ToolCallInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.ports import ToolPort
@@ -102,15 +102,13 @@ class TaskScope:
 
     def veto(self, tool: str) -> str:
         """Return why the agents above let nobody below them call a tool; empty if they do."""
-        return "" if tool in BUILT_IN_TOOLS else refusal(self.task.guards, tool)
+        return refusal(self.task.guards, tool)
 
     def approvers(self, tool: str) -> str:
         """Return who approves a call: for the agents above, or as it was when the tool was listed.
 
         Empty if they ask nobody; the agent's own plugins, and the tool as it is now, still may.
         """
-        if tool in BUILT_IN_TOOLS:
-            return ""
         pinned = OWNER if self.tool(tool).needs_approval else ""
         return approvers_of(self.task.guards, tool) or pinned
 

@@ -125,6 +125,15 @@ async def test_what_is_kept_is_what_the_model_may_read() -> None:
     assert await kept_by(rig, failed) == f"ValueError: {'[secret] ' * 100}"
 
 
+async def test_what_is_no_character_is_none_to_the_model_either() -> None:
+    """Half a surrogate pair, from a tool or from a plugin: no record could hold it."""
+    from_tool = await ToolRig(tool(reciting("a\ud800"))).run(ToolRig().call("recite"))
+    plugin = after(lambda result: result.model_copy(update={"content": "b\udc00"}))
+    rig = ToolRig(tool(reciting("a")), plugins=[plugin])
+    from_plugin = await rig.run(rig.call("recite"))
+    assert (from_tool.content, from_plugin.content) == ("a?", "b?")
+
+
 async def test_a_result_that_cannot_be_kept_is_cut_and_says_so() -> None:
     """The tool has run: no failure of a store brings it a second time."""
     artifacts = RecordingArtifacts(MemoryTaskViews())
