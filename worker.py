@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import structlog
 import uvloop
-from openai import AsyncOpenAI
 from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
@@ -21,7 +20,7 @@ from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
 from everloop.activities.model.call import OpenAIModel
 from everloop.activities.model.prices import Prices
-from everloop.activities.model.provider import ModelKeyError, ModelProvider, ModelSettings, make_openai_client
+from everloop.activities.model.provider import ModelKeyError, ModelProvider, ModelSettings, opened_chat
 from everloop.activities.narrator.narrator import Narrator
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
@@ -33,6 +32,7 @@ from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
+from everloop.models.chat import Chat
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, hide_environment, report_unknown
@@ -157,7 +157,7 @@ class _Servers:
 
     redis: Redis
     blobs: Blobs
-    openai: AsyncOpenAI
+    chat: Chat
     temporal: Client
 
 
@@ -166,15 +166,15 @@ async def _connected(models: ModelSettings, telemetry: Telemetry) -> AsyncGenera
     async with (
         _checked_redis() as redis,
         opened_blobs(BlobSettings(), redis) as blobs,
-        make_openai_client(models) as openai,
+        opened_chat(models) as chat,
     ):
-        yield _Servers(redis, blobs, openai, await connect_worker(telemetry.plugins, blobs))
+        yield _Servers(redis, blobs, chat, await connect_worker(telemetry.plugins, blobs))
 
 
 def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, models: ModelSettings) -> Ports:
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
-    provider = ModelProvider(servers.openai, models.model, Prices(models.prices), captures_content=content)
+    provider = ModelProvider(servers.chat, models.model, Prices(models.prices), captures_content=content)
     configs = PushConfigs(redis)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
 import structlog
-from openai import APIStatusError
 from opentelemetry import trace
 from structlog.contextvars import bind_contextvars
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
+from everloop.models.interface import ModelError
 from everloop.runtime.telemetry.instruments import begin, begin_statuses, counter, histogram
 from everloop.runtime.telemetry.logs import bind_task
 from everloop.stores.leases import OvertakenError
@@ -153,8 +153,9 @@ def _model_attributes(agent_id: str, model: str) -> dict[str, str]:
 
 
 def error_type(error: BaseException) -> str:
-    """Return what a failed model call is counted as: the HTTP status, or the kind of the error."""
-    return str(error.status_code) if isinstance(error, APIStatusError) else type(error).__qualname__
+    """Return what a failed model call is counted as: the HTTP status or the kind of the error."""
+    codes = error.codes if isinstance(error, ModelError) else ()
+    return codes[0] if codes else type(error).__qualname__
 
 
 # What log lines say of an activity.

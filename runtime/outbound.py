@@ -12,11 +12,14 @@ UnfitWebhookError
 
 import asyncio
 import inspect
+import math
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import cast
@@ -390,3 +393,38 @@ def hide(words: Iterable[str], text: str) -> str:
     for word in words:
         text = text.replace(word, HIDDEN)
     return text
+
+
+# How long another server asks to wait.
+
+MAX_ASKED_DELAY = timedelta(minutes=10)
+"""A server that asks for more is asked again after this."""
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
+    """Return how long the server asks to wait, at most 10 minutes; None if it does not say.
+
+    `retry-after-ms` is OpenAI's own; `Retry-After` is seconds or a date (RFC 9110 §10.2.3).
+    """
+    seconds = _number(headers.get("retry-after-ms"), 0.001) or _number(headers.get("retry-after"), 1)
+    if seconds is None:
+        seconds = _seconds_until(headers.get("retry-after"), now)
+    if seconds is None or seconds <= 0:
+        return None
+    return timedelta(seconds=min(seconds, MAX_ASKED_DELAY.total_seconds()))
+
+
+def _number(text: str | None, unit: float) -> float | None:
+    try:
+        seconds = float(text or "") * unit
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) else None
+
+
+def _seconds_until(date: str | None, now: datetime) -> float | None:
+    try:
+        at = parsedate_to_datetime(date or "")
+    except ValueError:
+        return None
+    return (at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds()

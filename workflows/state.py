@@ -276,7 +276,8 @@ class TaskRunState(BaseModel):
         self.cached = len(self.transcript)
         self.usage += reply.usage
         self.interim = "" if reply.fails else reply.text
-        self.pending = list(reply.tool_calls)
+        # What a provider wants back is for nobody who runs a call, or asks about it.
+        self.pending = [c.model_copy(update={"opaque": ""}) if c.opaque else c for c in reply.tool_calls]
         counted = reply.usage.input_tokens + reply.usage.output_tokens
         self.prompt_tokens = counted or self.prompt_tokens + estimate_tokens(reply)
         self.tries = 0

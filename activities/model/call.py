@@ -40,10 +40,9 @@ from everloop.activities.model.provider import (
     read_stream,
     translate_provider_errors,
 )
-from everloop.activities.model.reply import Delta, ReplyAssembler
+from everloop.activities.model.reply import Shown
 from everloop.activities.model.request import (
     build_request,
-    chat_request,
     largest_result,
     made_to_call,
     only_create_task,
@@ -277,11 +276,11 @@ class OpenAIModel(ModelPort):
         return await self._publish_reply(attempt, reply, chunks, rest, is_streamed=is_streamed)
 
     async def _stream(
-        self, attempt: _Attempt, asked: ModelRequest, publisher: DeltaPublisher
+        self, attempt: _Attempt, request: ModelRequest, publisher: DeltaPublisher
     ) -> AssistantMessage:
         """Stream one completion; subscribers get what comes."""
-        call, request = attempt.call, chat_request(asked)
-        assembler, name = ReplyAssembler(call.length, attempt.artifacts.tools), attempt.agent.name
+        call, name = attempt.call, attempt.agent.name
+        assembler = self._provider.assembler(request, call.length, attempt.artifacts.tools)
         async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
             await self._try_publish(attempt, recovery_events(call, attempt.count))
             await read_stream(stream, assembler, publisher.add)
@@ -319,7 +318,7 @@ class OpenAIModel(ModelPort):
         attempt: _Attempt,
         reply: AssistantMessage,
         before: Sequence[TaskEvent] = (),
-        rest: Sequence[Delta] = (),
+        rest: Sequence[Shown] = (),
         *,
         is_streamed: bool = False,
     ) -> AssistantMessage:

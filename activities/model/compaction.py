@@ -9,10 +9,10 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
 from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
-from everloop.activities.model.reply import ReplyAssembler
-from everloop.activities.model.request import ChatRequest, last_summary, spoken, user_text
+from everloop.activities.model.request import last_summary, spoken, user_text
 from everloop.activities.publish import try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
+from everloop.models.interface import ModelRequest
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
@@ -55,7 +55,7 @@ Write in the language of the conversation, without any introduction, in at most 
 
 def summary_request(
     model: str, transcript: Sequence[TranscriptMessage], end: int, *, first: int = 0
-) -> ChatRequest:
+) -> ModelRequest:
     """Return the request to sum up the messages up to `end` (exclusive), but for the `first` of the task.
 
     An earlier summary counts as their beginning; the messages that it covers are not sent again.
@@ -64,12 +64,12 @@ def summary_request(
     parts = [f"[Summary of what came before]\n{earlier}"] if earlier else []
     parts += [_render(message) for message in newly_covered(transcript, end, first=first)]
     conversation = "\n\n".join(parts)
-    return ChatRequest(
-        model=model,
-        messages=[
+    return ModelRequest(
+        model,
+        (
             {"role": "system", "content": _INSTRUCTIONS},
             {"role": "user", "content": f"<conversation>\n{conversation}\n</conversation>"},
-        ],
+        ),
     )
 
 
@@ -129,7 +129,8 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
         ApplicationError: the model cannot be asked now, or at all.
     """
     with translate_provider_errors(model, heartbeat):
-        assembler, request = ReplyAssembler(0), summary_request(model, messages, end, first=first)
+        request = summary_request(model, messages, end, first=first)
+        assembler = provider.assembler(request)
         async with provider.stream(task, request, assembler) as stream:
             await read_stream(stream, assembler, lambda _: None)
         reply = provider.priced(request, assembler.reply)

@@ -13,14 +13,8 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
 from everloop.activities.model.outcome import answer_part
-from everloop.activities.model.reply import (
-    ArgumentsDelta,
-    Delta,
-    TextDelta,
-    ThoughtDelta,
-    coalesce,
-    text_of_deltas,
-)
+from everloop.activities.model.reply import ArgumentsDelta, Shown, coalesce, text_of_deltas
+from everloop.models.interface import ProviderToolDelta, TextDelta, ThoughtDelta
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (
     ArtifactChunk,
@@ -94,7 +88,7 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
     reply: AssistantMessage,
     draft: ResponseDraft | None,
     *,
-    rest: Sequence[Delta] = (),
+    rest: Sequence[Shown] = (),
     is_streamed: bool = False,
     is_data: bool = False,
 ) -> list[TaskEvent]:
@@ -167,7 +161,7 @@ class DeltaPublisher:
         self._draft = draft
         self._artifacts = artifacts
         self._iteration = iteration
-        self._pending: list[Delta] = []
+        self._pending: list[Shown] = []
         self._added = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._stopped = False
@@ -184,13 +178,13 @@ class DeltaPublisher:
         self._stop_flusher()
         await asyncio.gather(self._flusher, return_exceptions=True)
 
-    def add(self, deltas: Iterable[Delta]) -> None:
+    def add(self, deltas: Iterable[Shown]) -> None:
         """Take deltas; they go out when it is their time."""
         self._pending.extend(deltas)
         if self._pending:
             self._added.set()
 
-    async def stop(self) -> list[Delta]:
+    async def stop(self) -> list[Shown]:
         """Publish no more; return the deltas that have not gone out. A publish that runs may end first."""
         async with self._publishing:
             if self._flusher.done():
@@ -229,15 +223,15 @@ class DeltaPublisher:
         else:
             self._failures = 0
 
-    def _take(self) -> list[Delta]:
+    def _take(self) -> list[Shown]:
         taken, self._pending = coalesce(self._pending), []
         return taken
 
-    async def _events(self, deltas: list[Delta]) -> list[TaskEvent]:
+    async def _events(self, deltas: list[Shown]) -> list[TaskEvent]:
         events = [event for delta in deltas if (event := self._event(delta))]
         return [*events, *await self._artifacts.chunks()]
 
-    def _event(self, delta: Delta) -> TaskEvent | None:
+    def _event(self, delta: Shown) -> TaskEvent | None:
         match delta:
             case TextDelta():
                 return self._draft.append(delta.text) if self._draft else None
@@ -246,8 +240,10 @@ class DeltaPublisher:
             case ArgumentsDelta():
                 self._artifacts.add(delta)
                 return None
+            case ProviderToolDelta():
+                return None
 
-    def _keep(self, deltas: list[Delta], error: Exception) -> None:
+    def _keep(self, deltas: list[Shown], error: Exception) -> None:
         """Keep thoughts for the next time; the drafts keep the rest."""
         if not self._failures:
             _log.warning("deltas not published", error_type=type(error).__name__)

@@ -3,49 +3,39 @@
 import asyncio
 import json
 import random
-import re
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import ceil
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import httpx2
-from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient, Timeout
-from openai.types.chat import ChatCompletionChunk
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
-from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
+from pydantic import AnyHttpUrl, Field, JsonValue, SecretStr, field_validator
 from pydantic_settings import NoDecode
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat
-from everloop.activities.model.failures import PROVIDER_ERRORS, kind_of, provider_failure
+from everloop.activities.model.failures import kind_of, provider_failure
 from everloop.activities.model.prices import LIST_PRICES, Price, Prices, read_prices
-from everloop.activities.model.reply import Delta, IncompleteReplyError, ReplyAssembler, UnreadableStreamError
-from everloop.activities.model.request import ChatRequest
+from everloop.activities.model.reply import THINKING_TAGS, ReplyAssembler, Shown
 from everloop.activities.spans import of_task, record_completion, record_prompt
 from everloop.activities.telemetry import error_type, record_usage, timed_model_call
 from everloop.agents.agent import Agent
-from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
+from everloop.models.catalogue import ModelEntry, Provider
+from everloop.models.chat import Chat
+from everloop.models.interface import Delta, ModelDownError, ModelError, ModelRequest
 from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.workflows.contract import failures
+from everloop.workflows.contract import settings as contract
 from everloop.workflows.contract.messages import AssistantMessage, Usage
 from everloop.workflows.contract.tasks import TaskRef
 
 # Which model provider to ask.
-
-NO_KEY = "none"
-"""What the client is given where no agent asks a model: it insists on one."""
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds until a connection to the provider must stand."""
-
-
-MAX_STREAM = 256 * 1024 * 1024
-"""Bytes of one streamed reply; a token takes some hundred."""
 
 
 class ModelKeyError(Exception):
@@ -93,17 +83,26 @@ class ModelSettings(Settings):
         return read_prices(prices) if isinstance(prices, str) else prices
 
 
-def make_openai_client(settings: ModelSettings) -> AsyncOpenAI:
-    """Return the client of a process; close it at the end. It does not retry: Temporal does."""
-    return AsyncOpenAI(
-        api_key=settings.api_key.get_secret_value() or NO_KEY,  # without one it reads the environment itself
-        base_url=str(settings.base_url),
-        timeout=Timeout(settings.timeout, connect=CONNECT_TIMEOUT),
-        max_retries=0,
-        http_client=DefaultAsyncHttpxClient(
-            headers=UNCOMPRESSED, event_hooks={"response": [bounding(total=MAX_STREAM)]}
-        ),
+@asynccontextmanager
+async def opened_chat(settings: ModelSettings) -> AsyncGenerator[Chat]:
+    """Yield the model of a process."""
+    silence = timedelta(seconds=settings.timeout)
+    entry = ModelEntry(settings=contract.ModelSettings(first_token=silence, between_tokens=silence))
+    chat = Chat(
+        Provider(
+            "openai",
+            base_url=str(settings.base_url),
+            base_url_variable="OPENAI_BASE_URL",
+            key=settings.api_key.get_secret_value(),
+            key_variable="OPENAI_API_KEY",
+            max_tokens_field="max_completion_tokens",
+            models={"": entry},
+        )
     )
+    try:
+        yield chat
+    finally:
+        await chat.close()
 
 
 # The tokens of a model call whose provider did not count them.
@@ -115,12 +114,12 @@ FILE_TOKENS = 1000
 """Of a file that the model gets as it is: about a page, or an image of middling size."""
 
 
-def estimated_usage(request: ChatRequest, reply: AssistantMessage) -> Usage:
+def estimated_usage(request: ModelRequest, reply: AssistantMessage) -> Usage:
     """Return about how many tokens the messages of a request and the reply to it have, reasoning included."""
     sent: list[object] = []
     files = 0
-    for message in request["messages"]:
-        content = message.get("content")
+    for message in request.messages:
+        content = cast("str | list[dict[str, JsonValue]] | None", message.get("content"))
         texts = [part for part in content if part["type"] == "text"] if isinstance(content, list) else content
         if isinstance(content, list) and isinstance(texts, list):
             files += len(content) - len(texts)
@@ -144,21 +143,50 @@ after which Temporal ends the activity, which nobody could count: the call would
 end."""
 
 
+_Object = dict[str, Any]
+
 _PORTS = {"http": 80, "https": 443}
 
-_SAYS_DONE = re.compile(rb"[\r\n]data: ?\[DONE\]")
-_LONGEST_MARK = 13
+
+def returned(
+    messages: Sequence[Mapping[str, JsonValue]], source: str, provider: Provider
+) -> tuple[Mapping[str, JsonValue], ...]:
+    """Return messages with what goes back to `source`, the model that is asked.
+
+    What came from another model is cut out. Then the provider's own fields are put where there are none: what
+    it wants with each assistant message, and with calls of which none has what it wants.
+    """
+    return tuple(_returned(one, source, provider) if one["role"] == "assistant" else one for one in messages)
+
+
+def _returned(message: Mapping[str, JsonValue], source: str, provider: Provider) -> Mapping[str, JsonValue]:
+    made = _bare(message)
+    opaque = cast("_Object", message.get("opaque") or {})
+    is_ours = opaque.get("source") == source
+    kept: _Object = opaque["fields"] if is_ours else {}
+    calls = cast("list[_Object]", made.get("tool_calls") or [])
+    kept_of_calls: list[_Object] = [call.get("opaque") or {} if is_ours else {} for call in calls]
+    known = {name for fields in kept_of_calls for name in fields}
+    fill = {name: value for name, value in provider.fill_call.items() if name not in known}
+    if calls:
+        pairs = zip(calls, kept_of_calls, strict=True)
+        made["tool_calls"] = [{**_bare(call), "opaque": {**fill, **fields}} for call, fields in pairs]
+    return {**made, "opaque": {"source": source, "fields": {**provider.fill_message, **kept}}}
+
+
+def _bare(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if name != "opaque"}
 
 
 @dataclass(frozen=True)
 class ModelProvider:
-    """Any provider that speaks Chat Completions.
+    """A provider of models.
 
     `default_model` serves agents that name none. A reply takes at most `longest_reply` (default 25 minutes).
     `captures_content`: spans have prompts and replies on them (default: no).
     """
 
-    client: AsyncOpenAI
+    chat: Chat
     default_model: str | None
     prices: Prices = LIST_PRICES
     longest_reply: timedelta = LONGEST_REPLY
@@ -192,67 +220,80 @@ class ModelProvider:
                 non_retryable=True,
             )
 
-    def priced(self, request: ChatRequest, reply: AssistantMessage) -> AssistantMessage:
+    def priced(self, request: ModelRequest, reply: AssistantMessage) -> AssistantMessage:
         """Return the reply with its cost. The price is that of the model asked for.
 
         Tokens that the provider did not count are estimated: limits shall hold with any provider.
         """
         tokens = estimated_usage(request, reply) if reply.usage == Usage() else reply.usage
-        return reply.model_copy(update={"usage": self.prices.add_cost(request["model"], tokens)})
+        return reply.model_copy(
+            update={"usage": self.prices.add_cost(request.model, tokens), "source": request.model}
+        )
+
+    def assembler(
+        self, request: ModelRequest, position: int = 0, drafted: AbstractSet[str] = frozenset()
+    ) -> ReplyAssembler:
+        """Return what puts the reply to a request together; see `ReplyAssembler`."""
+        entry = self.chat.provider.entry(request.model)
+        tags = request.settings.over(entry.settings).thinking_tags
+        return ReplyAssembler(
+            position,
+            drafted,
+            tags=THINKING_TAGS if tags is None else tags,
+            starts_thinking=entry.starts_thinking,
+        )
 
     @asynccontextmanager
     async def stream(
-        self, task: TaskRef, request: ChatRequest, assembler: ReplyAssembler, *, agent_name: str = ""
-    ) -> AsyncGenerator[AsyncIterable[ChatCompletionChunk]]:
+        self, task: TaskRef, request: ModelRequest, assembler: ReplyAssembler, *, agent_name: str = ""
+    ) -> AsyncGenerator[AsyncIterable[Delta]]:
         """Ask, and yield the answer from its beginning. Leaving hangs up, which ends the billing.
 
         The assembler has taken the whole answer when the block ends without an error. `agent_name` is what
         the span calls the agent.
 
         Raises:
-            IncompleteReplyError: it took longer than `longest_reply`.
+            ModelError: there is no reply; also where it took longer than `longest_reply`.
         """
-        model = request["model"]
+        model, entry = request.model, self.chat.provider.entry(request.model)
+        sent = replace(
+            request,
+            settings=request.settings.over(entry.settings),
+            messages=returned(request.messages, model, self.chat.provider),
+        )
         with (
             self._span(task, request, agent_name) as span,
             timed_model_call(task.agent_id, model) as record_first_chunk,
         ):
             async with (
                 finish_within(self.longest_reply.total_seconds()),
-                await self.client.chat.completions.create(
-                    model=model,
-                    messages=(),
-                    stream=True,
-                    stream_options={"include_usage": True},
-                    # The client would walk through each message of its own argument (0.1 ms each, measured).
-                    extra_body=request,
-                ) as stream,
+                aclosing(self.chat.stream(sent, model)) as deltas,
             ):
-                yield _chunks(stream, assembler, record_first_chunk)
+                yield _timed(deltas, record_first_chunk)
             self._record_reply(span, assembler)
             record_usage(task.agent_id, model, self.priced(request, assembler.reply).usage)
 
     @contextmanager
-    def _span(self, task: TaskRef, request: ChatRequest, agent_name: str) -> Generator[Span]:
+    def _span(self, task: TaskRef, request: ModelRequest, agent_name: str) -> Generator[Span]:
         """Trace one call (OpenTelemetry semantic conventions for generative AI).
 
         An exception is recorded by its kind, not by its message; the address without secrets of its URL.
         """
-        url = self.client.base_url
+        url = httpx2.URL(self.chat.provider.base_url)
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": "openai",
-            "gen_ai.request.model": request["model"],
+            "gen_ai.provider.name": self.chat.provider.name,
+            "gen_ai.request.model": request.model,
             "gen_ai.request.stream": True,
-            "gen_ai.output.type": "json" if "response_format" in request else "text",
+            "gen_ai.output.type": "json" if request.output else "text",
             "server.address": url.host,
             "server.port": url.port or _PORTS.get(url.scheme, 0),
             **of_task(task, agent_name),
         }
-        name = f"chat {request['model']}"
+        name = f"chat {request.model}"
         with span_without_content(name, SpanKind.CLIENT, attributes, error_type) as span:
             if self.captures_content:
-                record_prompt(span, request["messages"])
+                record_prompt(span, request.messages)
             yield span
 
     def _record_reply(self, span: Span, assembler: ReplyAssembler) -> None:
@@ -270,66 +311,13 @@ class ModelProvider:
             record_completion(span, reply)
 
 
-class _Watched(httpx2.AsyncByteStream):
-    """Hands on the body of an answer, and notices the event that the client keeps to itself.
-
-    Answers are not compressed (`everloop.runtime.bounded_answers`).
-    """
-
-    def __init__(self, body: httpx2.AsyncByteStream, assembler: ReplyAssembler) -> None:
-        self._body = body
-        self._assembler = assembler
-
-    async def __aiter__(self) -> AsyncGenerator[bytes]:
-        end = b"\n"
-        async for piece in self._body:
-            end += piece
-            self._assembler.is_done |= bool(_SAYS_DONE.search(end))
-            end = end[-_LONGEST_MARK:]
-            yield piece
-
-    async def aclose(self) -> None:
-        await self._body.aclose()
-
-
-async def _chunks(
-    stream: AsyncStream[ChatCompletionChunk], assembler: ReplyAssembler, record_first: Callable[[], None]
-) -> AsyncGenerator[ChatCompletionChunk]:
-    """Yield the chunks of an answer; one that is no stream, though a stream was asked for, is one chunk."""
-    if stream.response.headers.get("content-type", "").startswith("application/json"):
-        chunk = _as_chunk(await stream.response.aread())
-        record_first()
-        yield chunk
-        assembler.is_done = True
-        return
-    body = cast("httpx2.AsyncByteStream", stream.response.stream)  # the client is asynchronous
-    stream.response.stream = _Watched(body, assembler)
+async def _timed(deltas: AsyncIterable[Delta], record_first: Callable[[], None]) -> AsyncGenerator[Delta]:
     is_first = True
-    async for chunk in stream:
+    async for delta in deltas:
         if is_first:
             record_first()
         is_first = False
-        yield chunk
-
-
-def _as_chunk(body: bytes) -> ChatCompletionChunk:
-    """Return a whole completion as if it had been streamed at once.
-
-    Raises:
-        UnreadableStreamError: it is none.
-    """
-    try:
-        completion = json.loads(body)
-        for choice in completion["choices"]:
-            choice["delta"] = choice.pop("message")
-            for index, call in enumerate(choice["delta"].get("tool_calls") or ()):
-                call["index"] = index
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UnreadableStreamError(
-            "the provider answered with JSON that is no chat completion, where a stream was asked for: "
-            "check OPENAI_BASE_URL"
-        ) from None
-    return ChatCompletionChunk.construct(None, **completion)
+        yield delta
 
 
 @asynccontextmanager
@@ -337,7 +325,7 @@ async def finish_within(seconds: float) -> AsyncGenerator[None]:
     """Let the model write for so long.
 
     Raises:
-        IncompleteReplyError: it wrote for longer.
+        ModelDownError: it wrote for longer.
     """
     limit = asyncio.timeout(seconds)
     try:
@@ -346,30 +334,20 @@ async def finish_within(seconds: float) -> AsyncGenerator[None]:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise IncompleteReplyError(f"the model did not finish its reply within {seconds:g} s") from None
+        raise ModelDownError(f"the model did not finish its reply within {seconds:g} s") from None
 
 
 async def read_stream(
-    stream: AsyncIterable[ChatCompletionChunk],
-    assembler: ReplyAssembler,
-    add: Callable[[Iterable[Delta]], None],
+    stream: AsyncIterable[Delta], assembler: ReplyAssembler, add: Callable[[Iterable[Shown]], None]
 ) -> None:
-    """Read the whole stream; `add` gets the deltas as they come.
+    """Read the whole stream; `add` gets what is shown of it as it comes.
 
     Raises:
-        UnreadableStreamError, IncompleteReplyError: it is no stream, or was cut.
+        ModelError: it is no reply, or was cut.
     """
-    try:
-        async for chunk in stream:
-            add(assembler.feed(chunk))
-        add(assembler.close())
-        _ = assembler.reply  # what is no text shows here
-    # No JSON, JSON of another shape, or JSON that is nested too deep.
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        problem = type(error).__name__
-        raise UnreadableStreamError(
-            f"the provider's answer is no Chat Completions stream ({problem}): check OPENAI_BASE_URL"
-        ) from None
+    async for delta in stream:
+        add(assembler.feed(delta))
+    add(assembler.close())
 
 
 @contextmanager
@@ -377,8 +355,8 @@ def translate_provider_errors(model: str, heartbeat: Heartbeat) -> Generator[Non
     """Count a failure of the provider and raise what it means."""
     try:
         yield
-    except PROVIDER_ERRORS as error:
+    except ModelError as error:
         chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
         # Its cause would take the provider's text into the workflow history.
         counted = heartbeat.count_failure(kind_of(error))
-        raise provider_failure(error, model, counted, chance) from None
+        raise provider_failure(error, counted, chance) from None

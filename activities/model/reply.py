@@ -1,25 +1,30 @@
-"""Puts the chunks of a Chat Completions stream together into one reply.
-
-Providers differ. What is accepted beyond the letter of the API: chunks without choices or delta; usage in its
-own chunk, in the last one or in every one (the last stands); reasoning as `reasoning_content` or `reasoning`;
-tool calls whole or in fragments, with an id on each fragment, on the first or on none; parallel calls that
-all have index 0 but ids of their own; "[DONE]" without a finish reason. The client does not validate chunks:
-what a provider leaves out is None, even where the types say otherwise.
-"""
+"""Puts the deltas of a model together into one reply, and splits thoughts off the answer."""
 
 import codecs
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from openai.types import CompletionUsage
-from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+import structlog
+from pydantic import JsonValue
 
+from everloop.models.interface import (
+    CallDelta,
+    Delta,
+    Ended,
+    ModelDownError,
+    ProviderToolDelta,
+    RefusalDelta,
+    TextDelta,
+    ThoughtDelta,
+)
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from everloop.workflows.contract.names import name_calls
+
+_log = structlog.get_logger()
 
 # Mends characters that a provider cut in two.
 #
@@ -38,7 +43,7 @@ class SurrogateJoiner:
         return self._decoder.decode(text.encode("utf-16-le", "surrogatepass"))
 
     def close(self) -> str:
-        """Return what is left; the text ends here."""
+        """Return what is left; the text ends here, and another one may follow."""
         return self._decoder.decode(b"", final=True)
 
 
@@ -47,26 +52,7 @@ def mend(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-# Pieces of a reply, as they come off the stream.
-
-
-@dataclass(frozen=True)
-class TextDelta:
-    """A piece of the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class ThoughtDelta:
-    """A piece of the reasoning. `thought_id` is the id of an inline <thinking> tag, or empty.
-
-    `last`: the thought ends here, and this piece is empty.
-    """
-
-    text: str
-    thought_id: str = ""
-    last: bool = False
+# Pieces of a reply, as they are shown while it is written.
 
 
 @dataclass(frozen=True)
@@ -78,64 +64,101 @@ class ArgumentsDelta:
     tool: str
 
 
-Delta = TextDelta | ThoughtDelta | ArgumentsDelta
+Shown = TextDelta | ThoughtDelta | ArgumentsDelta | ProviderToolDelta
 
 
-def coalesce(deltas: Iterable[Delta]) -> list[Delta]:
+def coalesce(deltas: Iterable[Shown]) -> list[Shown]:
     """Join neighbours that continue each other; the order stays."""
     runs = (list(run) for _, run in groupby(deltas, key=_voice))
-    return [replace(run[0], text="".join(delta.text for delta in run)) for run in runs]
+    return [_joined(run) for run in runs]
 
 
-def text_of_deltas(deltas: Iterable[Delta]) -> str:
+def _joined(run: Sequence[Shown]) -> Shown:
+    first = run[0]
+    if isinstance(first, ProviderToolDelta):
+        return first
+    return replace(first, text="".join(each.text for each in run if not isinstance(each, ProviderToolDelta)))
+
+
+def text_of_deltas(deltas: Iterable[Shown]) -> str:
     """Return what belongs to the answer."""
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-def _voice(delta: Delta) -> tuple[type, str | int, bool]:
+def _voice(delta: Shown) -> tuple[object, ...]:
     match delta:
         case TextDelta():
-            return TextDelta, "", False
+            return (TextDelta,)
         case ThoughtDelta():
             return ThoughtDelta, delta.thought_id, delta.last
         case ArgumentsDelta():
-            return ArgumentsDelta, delta.call, False
+            return ArgumentsDelta, delta.call
+        case ProviderToolDelta():
+            return ProviderToolDelta, delta.id, delta.status
 
 
-# Splits inline <thinking id="…">…</thinking> tags out of a text that comes in pieces.
+# Splits inline tags such as <think>…</think> out of a text that comes in pieces.
 #
 # The result does not depend on where the text is cut. The rules:
 #
-# - An opening tag is `<thinking>`, or has an id in quotes: `<thinking id="plan">`. It ends at the first `>`
-# and has at most `MAX_TAG_LENGTH` characters. Whatever else begins like one (`<thinkingcap>`) is text.
-# - Tags do not nest: inside a thought an opening tag is part of the thought, and the first `</thinking>` ends
-# it. A model that only mentions the tag cannot swallow its own answer this way.
+# - An opening tag is `<think>`, or has an id in quotes: `<think id="plan">`. It ends at the first `>` and has
+# at most `MAX_TAG_LENGTH` characters. Whatever else begins like one (`<thinker>`) is text.
+# - Tags do not nest: inside a thought an opening tag is part of the thought, and the first closing tag of the
+# same name ends it. A model that only mentions a tag cannot swallow its own answer this way.
 # - A closing tag outside of a thought is text. A thought that is never closed goes to the end.
+# - Where the reply starts with thinking, any closing tag ends that, and an opening tag at its head is none.
+
+THINKING_TAGS = ("think", "thinking", "reasoning")
+"""The names of the tags, where neither the agent nor the model has others."""
 
 MAX_TAG_LENGTH = 200
-_OPENING = re.compile(r"""<thinking(?:\s+id\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'))?\s*>""")
-_NAME = "<thinking"
-_CLOSING = "</thinking>"
+_ID = r"""(?:\s+id\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'))?\s*>"""
 
 
 class ThinkingSplitter:
-    """Takes text, gives deltas. Holds back only what may still turn out to be a tag."""
+    """Takes text, gives deltas. Holds back only what may still turn out to be a tag.
 
-    def __init__(self) -> None:
+    The delta that ends a thought is empty. `starts_thinking`: the text begins within a thought.
+    """
+
+    def __init__(self, tags: Sequence[str] = THINKING_TAGS, *, starts_thinking: bool = False) -> None:
+        self._names = tuple(f"<{tag}" for tag in tags)
+        self._opening = re.compile(rf"<(?P<tag>{'|'.join(map(re.escape, tags))}){_ID}")
         self._held = ""
-        self._thought_id: str | None = None
+        self._is_at_head = starts_thinking and bool(tags)
+        self._thought_id: str | None = "" if self._is_at_head else None
+        self._closings = tuple(f"</{tag}>" for tag in tags)
 
-    def feed(self, text: str) -> list[Delta]:
+    def start_answering(self) -> None:
+        """Begin with the answer after all: the thought came elsewhere."""
+        if self._is_at_head and not self._held:
+            self._is_at_head, self._thought_id = False, None
+
+    def feed(self, text: str) -> list[TextDelta | ThoughtDelta]:
         """Return what is certain now."""
+        if not self._names:
+            return [TextDelta(text)] if text else []
         self._held += text
+        if self._is_at_head and not self._skip_tag():
+            return []
         return list(self._split())
 
-    def close(self) -> list[Delta]:
+    def close(self) -> list[TextDelta | ThoughtDelta]:
         """Return what was held back; the text ends here."""
         rest, self._held = self._held, ""
         return self._delta(rest)
 
-    def _split(self) -> Iterator[Delta]:
+    def _skip_tag(self) -> bool:
+        """Leave out the tag at the head, if there is one; return whether that is certain."""
+        length = self._tag_length() if self._held else None
+        if length is None:
+            return False
+        if self._opening.fullmatch(self._held, 0, length):
+            self._held = self._held[length:]
+        self._is_at_head = False
+        return True
+
+    def _split(self) -> Iterator[TextDelta | ThoughtDelta]:
         """Cut off one certain piece after the other, until none is left."""
         while self._held:
             before = len(self._held)
@@ -143,51 +166,53 @@ class ThinkingSplitter:
             if len(self._held) == before:
                 return
 
-    def _split_text(self) -> list[Delta]:
+    def _split_text(self) -> list[TextDelta | ThoughtDelta]:
         plain, bracket, _ = self._held.partition("<")
         if plain or not bracket:
             return self._take(len(plain))
-        length = tag_length(self._held)
+        length = self._tag_length()
         if length is None:
             return []
-        tag = _OPENING.fullmatch(self._held, 0, length)
+        tag = self._opening.fullmatch(self._held, 0, length)
         if tag is None:
             return self._take(1)
         self._held = self._held[length:]
         self._thought_id = tag["double"] or tag["single"] or ""
+        self._closings = (f"</{tag['tag']}>",)
         return []
 
-    def _split_thought(self) -> list[Delta]:
-        thought, closing, rest = self._held.partition(_CLOSING)
-        if not closing:
-            return self._take(len(self._held) - overlap(self._held, _CLOSING))
-        deltas = self._delta(thought)
-        self._held, self._thought_id = rest, None
+    def _split_thought(self) -> list[TextDelta | ThoughtDelta]:
+        found = [(at, closing) for closing in self._closings if (at := self._held.find(closing)) >= 0]
+        if not found:
+            return self._take(len(self._held) - max(overlap(self._held, word) for word in self._closings))
+        at, closing = min(found)
+        deltas = [*self._delta(self._held[:at]), ThoughtDelta("", self._thought_id or "", last=True)]
+        self._held, self._thought_id = self._held[at + len(closing) :], None
         return deltas
 
-    def _take(self, length: int) -> list[Delta]:
+    def _tag_length(self) -> int | None:
+        """Return how long the tag at the head is, 0 if there is surely none, None while that is open."""
+        text = self._held
+        end = text.find(">", 0, MAX_TAG_LENGTH)
+        if "<" in text[1 : end if end >= 0 else MAX_TAG_LENGTH]:
+            return 0
+        if end >= 0:
+            return end + 1
+        may_begin = any(name.startswith(text) or _begins(text, name) for name in self._names)
+        return None if may_begin and len(text) < MAX_TAG_LENGTH else 0
+
+    def _take(self, length: int) -> list[TextDelta | ThoughtDelta]:
         taken, self._held = self._held[:length], self._held[length:]
         return self._delta(taken)
 
-    def _delta(self, text: str) -> list[Delta]:
+    def _delta(self, text: str) -> list[TextDelta | ThoughtDelta]:
         if not text:
             return []
         return [TextDelta(text) if self._thought_id is None else ThoughtDelta(text, self._thought_id)]
 
 
-def tag_length(text: str) -> int | None:
-    """Return how long the tag at the head of the text is, 0 if there is none, None while that is open."""
-    head = text[: len(_NAME)]
-    if not _NAME.startswith(head):
-        return 0
-    end = text.find(">", 0, MAX_TAG_LENGTH)
-    if "<" in text[1 : end if end >= 0 else MAX_TAG_LENGTH]:
-        return 0
-    if end >= 0:
-        return end + 1
-    if len(text) >= MAX_TAG_LENGTH or not (text[len(_NAME) :] or " ")[0].isspace():
-        return 0
-    return None
+def _begins(text: str, name: str) -> bool:
+    return text.startswith(name) and text[len(name)].isspace()
 
 
 def overlap(text: str, word: str) -> int:
@@ -195,12 +220,8 @@ def overlap(text: str, word: str) -> int:
     return next((n for n in range(len(word) - 1, 0, -1) if text.endswith(word[:n])), 0)
 
 
-class IncompleteReplyError(Exception):
-    """The stream ended before the reply was finished."""
-
-
-class UnreadableStreamError(Exception):
-    """What came is no Chat Completions stream."""
+MAX_OPAQUE = 256 * 1024
+"""Bytes of all that a provider wants back with one reply and that nobody reads."""
 
 
 @dataclass
@@ -208,78 +229,93 @@ class _Call:
     """`waiting` is what has come before the name, and so before it is known whether it is drafted."""
 
     number: int
-    id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
     waiting: list[str] = field(default_factory=list[str])
     characters: SurrogateJoiner = field(default_factory=SurrogateJoiner)
 
 
-class ReplyAssembler:
-    """Takes chunks, gives deltas, and at the end the whole reply.
+@dataclass(frozen=True)
+class _OpenThought:
+    """`given_id` is what tells it from other thoughts, `id` that which it has."""
 
-    `position` is that of the reply in the transcript, from which its calls get their ids: those of the
-    provider only tell fragments apart. `drafted` names the tools whose arguments are wanted while they are
-    written.
+    is_inline: bool
+    given_id: str
+    id: str
+
+
+class ReplyAssembler:
+    """Takes the deltas of a model, gives what is shown of them, and at the end the whole reply.
+
+    `position` is that of the reply in the transcript, from which its calls and thoughts get their ids.
+    `drafted` names the tools whose arguments are wanted while they are written. `tags` and `starts_thinking`
+    are as for `ThinkingSplitter`.
     """
 
-    def __init__(self, position: int, drafted: AbstractSet[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        position: int,
+        drafted: AbstractSet[str] = frozenset(),
+        *,
+        tags: Sequence[str] = THINKING_TAGS,
+        starts_thinking: bool = False,
+    ) -> None:
         self._position = position
         self._drafted = drafted
-        self._splitter = ThinkingSplitter()
+        self._splitter = ThinkingSplitter(tags, starts_thinking=starts_thinking)
         self._content = SurrogateJoiner()
         self._thinking = SurrogateJoiner()
         self._text: list[str] = []
         self._reasoning: list[str] = []
-        self._calls: list[_Call] = []
-        self._call_at_index: dict[int | None, _Call] = {}
-        self._usage = Usage()
-        self._model = ""
-        self._finish_reason = ""
-        self.response_id = ""
-        self._open_thought: str | None = None
-        self.is_done = False
-        """Whether the provider has said that the reply is over, if not why ("[DONE]")."""
+        self._calls: dict[int, _Call] = {}
+        self._thought: _OpenThought | None = None
+        self._thoughts = 0
+        self._given_reasoning: list[str] = []
+        self._has_inline_thoughts = False
+        self._ended: Ended | None = None
+        self._opaque = ""
+        self._opaque_calls: Mapping[int, str] = {}
+        self._reasoning_field = ""
+        self.is_opaque_dropped = False
+        """Whether the provider wants more back with the reply than is kept."""
 
-    def feed(self, chunk: ChatCompletionChunk) -> list[Delta]:
-        """Take the next chunk; return what it adds."""
-        self.response_id = chunk.id or self.response_id
-        self._model = chunk.model or self._model
-        if chunk.usage:
-            self._usage = _usage(chunk.usage)
-        deltas: list[Delta] = []
-        for choice in chunk.choices or ():
-            if choice.delta:
-                deltas += self._add(choice.delta)
-            self._finish_reason = choice.finish_reason or self._finish_reason
-        return deltas
+    @property
+    def response_id(self) -> str:
+        """What the provider calls the reply, as far as it is known."""
+        return self._ended.response_id if self._ended else ""
 
-    def close(self) -> list[Delta]:
+    def feed(self, delta: Delta) -> list[Shown]:
+        """Take the next delta; return what it adds."""
+        match delta:
+            case TextDelta() | RefusalDelta():
+                return self._keep(self._splitter.feed(self._content.feed(delta.text)))
+            case ThoughtDelta():
+                return self._add_thought(delta)
+            case CallDelta():
+                return [*self._end_thought(), *self._add_call(delta)]
+            case ProviderToolDelta():
+                return [*self._end_thought(), delta]
+            case Ended():
+                self._ended = delta
+                return []
+
+    def close(self) -> list[Shown]:
         """Return the last deltas; the stream is over.
 
         Raises:
-            IncompleteReplyError: it was cut: no finish reason came, or a tool call has no name.
+            ModelDownError: it was cut: its end did not come, or a tool call has no name.
         """
         rest = self._splitter.feed(self._content.close()) + self._splitter.close()
-        if thought := self._thinking.close():
-            rest.insert(0, ThoughtDelta(thought))
-        rest = [*self._keep(rest), *self._end_thought()]
-        self._finish_reason = self._finish_reason or self._reason_of_done()
-        if any(not call.name for call in self._calls):
-            raise IncompleteReplyError("the reply holds a tool call without a name")
-        return rest
-
-    def _reason_of_done(self) -> str:
-        """Return why a reply without a finish reason is finished."""
-        if not self.is_done:
-            raise IncompleteReplyError("the stream ended before the reply was finished")
-        if self._calls:
-            return "tool_calls"
-        if not self._text:
-            raise UnreadableStreamError(
-                "the stream ended with [DONE], without a reply: check OPENAI_BASE_URL and the model"
-            )
-        return "stop"
+        shown = [*self._keep(rest), *self._end_thought()]
+        if self._ended is None:
+            raise ModelDownError("the stream ended before the reply was finished")
+        nameless = [number for number, call in self._calls.items() if not call.name]
+        if nameless and self._ended.reason != "length":
+            raise ModelDownError("the reply holds a tool call without a name")
+        for number in nameless:  # its name was cut off
+            del self._calls[number]
+        self._keep_opaque(self._ended)
+        return shown
 
     @property
     def reply(self) -> AssistantMessage:
@@ -288,55 +324,65 @@ class ReplyAssembler:
             text="".join(self._text),
             reasoning="".join(self._reasoning),
             tool_calls=self._tool_calls(),
-            model=self._model,
-            finish_reason=self._finish_reason,
-            usage=self._usage,
+            model=self._ended.model if self._ended else "",
+            finish_reason=self._ended.reason if self._ended else "",
+            usage=(self._ended and self._ended.usage) or Usage(),
+            opaque=self._opaque,
+            reasoning_field=self._reasoning_field,
         )
 
-    def _add(self, delta: ChoiceDelta) -> list[Delta]:
-        deltas: list[Delta] = []
-        for fragment in delta.tool_calls or ():
-            deltas += self._add_fragment(fragment)
-        if thought := self._thinking.feed(_reasoning_of(delta)):
-            deltas.append(ThoughtDelta(thought))
-        elif delta.tool_calls:
-            deltas[:0] = self._end_thought()
-        deltas += self._splitter.feed(self._content.feed((delta.content or "") + (delta.refusal or "")))
-        return self._keep(deltas)
-
-    def _keep(self, deltas: list[Delta]) -> list[Delta]:
-        """Return deltas that belong to the reply, with the ends of the thoughts that they do not continue."""
-        kept: list[Delta] = []
+    def _keep(self, deltas: Iterable[TextDelta | ThoughtDelta]) -> list[Shown]:
+        """Return deltas of the content, with the ends of the thoughts that they do not continue."""
+        kept: list[Shown] = []
         for delta in deltas:
-            thought_id = delta.thought_id if isinstance(delta, ThoughtDelta) else None
-            if thought_id != self._open_thought:
-                kept += self._end_thought()
-            self._open_thought = thought_id
             if isinstance(delta, TextDelta):
+                kept += self._end_thought()
                 self._text.append(delta.text)
-            elif isinstance(delta, ThoughtDelta):
-                self._reasoning.append(delta.text)
-            kept.append(delta)
+                kept.append(delta)
+            elif not delta.last:
+                self._has_inline_thoughts = True
+                kept += self._think(delta.text, delta.thought_id, is_inline=True)
+            elif self._thought and self._thought.is_inline:
+                kept += self._end_thought()
         return kept
 
-    def _end_thought(self) -> list[Delta]:
-        thought_id, self._open_thought = self._open_thought, None
-        return [] if thought_id is None else [ThoughtDelta("", thought_id, last=True)]
+    def _add_thought(self, delta: ThoughtDelta) -> list[Shown]:
+        self._splitter.start_answering()
+        text = self._thinking.feed(delta.text)
+        shown = self._think(text, delta.thought_id, is_inline=False) if delta.text else []
+        self._given_reasoning.append(text)
+        return [*shown, *self._end_thought()] if delta.last else shown
 
-    def _add_fragment(self, fragment: ChoiceDeltaToolCall) -> list[ArgumentsDelta]:
-        call = self._call_at_index.get(fragment.index)
-        if call is None or (fragment.id and call.id and fragment.id != call.id):
-            call = self._call_at_index[fragment.index] = _Call(len(self._calls))
-            self._calls.append(call)
-        call.id = fragment.id or call.id
-        if not fragment.function:
+    def _think(self, text: str, given_id: str, *, is_inline: bool) -> list[Shown]:
+        thought, ends = self._thought, list[Shown]()
+        if thought and (thought.is_inline, thought.given_id) != (is_inline, given_id):
+            thought, ends = None, self._end_thought()
+        if thought is None:
+            self._thoughts += 1
+            made = given_id or f"r{self._position:05}t{self._thoughts:02}"
+            thought = self._thought = _OpenThought(is_inline, given_id, made)
+        self._reasoning.append(text)
+        return [*ends, ThoughtDelta(text, thought.id)] if text else ends
+
+    def _end_thought(self) -> list[Shown]:
+        thought, self._thought = self._thought, None
+        if thought is None:
             return []
-        call.name = fragment.function.name or call.name
-        call.arguments.append(fragment.function.arguments or "")
-        call.waiting.append(call.arguments[-1])
+        rest = "" if thought.is_inline else self._thinking.close()
+        self._reasoning.append(rest)
+        self._given_reasoning.append(rest)
+        return [*([ThoughtDelta(rest, thought.id)] if rest else ()), ThoughtDelta("", thought.id, last=True)]
+
+    def _add_call(self, delta: CallDelta) -> list[Shown]:
+        call = self._calls.get(delta.call)
+        if call is None:
+            call = self._calls[delta.call] = _Call(delta.call)
+        call.name += delta.name
+        call.arguments.append(delta.arguments)
+        call.waiting.append(delta.arguments)
         return self._take_waiting(call) if call.name else []
 
-    def _take_waiting(self, call: _Call) -> list[ArgumentsDelta]:
+    def _take_waiting(self, call: _Call) -> list[Shown]:
         """Return what has come of the arguments, if they are wanted; half a character waits for the other."""
         written = "".join(call.waiting)
         call.waiting.clear()
@@ -347,19 +393,34 @@ class ReplyAssembler:
 
     def _tool_calls(self) -> tuple[ToolCall, ...]:
         written = (
-            ToolCall(id="", name=mend(c.name), arguments=mend("".join(c.arguments))) for c in self._calls
+            ToolCall(
+                id="",
+                name=mend(call.name),
+                arguments=mend("".join(call.arguments)),
+                opaque=self._opaque_calls.get(number, ""),
+            )
+            for number, call in sorted(self._calls.items())
         )
         return name_calls(written, self._position)
 
+    def _keep_opaque(self, ended: Ended) -> None:
+        """Keep what the provider wants back; all of it, or nothing where that is too much."""
+        fields = dict(ended.opaque.fields)
+        self._reasoning_field = ended.opaque.reasoning_field
+        if (
+            self._reasoning_field and self._has_inline_thoughts
+        ):  # the reasoning is more than came in the field
+            fields[self._reasoning_field], self._reasoning_field = "".join(self._given_reasoning), ""
+        opaque = _as_text(fields)
+        calls = {number: _as_text(ended.opaque.calls.get(number, {})) for number in self._calls}
+        size = sum(len(text.encode()) for text in (opaque, *calls.values()))
+        self.is_opaque_dropped = size > MAX_OPAQUE
+        if self.is_opaque_dropped:
+            _log.warning("fields that the provider wants back dropped", size=size, most=MAX_OPAQUE)
+            return
+        self._opaque, self._opaque_calls = opaque, calls
 
-def _reasoning_of(delta: ChoiceDelta) -> str:
-    """Return the reasoning, which providers put into fields that the API does not name."""
-    extra = delta.model_extra or {}
-    for name in ("reasoning_content", "reasoning"):
-        if isinstance(text := extra.get(name), str) and text:
-            return text
-    return ""
 
-
-def _usage(usage: CompletionUsage) -> Usage:
-    return Usage(input_tokens=usage.prompt_tokens or 0, output_tokens=usage.completion_tokens or 0)
+def _as_text(fields: Mapping[str, JsonValue]) -> str:
+    """Return fields as JSON, empty for none."""
+    return mend(json.dumps(fields, ensure_ascii=False, separators=(",", ":"))) if fields else ""

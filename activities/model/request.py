@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
-from typing import Any, NotRequired, TypedDict, cast
+from typing import cast
 
 from openai.types.chat import (
     ChatCompletionAssistantMessageParam,
     ChatCompletionContentPartParam,
-    ChatCompletionFunctionToolParam,
     ChatCompletionMessageFunctionToolCallParam,
     ChatCompletionMessageParam,
 )
-from openai.types.shared_params import ResponseFormatJSONSchema
 from pydantic import JsonValue
 
 from everloop.activities.hooks import PluginFailedError, in_time
@@ -25,7 +23,7 @@ from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext
 from everloop.agents.tool import listed
 from everloop.models.catalogue import ChosenModel
-from everloop.models.interface import ModelRequest, OutputSchema
+from everloop.models.interface import ModelRequest
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -44,7 +42,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
+from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
 
 # The system prompts of one model call.
@@ -183,64 +181,6 @@ def _marked(message: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     return message
 
 
-# The same as the body of a request to Chat Completions.
-
-
-class ChatRequest(TypedDict):
-    """The parts of a body that depend on the task; settings stand beside them."""
-
-    model: str
-    messages: list[ChatCompletionMessageParam]
-    tools: NotRequired[list[ChatCompletionFunctionToolParam]]
-
-
-_BODY_NAMES = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "max_tokens": "max_completion_tokens",
-    "stop": "stop",
-    "seed": "seed",
-    "effort": "reasoning_effort",
-    "verbosity": "verbosity",
-    "parallel_tool_calls": "parallel_tool_calls",
-    "service_tier": "service_tier",
-}
-
-_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
-"""Fields that providers refuse where no tools are offered."""
-
-
-def chat_request(request: ModelRequest) -> ChatRequest:
-    """Return the body of a request; what there is none of is left out.
-
-    A model that is left without the tool that it has to call may answer.
-    """
-    settings, names = request.settings, [tool.name for tool in request.tools]
-    fields: dict[str, Any] = {_BODY_NAMES[name]: v for name, v in settings.given() if name in _BODY_NAMES}
-    choice = settings.tool_choice
-    if choice:
-        fields["tool_choice"] = choice if choice in TOOL_CHOICES else _function({"name": choice})
-    if request.output:
-        fields["response_format"] = _response_format(request.output)
-    fields |= settings.extra_body or {}
-    if not names or choice not in (None, *TOOL_CHOICES, *names):
-        fields = {name: value for name, value in fields.items() if name not in _OF_TOOLS}
-    fields |= {"model": request.model, "messages": [*request.messages]}
-    if request.tools:
-        fields["tools"] = [_function(tool.model_dump()) for tool in request.tools]
-    return cast("ChatRequest", fields)
-
-
-def _function(function: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "function": function}
-
-
-def _response_format(output: OutputSchema) -> ResponseFormatJSONSchema:
-    """Return the shape of the answer. Not `strict`: OpenAI would take only a part of JSON schema."""
-    schema: dict[str, object] = {**output.schema}
-    return {"type": "json_schema", "json_schema": {"name": output.name, "schema": schema, "strict": False}}
-
-
 # The transcript as the provider gets it.
 
 
@@ -366,16 +306,34 @@ def _text(part: Part) -> str:
 
 
 def _assistant_message(message: AssistantMessage) -> ChatCompletionAssistantMessageParam:
-    """Return the reply without its reasoning, which providers do not take back."""
-    if not message.tool_calls:
-        return {"role": "assistant", "content": message.text}
-    calls = [_tool_call(call) for call in message.tool_calls]
-    return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+    """Return the reply, with what its source wants back; see `everloop.models.interface.Opaque`."""
+    made: ChatCompletionAssistantMessageParam = {"role": "assistant", "content": message.text}
+    if message.tool_calls:
+        made["content"] = message.text or None
+        made["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+    fields = _opaque(message.opaque)
+    if message.reasoning_field and message.reasoning:
+        fields[message.reasoning_field] = message.reasoning
+    if fields or any(call.opaque for call in message.tool_calls):
+        opaque = {"source": message.source, "fields": fields}
+        return cast("ChatCompletionAssistantMessageParam", {**made, "opaque": opaque})
+    return made
 
 
 def _tool_call(call: ToolCall) -> ChatCompletionMessageFunctionToolCallParam:
     arguments = readable_arguments(call.arguments)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    made: ChatCompletionMessageFunctionToolCallParam = {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+    if call.opaque:
+        return cast("ChatCompletionMessageFunctionToolCallParam", {**made, "opaque": _opaque(call.opaque)})
+    return made
+
+
+def _opaque(text: str) -> dict[str, JsonValue]:
+    return json.loads(text) if text else {}
 
 
 def readable_arguments(written: str) -> str:

@@ -1,7 +1,6 @@
 """Says what tasks are doing while they work."""
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterable
 from contextlib import suppress
@@ -9,18 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import structlog
-from openai.types.chat import ChatCompletionChunk
 from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
-from everloop.activities.model.failures import PROVIDER_ERRORS, provider_failure
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
 from everloop.activities.publish import try_publish
+from everloop.models.interface import Delta, ModelError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START, StreamedEvent, position_order
 from everloop.stores.views.parts import is_at_work
@@ -188,7 +186,7 @@ class Narration:
         self._heartbeat.carried["calls"] = self._calls + 1
         self._heartbeat.send()
         request = narration_request(self._model, self._subject, self._story)
-        assembler = ReplyAssembler(0)
+        assembler = self._provider.assembler(request)
         try:
             async with self._provider.stream(self._task, request, assembler) as stream:
                 await _read(stream, assembler)
@@ -202,17 +200,14 @@ class Narration:
     def _note_failure(self, error: Exception) -> None:
         self._failures += 1
         self._skips = min(2**self._failures - 1, MOST_SKIPPED)
-        problem = type(error).__name__
-        if isinstance(error, PROVIDER_ERRORS):
-            chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
-            problem = provider_failure(error, self._model, self._failures, chance).message
+        problem = str(error) if isinstance(error, ModelError) else type(error).__name__
         _log.warning("narration failed", failures=self._failures, problem=problem)
 
 
-async def _read(stream: AsyncIterable[ChatCompletionChunk], assembler: ReplyAssembler) -> None:
+async def _read(stream: AsyncIterable[Delta], assembler: ReplyAssembler) -> None:
     """Read until there is enough; hanging up then ends what is written, and paid for, beyond it."""
-    async for chunk in stream:
-        assembler.feed(chunk)
+    async for delta in stream:
+        assembler.feed(delta)
         if is_enough(assembler.reply.text):
             return
     assembler.close()

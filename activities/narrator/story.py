@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import ValidationError
 
-from everloop.activities.model.request import ChatRequest
+from everloop.models.interface import ModelRequest
 from everloop.workflows.contract.events import (
     EVENT_ADAPTER,
     AgentInvoked,
@@ -128,19 +128,19 @@ _QUOTES = "\"'`*\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb"
 _LOOSE_ENDS = " ,;:-\u2013("
 
 
-def narration_request(model: str, subject: str, story: Story) -> ChatRequest:
+def narration_request(model: str, subject: str, story: Story) -> ModelRequest:
     """Return the request for the next narration. `subject` is what the user asked for."""
     parts = (
         _section("request", [subject[:MAX_REQUEST_CHARACTERS]]),
         _section("already_said", story.narrations),
         _section("log", story.lines),
     )
-    return ChatRequest(
-        model=model,
-        messages=[
+    return ModelRequest(
+        model,
+        (
             {"role": "system", "content": _INSTRUCTIONS},
             {"role": "user", "content": "\n".join(parts)},
-        ],
+        ),
     )
 
 

@@ -21,7 +21,6 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.lease import PUSH_LEASE, CallLease
-from everloop.activities.model.failures import retry_after
 from everloop.activities.push.feed import News, Nothing, PushFeed, Subject, TaskWorkflows
 from everloop.activities.telemetry import DeliveryOutcome, record_delivery
 from everloop.runtime.outbound import (
@@ -30,6 +29,7 @@ from everloop.runtime.outbound import (
     UnfitUrlError,
     WebhookPolicy,
     read_url,
+    retry_after,
 )
 from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_struct, to_task
 from everloop.stores.push.configs import PushConfig, PushConfigs

@@ -74,7 +74,9 @@ async def test_an_answer_is_streamed_and_returned_once(redis: Redis) -> None:
         gate.set()
         reply = await running
         usage = Usage(input_tokens=7, output_tokens=2)
-        assert reply == AssistantMessage(text="Hello", model="test-model", finish_reason="stop", usage=usage)
+        assert reply == AssistantMessage(
+            text="Hello", model="test-model", finish_reason="stop", usage=usage, source="test-model"
+        )
         assert UsageReported(iteration=1, usage=usage) in await rig.events()
         assert await rig.run(attempt=2) == reply
         assert await rig.answer() == ("Hello", True)
@@ -150,11 +152,10 @@ async def test_events_come_in_order() -> None:
         is_text = [isinstance(event, ArtifactChunk) for event in deltas]
         assert is_text == sorted(is_text)
         thoughts = [event for event in deltas if isinstance(event, Thought)]
-        said = {
-            id_: "".join(event.text for event in thoughts if event.thought_id == id_) for id_ in ("", "a")
-        }
-        assert said == {"": "Hm. ", "a": "So!"}
-        assert [event.thought_id for event in thoughts if event.last] == ["", "a"]
+        ids = ("r00001t01", "a")
+        said = {id_: "".join(event.text for event in thoughts if event.thought_id == id_) for id_ in ids}
+        assert said == {"r00001t01": "Hm. ", "a": "So!"}
+        assert tuple(event.thought_id for event in thoughts if event.last) == ids
         assert await rig.answer() == ("Yes, I do.", True)
         assert (await rig.view()).history == (QUESTION,)
 

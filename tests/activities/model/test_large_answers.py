@@ -3,22 +3,21 @@
 import asyncio
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
-from temporalio.exceptions import ApplicationError
 
 from everloop import mcp
-from everloop.activities.model.failures import PROVIDER_ERRORS, provider_failure
-from everloop.activities.model.provider import ModelProvider, ModelSettings, make_openai_client, read_stream
-from everloop.activities.model.reply import ReplyAssembler
 from everloop.agents.peer.plugin import peer
 from everloop.gateway.auth.jwt import PUBLIC_ALGORITHMS, Jwks
 from everloop.gateway.errors import UnavailableNowError
+from everloop.models.catalogue import Provider
+from everloop.models.chat import Chat
+from everloop.models.interface import ModelRequest, UnreadableReplyError
 from everloop.runtime.bounded_answers import MAX_ANSWER, MAX_VALUES
-from everloop.workflows.contract.tasks import TaskRef
 from tests.support.rigs.mcp_rig import Caller
 from tests.support.rigs.peer_rig import PeerRig
 from tests.support.servers.bombs import CHUNK, Bomb, running_bomb
@@ -58,18 +57,16 @@ async def ask_issuer(url: str) -> str:
 
 async def ask_model(url: str) -> str:
     """Return what the activity would fail with."""
-    client = make_openai_client(ModelSettings.model_validate({"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": url}))
-    assembler, provider = ReplyAssembler(0), ModelProvider(client, None)
-    task = TaskRef.model_construct(task_id="t", run_id="r", agent_id="a", context_id="c")
-    request = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    async with client:
-        try:
-            async with provider.stream(task, request, assembler) as chunks:  # pyright: ignore[reportArgumentType] -- a request as it is sent
-                await read_stream(chunks, assembler, lambda deltas: None)
-        except PROVIDER_ERRORS as error:
-            failure: ApplicationError = provider_failure(error, "m", 1, 0.5)
-            return failure.message
-    return ""
+    chat = Chat(Provider("test", base_url=url))
+    try:
+        async with aclosing(
+            chat.stream(ModelRequest("m", ({"role": "user", "content": "hi"},)), "m")
+        ) as deltas:
+            return str([delta async for delta in deltas])
+    except UnreadableReplyError as error:
+        return str(error)
+    finally:
+        await chat.close()
 
 
 Ask = Callable[[str], Awaitable[str]]

@@ -31,7 +31,7 @@ async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
     assert (span.name, span.kind) == ("chat test-model", SpanKind.CLIENT)
     assert dict(span.attributes or {}) == {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "openai",
+        "gen_ai.provider.name": "test",
         "gen_ai.request.model": "test-model",
         "gen_ai.request.stream": True,
         "gen_ai.output.type": "text",

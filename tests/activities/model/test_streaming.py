@@ -12,8 +12,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import ResponseDraft
 from everloop.activities.model.events import DeltaPublisher
-from everloop.activities.model.reply import ArgumentsDelta, TextDelta, ThoughtDelta
+from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
+from everloop.models.interface import TextDelta, ThoughtDelta
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.views.store import TaskViews

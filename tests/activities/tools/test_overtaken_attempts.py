@@ -7,7 +7,6 @@ from typing import cast
 
 import pytest
 import pytest_asyncio
-from openai import AsyncOpenAI
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -20,6 +19,8 @@ from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
+from everloop.models.catalogue import Provider
+from everloop.models.chat import Chat
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import Conversations
 from everloop.stores.secrets import Secrets
@@ -68,8 +69,9 @@ async def rig(redis_url: str) -> AsyncGenerator[Rig]:
     writer = Agent(id="writer", name="Writer", description="")
     agent = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), Broken()])
     registry, task_id = AgentRegistry([agent, writer]), new_id()
-    async with connect_redis(redis_url) as redis, AsyncOpenAI(api_key="none") as client:
+    async with connect_redis(redis_url) as redis:
         views, transcripts, records = TaskViews(redis), Transcripts(redis), ToolRecords(redis)
+        models = ModelProvider(Chat(Provider("none")), "m")
         await views.create(submitted(task_id))
         yield Rig(
             redis,
@@ -84,7 +86,7 @@ async def rig(redis_url: str) -> AsyncGenerator[Rig]:
                 MemoryArtifacts(views),
             ),
             CachedTranscripts(transcripts, records),
-            RememberedConversation(Conversations(redis), transcripts, ModelProvider(client, "m"), records),
+            RememberedConversation(Conversations(redis), transcripts, models, records),
         )
 
 

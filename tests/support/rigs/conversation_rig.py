@@ -4,12 +4,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from openai import AsyncOpenAI
 from redis.asyncio import Redis
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.provider import ModelProvider
+from everloop.models.chat import Chat
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
@@ -30,6 +30,7 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.memory.tool_records import MemoryToolRecords
+from tests.support.rigs.model_rig import chat_at
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
 SUMMARY = Memory(strategy="summary", max_messages=4)
@@ -50,11 +51,11 @@ def spoken(message: ConversationMessage) -> str:
 class ConversationRig:
     """A conversation and transcripts in stores, tasks that recall it, and a model that sums it up."""
 
-    def __init__(self, client: AsyncOpenAI, redis: Redis, model: str | None = "test-model") -> None:
+    def __init__(self, chat: Chat, redis: Redis, model: str | None = "test-model") -> None:
         self.conversations = Conversations(redis)
         self.transcripts = Transcripts(redis)
         self.port = RememberedConversation(
-            self.conversations, self.transcripts, ModelProvider(client, model), MemoryToolRecords()
+            self.conversations, self.transcripts, ModelProvider(chat, model), MemoryToolRecords()
         )
         self.context_id = uuid4().hex
         self.context = context_key("ann", self.context_id)
@@ -118,5 +119,5 @@ class ConversationRig:
 async def conversation_rig(
     provider: ScriptedOpenAI, redis: Redis, model: str | None = "test-model"
 ) -> AsyncGenerator[ConversationRig]:
-    async with AsyncOpenAI(api_key="k", base_url=provider.base_url, max_retries=0) as client:
-        yield ConversationRig(client, redis, model)
+    async with chat_at(provider) as chat:
+        yield ConversationRig(chat, redis, model)

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from openai import AsyncOpenAI
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -23,6 +22,8 @@ from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import Plugin, prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
+from everloop.models.catalogue import Provider
+from everloop.models.chat import Chat
 from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
@@ -70,7 +71,7 @@ class ModelRig:
     def __init__(  # noqa: PLR0913 -- what a test may put in place
         self,
         provider: ScriptedOpenAI,
-        client: AsyncOpenAI,
+        chat: Chat,
         *,
         views: TaskViews,
         transcripts: Transcripts,
@@ -82,7 +83,7 @@ class ModelRig:
         )
         self.place = (self.task.task_id, self.task.run_id)
         self.context = context_key("o", "c")
-        self.provider, self.client, self.agent = provider, client, agent
+        self.provider, self.chat, self.agent = provider, chat, agent
         self.views, self.transcripts, self.artifacts = views, transcripts, artifacts
         self.leases = MemoryToolRecords()
         self.port = self.port_to("test-model")
@@ -93,7 +94,7 @@ class ModelRig:
 
     def port_to(self, model: str | None, **settings: Any) -> OpenAIModel:  # noqa: ANN401 -- of a `ModelProvider`
         """Return a port on the stores of this rig that asks another model, or in another way."""
-        provider = ModelProvider(self.client, model, Prices({"priced-model": PRICE}), **settings)
+        provider = ModelProvider(self.chat, model, Prices({"priced-model": PRICE}), **settings)
         agents = AgentRegistry([self.agent])
         return OpenAIModel(provider, agents, self.views, self.transcripts, self.artifacts, self.leases)
 
@@ -195,6 +196,17 @@ class ModelRig:
 
 
 @asynccontextmanager
+async def chat_at(server: ScriptedOpenAI, **terms: Any) -> AsyncGenerator[Chat]:  # noqa: ANN401 -- of a `Provider`
+    """Yield the model of a provider that wants to be asked on these terms."""
+    known = {"name": "test", "key": "sk-secret", "key_variable": "TEST_KEY", **terms}
+    chat = Chat(Provider(base_url=server.base_url, **known))
+    try:
+        yield chat
+    finally:
+        await chat.close()
+
+
+@asynccontextmanager
 async def model_rig(
     script: Script = (),
     views: TaskViews | None = None,
@@ -202,15 +214,16 @@ async def model_rig(
     *,
     artifacts: Artifacts | None = None,
     agent: Agent = AGENT,
+    **terms: Any,  # noqa: ANN401 -- of a `Provider`
 ) -> AsyncGenerator[ModelRig]:
     """Yield a rig on memory stores, unless others are given; its task is known and works."""
     async with (
         ScriptedOpenAI(script) as provider,
-        AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client,
+        chat_at(provider, **terms) as chat,
     ):
         rig = ModelRig(
             provider,
-            client,
+            chat,
             views=views or MemoryTaskViews(),
             transcripts=transcripts or MemoryTranscripts(),
             artifacts=artifacts or MemoryArtifacts(),

@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from openai import AsyncOpenAI
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
+from everloop.models.chat import Chat
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
@@ -21,7 +21,7 @@ from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
 from tests.stores.examples import said, status
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.model_rig import new_view
+from tests.support.rigs.model_rig import chat_at, new_view
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
 QUICK = NarrationTerms(least_interval=0.01)
@@ -60,14 +60,14 @@ class NarratorRig:
     def __init__(
         self,
         provider: ScriptedOpenAI,
-        client: AsyncOpenAI,
+        chat: Chat,
         views: TaskViews,
         terms: NarrationTerms,
         model: str | None,
     ) -> None:
         self.provider, self.views = provider, views
         self.task = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="o", agent_id="agent")
-        self.port = Narrator(ModelProvider(client, model), views, MemoryToolRecords(), terms=terms)
+        self.port = Narrator(ModelProvider(chat, model), views, MemoryToolRecords(), terms=terms)
         self.call = NarrateInput(task=self.task, narrator=NarratorSpec(interval=0.01))
         self.environment = ActivityEnvironment()
         self.environment.info = replace(self.environment.info, scheduled_time=datetime.now(UTC))
@@ -145,9 +145,9 @@ async def narrator_rig(
     """Yield a rig whose task works, unless it is to begin later."""
     async with (
         ScriptedOpenAI(script) as provider,
-        AsyncOpenAI(api_key="sk-secret", base_url=provider.base_url, max_retries=0) as client,
+        chat_at(provider) as chat,
     ):
-        rig = NarratorRig(provider, client, views or MemoryTaskViews(), terms, model)
+        rig = NarratorRig(provider, chat, views or MemoryTaskViews(), terms, model)
         if begins:
             await rig.begin()
         yield rig

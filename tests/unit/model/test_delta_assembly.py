@@ -1,62 +1,57 @@
 """From the chunks of any provider to one reply."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.chat import ChatCompletionChunk
 from pydantic import JsonValue
 
 from everloop.activities.model.reply import (
     MAX_TAG_LENGTH,
     ArgumentsDelta,
-    Delta,
-    IncompleteReplyError,
     ReplyAssembler,
-    TextDelta,
+    Shown,
     ThinkingSplitter,
-    ThoughtDelta,
     coalesce,
 )
+from everloop.models.chat import ChatReader
+from everloop.models.interface import Ended, ModelDownError, TextDelta, ThoughtDelta
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.support.cutting import cut
 
 Json = dict[str, JsonValue]
 
 
-def chunk(
-    delta: JsonValue = None, *, finish: str | None = None, usage: JsonValue = None
-) -> ChatCompletionChunk:
-    """Return a chunk with one choice, made like the client makes it: without validation."""
+def chunk(delta: JsonValue = None, *, finish: str | None = None, usage: JsonValue = None) -> Json:
+    """Return a chunk with one choice."""
     choice: Json = {"index": 0, "delta": delta, "finish_reason": finish}
-    return raw_chunk({"id": "r", "model": "m", "choices": [choice], "usage": usage})
-
-
-def raw_chunk(content: Json) -> ChatCompletionChunk:
-    """Return a chunk that holds just this."""
-    return ChatCompletionChunk.construct(None, **content)
+    return {"id": "r", "model": "m", "choices": [choice], "usage": usage}
 
 
 def call_chunk(
     index: int | None = 0, id_: str | None = None, name: str | None = None, arguments: str | None = None
-) -> ChatCompletionChunk:
+) -> Json:
     """Return a chunk with one fragment of a tool call."""
     function: Json = {"name": name, "arguments": arguments}
     return chunk({"tool_calls": [{"index": index, "id": id_, "function": function}]})
 
 
-def assemble(
-    chunks: Iterable[ChatCompletionChunk], *, finish: str = "stop"
-) -> tuple[AssistantMessage, list[Delta]]:
+def assemble(chunks: Iterable[Json], *, finish: str = "stop") -> tuple[AssistantMessage, list[Shown]]:
     """Return the whole reply and its deltas."""
-    assembler = ReplyAssembler(position=7)
-    deltas = [delta for part in [*chunks, chunk({}, finish=finish)] for delta in assembler.feed(part)]
-    deltas += assembler.close()
-    return assembler.reply, coalesce(deltas)
+    shown, assembler = feed([*chunks, chunk({}, finish=finish)])
+    return assembler.reply, shown
 
 
-def calls_of(chunks: Iterable[ChatCompletionChunk]) -> list[tuple[str, str, str]]:
+def feed(chunks: Iterable[Json], drafted: Collection[str] = ()) -> tuple[list[Shown], ReplyAssembler]:
+    """Put a stream of chunks together; return also what is shown of it."""
+    reader, assembler = ChatReader(), ReplyAssembler(7, frozenset(drafted))
+    shown = [each for part in chunks for delta in reader.read(part) for each in assembler.feed(delta)]
+    shown += assembler.feed(reader.end(is_done=False))
+    return coalesce([*shown, *assembler.close()]), assembler
+
+
+def calls_of(chunks: Iterable[Json]) -> list[tuple[str, str, str]]:
     """Return (id, name, arguments) of the calls."""
     reply, _ = assemble(chunks)
     return [(call.id, call.name, call.arguments) for call in reply.tool_calls]
@@ -93,9 +88,7 @@ def calls_of(chunks: Iterable[ChatCompletionChunk]) -> list[tuple[str, str, str]
     ],
     ids=["fragments", "interleaved", "id repeated", "all at index 0", "no index", "no ids"],
 )
-def test_tool_calls_are_put_together(
-    chunks: list[ChatCompletionChunk], expected: list[tuple[str, str, str]]
-) -> None:
+def test_tool_calls_are_put_together(chunks: list[Json], expected: list[tuple[str, str, str]]) -> None:
     """Fragments find their call, however the provider marks them."""
     assert calls_of(chunks) == expected
 
@@ -103,30 +96,39 @@ def test_tool_calls_are_put_together(
 @pytest.mark.parametrize(
     "usage_chunks",
     [
-        [raw_chunk({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})],
+        [{"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}],
         [chunk({}, usage={"prompt_tokens": 3, "completion_tokens": 2})],
         [
             chunk({}, usage={"prompt_tokens": 3, "completion_tokens": 1}),
             chunk({}, usage={"prompt_tokens": 3, "completion_tokens": 2}),
         ],
-        [raw_chunk({"usage": {"prompt_tokens": 3, "completion_tokens": 2}}), chunk(None)],
+        [{"usage": {"prompt_tokens": 3, "completion_tokens": 2}}, chunk(None)],
     ],
     ids=["own chunk", "with a choice", "in every chunk", "no choices at all"],
 )
-def test_usage_is_found(usage_chunks: list[ChatCompletionChunk]) -> None:
+def test_usage_is_found(usage_chunks: list[Json]) -> None:
     """The last usage counts, wherever the provider puts it."""
     reply, _ = assemble([chunk({"content": "Hi"}), *usage_chunks])
     assert reply.usage == Usage(input_tokens=3, output_tokens=2)
     assert reply.text == "Hi"
 
 
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def thought(text: str, number: int) -> list[Shown]:
+    """Return a whole thought, as it is shown."""
+    id_ = f"r00007t{number:02}"
+    return [ThoughtDelta(text, id_), ThoughtDelta("", id_, last=True)]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "thinking"])
 def test_reasoning_is_no_text(field: str) -> None:
-    """Reasoning comes in fields of its own or in tags, and never ends up in the answer."""
-    chunks = [chunk({field: "I see. "}), chunk({"content": "<thinking>Well.</thinking>Yes."})]
-    reply, deltas = assemble(chunks)
-    assert (reply.reasoning, reply.text) == ("I see. Well.", "Yes.")
-    assert isinstance(deltas[0], ThoughtDelta)
+    """Reasoning comes in fields of its own or in tags; each thought has an id and an end."""
+    chunks = [
+        chunk({field: "I see. "}),
+        chunk({"content": "<think>Well.</think><reasoning>So.</reasoning>Yes."}),
+    ]
+    reply, shown = assemble(chunks)
+    assert (reply.reasoning, reply.text) == ("I see. Well.So.", "Yes.")
+    assert shown == [*thought("I see. ", 1), *thought("Well.", 2), *thought("So.", 3), TextDelta("Yes.")]
 
 
 def test_a_refusal_is_an_answer() -> None:
@@ -139,13 +141,10 @@ def test_a_refusal_is_an_answer() -> None:
     [[], [chunk({"content": "Hel"})], [call_chunk(0, "a", None, "{}"), chunk({}, finish="tool_calls")]],
     ids=["nothing", "no finish reason", "nameless call"],
 )
-def test_a_cut_stream_is_no_reply(chunks: list[ChatCompletionChunk]) -> None:
+def test_a_cut_stream_is_no_reply(chunks: list[Json]) -> None:
     """A stream without a proper end raises; what came of it is not taken for the answer."""
-    assembler = ReplyAssembler(position=7)
-    for part in chunks:
-        assembler.feed(part)
-    with pytest.raises(IncompleteReplyError):
-        assembler.close()
+    with pytest.raises(ModelDownError):
+        feed(chunks)
 
 
 def test_a_lone_half_of_a_character_is_replaced() -> None:
@@ -172,12 +171,9 @@ def test_a_lone_half_of_a_character_is_replaced() -> None:
     ],
     ids=["fragments", "another tool", "late name", "half a character", "interleaved"],
 )
-def test_arguments_are_told_while_they_come(
-    chunks: list[ChatCompletionChunk], expected: list[tuple[int, str]]
-) -> None:
+def test_arguments_are_told_while_they_come(chunks: list[Json], expected: list[tuple[int, str]]) -> None:
     """Those of the tools asked for, by the number of their call; nothing before its tool is known."""
-    assembler = ReplyAssembler(position=7, drafted={"draw"})
-    deltas = coalesce(delta for chunk_ in chunks for delta in assembler.feed(chunk_))
+    deltas, _ = feed([*chunks, chunk({}, finish="stop")], {"draw"})
     assert [(d.call, d.text) for d in deltas if isinstance(d, ArgumentsDelta)] == expected
 
 
@@ -200,7 +196,7 @@ def test_cuts_do_not_matter(segments: list[tuple[str, str]], data: st.DataObject
     assert assemble(pieces) == assemble(whole)
 
 
-def segment_chunk(kind: str, content: str) -> ChatCompletionChunk:
+def segment_chunk(kind: str, content: str) -> Json:
     """Return the chunk that carries a content in one of its places."""
     if kind.startswith("call"):
         return call_chunk(int(kind[-1]), None, "f", content)
@@ -209,7 +205,16 @@ def segment_chunk(kind: str, content: str) -> ChatCompletionChunk:
 
 LONG_ID = "x" * (MAX_TAG_LENGTH - len('<thinking id="">'))
 
-TAGS = ["<thinking>", "</thinking>", '<thinking id="a">', "<thinking id='b' >", f'<thinking id="{LONG_ID}x">']
+TAGS = [
+    "<thinking>",
+    "</thinking>",
+    "<think>",
+    "</think>",
+    "</reasoning>",
+    '<thinking id="a">',
+    "<thinking id='b' >",
+    f'<thinking id="{LONG_ID}x">',
+]
 FRAGMENTS = [
     "<thinking i",
     "<thinkingcap>",
@@ -227,33 +232,37 @@ FRAGMENTS = [
 ]
 TAG_PIECES = st.sampled_from([*TAGS, *FRAGMENTS])
 TAGGED = st.lists(TAG_PIECES, max_size=12).map("".join)
-NO_TAGS = st.sampled_from(["a", " <", "b>", "<b>", "</i>", "<think>", "<thinkingcap "])
+NO_TAGS = st.sampled_from(["a", " <", "b>", "<b>", "</i>", "<thinker>", "<thinkingcap "])
 
 
-def split(*pieces: str) -> list[Delta]:
+def split(*pieces: str, starts_thinking: bool = False) -> list[Shown]:
     """Feed the pieces and close."""
-    splitter = ThinkingSplitter()
+    splitter = ThinkingSplitter(starts_thinking=starts_thinking)
     deltas = [delta for piece in pieces for delta in splitter.feed(piece)]
     return coalesce([*deltas, *splitter.close()])
+
+
+def inline(text: str, id_: str = "") -> list[Shown]:
+    """Return a thought that was closed."""
+    return [*([ThoughtDelta(text, id_)] if text else ()), ThoughtDelta("", id_, last=True)]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("no tags", [TextDelta("no tags")]),
-        ("a<thinking>b</thinking>c", [TextDelta("a"), ThoughtDelta("b"), TextDelta("c")]),
-        ('<thinking id="plan">b</thinking>c', [ThoughtDelta("b", "plan"), TextDelta("c")]),
-        ("<thinking id = 'plan' >b</thinking>", [ThoughtDelta("b", "plan")]),
-        ('<thinking\nid="">b</thinking>', [ThoughtDelta("b")]),
-        ("<thinking></thinking>c", [TextDelta("c")]),
-        (
-            '<thinking id="1">a</thinking><thinking id="2">b</thinking>',
-            [ThoughtDelta("a", "1"), ThoughtDelta("b", "2")],
-        ),
+        ("a<thinking>b</thinking>c", [TextDelta("a"), *inline("b"), TextDelta("c")]),
+        ("<think>b</thinking>c</think>d", [*inline("b</thinking>c"), TextDelta("d")]),
+        ('<reasoning id="plan">b</reasoning>c', [*inline("b", "plan"), TextDelta("c")]),
+        ("<thinking id = 'plan' >b</thinking>", inline("b", "plan")),
+        ('<thinking\nid="">b</thinking>', inline("b")),
+        ("<thinking></thinking>c", [*inline(""), TextDelta("c")]),
+        ('<think id="1">a</think><thinking id="2">b</thinking>', [*inline("a", "1"), *inline("b", "2")]),
         ("a<thinking>to the end", [TextDelta("a"), ThoughtDelta("to the end")]),
         ("<thinking>a</think", [ThoughtDelta("a</think")]),
         ("a</thinking>b", [TextDelta("a</thinking>b")]),
         ("<thinkingcap>on</thinkingcap>", [TextDelta("<thinkingcap>on</thinkingcap>")]),
+        ("<thinker>on", [TextDelta("<thinker>on")]),
         ("<thinking", [TextDelta("<thinking")]),
         ('<thinking mood="calm">b', [TextDelta('<thinking mood="calm">b')]),
         ("<Thinking>b", [TextDelta("<Thinking>b")]),
@@ -264,20 +273,50 @@ def split(*pieces: str) -> list[Delta]:
         (f'<thinking id="{LONG_ID}x">b', [TextDelta(f'<thinking id="{LONG_ID}x">b')]),
         (
             "<thinking>use <thinking> tags</thinking>c</thinking>d",
-            [ThoughtDelta("use <thinking> tags"), TextDelta("c</thinking>d")],
+            [*inline("use <thinking> tags"), TextDelta("c</thinking>d")],
         ),
     ],
 )
-def test_tags_are_split_out_of_the_text(text: str, expected: list[Delta]) -> None:
+def test_tags_are_split_out_of_the_text(text: str, expected: list[Shown]) -> None:
     """What is well formed is a thought, whatever only looks like it is text, and tags do not nest."""
     assert split(text) == expected
     assert split(*text) == expected
 
 
-@given(TAGGED, st.sets(st.integers(min_value=1, max_value=400)))
-def test_cuts_of_tags_do_not_matter(text: str, places: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a</think>b", [*inline("a"), TextDelta("b")]),
+        ("<think>a</think>b", [*inline("a"), TextDelta("b")]),
+        ("a</reasoning>b<think>c", [*inline("a"), TextDelta("b"), ThoughtDelta("c")]),
+        ("a<think>b</think>c", [*inline("a<think>b"), TextDelta("c")]),
+        ("<thi", [ThoughtDelta("<thi")]),
+    ],
+)
+def test_a_reply_may_start_with_thinking(text: str, expected: list[Shown]) -> None:
+    """Where the prompt ends with the opening tag, whether the server repeats that or not."""
+    assert split(text, starts_thinking=True) == expected
+    assert split(*text, starts_thinking=True) == expected
+
+
+def test_a_thought_in_a_field_is_all_there_is_before_the_answer() -> None:
+    """The server has split it off: what follows is the answer, though the reply starts with thinking."""
+    assembler = ReplyAssembler(7, starts_thinking=True)
+    shown = [each for d in (ThoughtDelta("a"), TextDelta("b"), Ended("stop")) for each in assembler.feed(d)]
+    assert [*shown, *assembler.close()] == [*thought("a", 1), TextDelta("b")]
+
+
+def test_tags_are_those_of_the_agent() -> None:
+    """Names that mean something in patterns, too; none at all are no tags."""
+    text = "<a.b>c</a.b><think>d"
+    deltas = [ThinkingSplitter(tags).feed(text) for tags in (["a.b"], [])]
+    assert deltas == [[*inline("c"), *ThinkingSplitter(["a.b"]).feed("<think>d")], [TextDelta(text)]]
+
+
+@given(TAGGED, st.sets(st.integers(min_value=1, max_value=400)), st.booleans())
+def test_cuts_of_tags_do_not_matter(text: str, places: set[int], starts: bool) -> None:  # noqa: FBT001 -- drawn
     """However the text is cut, the thoughts and the text are those of the uncut one."""
-    assert split(*cut(text, places)) == split(text)
+    assert split(*cut(text, places), starts_thinking=starts) == split(text, starts_thinking=starts)
 
 
 @given(st.lists(NO_TAGS, max_size=8).map("".join))

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from everloop.activities.model.files import MAX_TEXT_FILE, Place, ReadFiles, Takes
 from everloop.activities.model.provider import FILE_TOKENS, estimated_usage
-from everloop.activities.model.request import build_request, chat_request, user_text
+from everloop.activities.model.request import build_request, user_text
 from everloop.agents.agent import Agent
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -191,5 +191,5 @@ def test_a_file_counts_as_so_many_tokens() -> None:
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png")))
     files = ReadFiles(Takes(("image/*",)), {PLACE: b"a" * 1_000_000})
     request = build_request("m", AGENT, [message], files=files)
-    tokens = estimated_usage(chat_request(request), AssistantMessage()).input_tokens
+    tokens = estimated_usage((request), AssistantMessage()).input_tokens
     assert FILE_TOKENS < tokens < FILE_TOKENS + 100

@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from everloop.activities.model.request import (
     build_request,
     cache_key,
-    chat_request,
     largest_result,
     made_to_call,
     only_create_task,
@@ -26,6 +25,7 @@ from everloop.agents.limits import ModelSettings
 from everloop.agents.plugins import tools
 from everloop.agents.tool import tool
 from everloop.models.catalogue import ChosenModel, Provider
+from everloop.models.chat import chat_body
 from everloop.models.interface import ModelRequest
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -59,9 +59,14 @@ REQUEST = build_request("m", AGENT, [AssistantMessage(text="Hi")])
 FORCED = made_to_call(REQUEST, "write")
 
 
+def sent(request: ModelRequest) -> dict[str, Any]:
+    """Return the body of a request."""
+    return chat_body(request, request.model, Provider("test", max_tokens_field="max_completion_tokens"))
+
+
 def body(request: ModelRequest, **settings: Any) -> dict[str, Any]:  # noqa: ANN401 -- whatever a table names
     """Return the body of a request with these settings."""
-    return {**chat_request(replace(request, settings=replace(request.settings, **settings)))}
+    return sent(replace(request, settings=replace(request.settings, **settings)))
 
 
 def test_a_body_has_what_is_set() -> None:
@@ -69,8 +74,10 @@ def test_a_body_has_what_is_set() -> None:
     extra: dict[str, JsonValue] = {"top_k": 5, "seed": 2, "model": "other", "messages": []}
     made = body(REQUEST, max_tokens=9, effort="high", seed=1, stop=["#"], temperature=0, extra_body=extra)
     assert made.pop("tools") == body(REQUEST)["tools"]
+    assert made.pop("stream_options") == {"include_usage": True}
     assert made == {
         "model": "m",
+        "stream": True,
         "messages": [{"role": "assistant", "content": "Hi"}],
         "max_completion_tokens": 9,
         "reasoning_effort": "high",
@@ -85,7 +92,7 @@ NAMED = {"type": "function", "function": {"name": "write"}}
 
 
 @pytest.mark.parametrize(
-    ("left", "choice", "sent"),
+    ("left", "choice", "asked"),
     [
         (("find", "write"), None, None),
         (("find", "write"), "required", "required"),
@@ -97,13 +104,13 @@ NAMED = {"type": "function", "function": {"name": "write"}}
     ],
 )
 def test_a_tool_that_is_gone_need_not_be_called(
-    left: tuple[str, ...], choice: str | None, sent: object
+    left: tuple[str, ...], choice: str | None, asked: object
 ) -> None:
     """Providers refuse settings of tools where there are none, and a choice they were not told of."""
     request = replace(FORCED, tools=tuple(tool for tool in FORCED.tools if tool.name in left))
     made = body(request, tool_choice=choice)
-    assert made.get("tool_choice") == sent
-    assert ("parallel_tool_calls" in made) == (bool(left) and (sent is not None or choice is None))
+    assert made.get("tool_choice") == asked
+    assert ("parallel_tool_calls" in made) == (bool(left) and (asked is not None or choice is None))
     assert [tool["function"]["name"] for tool in made.get("tools", ())] == [*left]
 
 
@@ -133,7 +140,7 @@ def test_a_tool_has_to_be_called_once(
 
 def test_a_request_for_a_task_asks_for_nothing_else() -> None:
     """Whatever tool the agent wants called otherwise, the model may answer."""
-    made = chat_request(only_create_task(FORCED, AGENT))
+    made = sent(only_create_task(FORCED, AGENT))
     assert [tool["function"]["name"] for tool in made.get("tools", ())] == ["create_task"]
     assert "tool_choice" not in made
 
@@ -340,7 +347,7 @@ def test_the_largest_result_is_named() -> None:
 
 def test_an_empty_list_offers_nothing() -> None:
     """Neither its own tools nor those of an earlier list; providers refuse an empty array."""
-    assert "tools" not in chat_request(build_request("m", BARE, [listed("old"), ASKED, listed()]))
+    assert "tools" not in sent(build_request("m", BARE, [listed("old"), ASKED, listed()]))
 
 
 def test_a_list_of_tools_is_no_message() -> None:
@@ -360,7 +367,7 @@ def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
 
 def test_what_an_agent_lacks_is_left_out() -> None:
     """An agent without tools sends no empty list, which providers refuse."""
-    assert chat_request(build_request("m", BARE, [])) == {"model": "m", "messages": []}
+    assert "tools" not in sent(build_request("m", BARE, []))
 
 
 @pytest.mark.parametrize("written", ["", " ", "{", "[1]", "null", "no JSON", "[" * 10_000, '{"a": 1}'])

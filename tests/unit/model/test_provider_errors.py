@@ -6,9 +6,12 @@ import httpx2
 import pytest
 from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 from pydantic import JsonValue
+from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.failures import kind_of, provider_failure
-from everloop.activities.model.reply import IncompleteReplyError, UnreadableStreamError
+from everloop.activities.model.failures import provider_failure
+from everloop.models.catalogue import Provider
+from everloop.models.client import Failures
+from everloop.models.interface import ModelDownError, ModelError, ModelRequest, UnreadableReplyError
 from everloop.runtime.bounded_answers import AnswerTooLargeError
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 
@@ -18,14 +21,24 @@ SECRET = "sk-secret and what the user wrote"
 
 def status_error(status: int, headers: dict[str, str] | None = None, **body: JsonValue) -> APIStatusError:
     """Return what the client raises for an HTTP error."""
-    response = httpx2.Response(status, headers=headers, request=REQUEST)
-    message = str(body.get("message", SECRET))
-    return APIStatusError(message, response=response, body={"message": message, **body})
+    told = {"message": SECRET, **body}
+    response = httpx2.Response(status, headers=headers, json={"error": told}, request=REQUEST)
+    return APIStatusError(str(told["message"]), response=response, body=told)
 
 
 def stream_error(**body: JsonValue) -> APIError:
     """Return what the client raises for an error event inside a stream."""
     return APIError(str(body.get("message", SECRET)), REQUEST, body=dict(body))
+
+
+OPENAI = Provider("openai", key_variable="OPENAI_API_KEY", base_url_variable="OPENAI_BASE_URL")
+
+
+def meant(error: Exception, failures_so_far: int = 1) -> ApplicationError:
+    """Return what an error of the client, or of the model, comes to."""
+    if not isinstance(error, ModelError):
+        error = Failures(OPENAI, ModelRequest("openai/gpt", ()), "gpt").of_error(error)
+    return provider_failure(error, failures_so_far, chance=0)
 
 
 @pytest.mark.parametrize(
@@ -35,21 +48,21 @@ def stream_error(**body: JsonValue) -> APIError:
         (status_error(409), "409"),
         (status_error(429), "limits the rate of requests (429)"),
         (status_error(429, code="rate_limit_exceeded"), "(429, rate_limit_exceeded)"),
-        (status_error(500), "the provider failed (500)"),
+        (status_error(500), "the provider 'openai' failed (500)"),
         (status_error(503), "503"),
         (status_error(529, type="overloaded_error"), "(529, overloaded_error)"),
         (APIConnectionError(request=REQUEST), "OPENAI_BASE_URL"),
-        (APITimeoutError(request=REQUEST), "EVERLOOP_MODEL_TIMEOUT"),
-        (stream_error(), "the provider failed"),
+        (APITimeoutError(request=REQUEST), "was silent for too long"),
+        (stream_error(), "the provider 'openai' failed"),
         (stream_error(code="server_error"), "server_error"),
         (stream_error(code=502), "502"),
-        (IncompleteReplyError("the stream ended early"), "the stream ended early"),
-        (UnreadableStreamError("no stream"), "no stream"),
+        (ModelDownError("the stream ended early"), "the stream ended early"),
+        (UnreadableReplyError("no stream"), "no stream"),
     ],
 )
 def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
     """The provider could not answer now: retryable, with a reason in our own words."""
-    failure = provider_failure(error, "gpt", failures_so_far=1, chance=0)
+    failure = meant(error)
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert said in failure.message
     assert SECRET not in failure.message
@@ -66,7 +79,11 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
         ),
         (status_error(402), MODEL_REFUSED, "balance"),
         (status_error(403), MODEL_REFUSED, "403"),
-        (status_error(404), MODEL_REFUSED, "does not know model 'gpt' (404): check EVERLOOP_MODEL"),
+        (
+            status_error(404),
+            MODEL_REFUSED,
+            "know model 'gpt' (404): check the model's name, and OPENAI_BASE_URL",
+        ),
         (status_error(422), MODEL_REFUSED, "422"),
         (status_error(418), MODEL_REFUSED, "418"),
         (status_error(429, code="insufficient_quota"), MODEL_REFUSED, "billing"),
@@ -88,30 +105,29 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
 )
 def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said: str) -> None:
     """The message names the cause and the next step, and nothing that the provider wrote."""
-    failure = provider_failure(error, "gpt", failures_so_far=1, chance=0)
+    failure = meant(error)
     assert (failure.type, failure.non_retryable) == (kind, True)
     assert said in failure.message
     assert SECRET not in failure.message
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "most"),
+    ("error", "most"),
     [
-        (status_error(429), "failed", 20),
-        (status_error(503), "failed", 20),
-        (APIConnectionError(request=REQUEST), "failed", 20),
-        (APITimeoutError(request=REQUEST), "failed", 20),
-        (stream_error(), "failed", 20),
-        (IncompleteReplyError("the stream ended early"), "failed", 20),
-        (UnreadableStreamError("no stream"), "unreadable", 3),
-        (AnswerTooLargeError("its answer is compressed"), "unreadable", 3),
+        (status_error(429), 20),
+        (status_error(503), 20),
+        (APIConnectionError(request=REQUEST), 20),
+        (APITimeoutError(request=REQUEST), 20),
+        (stream_error(), 20),
+        (ModelDownError("the stream ended early"), 20),
+        (UnreadableReplyError("no stream"), 3),
+        (AnswerTooLargeError("its answer is compressed"), 3),
     ],
 )
-def test_the_last_failure_of_its_kind_gives_up(error: Exception, kind: str, most: int) -> None:
+def test_the_last_failure_of_its_kind_gives_up(error: Exception, most: int) -> None:
     """A provider that stays away has its bad hour; what is no provider of models is soon known."""
-    last_but_one = provider_failure(error, "gpt", most - 1, chance=0)
-    last = provider_failure(error, "gpt", most, chance=0)
-    assert kind_of(error) == kind
+    last_but_one = meant(error, most - 1)
+    last = meant(error, most)
     assert (last_but_one.type, last_but_one.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert (last.type, last.non_retryable) == (MODEL_UNAVAILABLE, True)
     assert f"gave up after {most} failures" in last.message
@@ -129,5 +145,5 @@ def test_the_last_failure_of_its_kind_gives_up(error: Exception, kind: str, most
 )
 def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, seconds: float) -> None:
     """The failure carries what the header says, and otherwise what the failures so far come to."""
-    failure = provider_failure(error, "gpt", failures_so_far, chance=0)
+    failure = meant(error, failures_so_far)
     assert failure.next_retry_delay == timedelta(seconds=seconds)

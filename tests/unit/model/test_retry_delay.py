@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everloop.activities.model.failures import MAX_ASKED_DELAY, retry_after, retry_delay
+from everloop.activities.model.failures import retry_delay
+from everloop.runtime.outbound import MAX_ASKED_DELAY, retry_after
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CHANCES = st.floats(0, 1)

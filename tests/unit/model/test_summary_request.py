@@ -28,7 +28,7 @@ TRANSCRIPT: tuple[TranscriptMessage, ...] = (
 
 def conversation(transcript: tuple[TranscriptMessage, ...], end: int) -> str:
     """Return the text that is to be summed up."""
-    system, user = summary_request("m", transcript, end)["messages"]
+    system, user = summary_request("m", transcript, end).messages
     assert system["role"] == "system"
     assert f"at most {SUMMARY_WORDS} words" in str(system.get("content"))
     content = str(user.get("content"))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, NoReturn
 
@@ -214,6 +215,9 @@ class HostedGlm(Mistral):
             f"{_FIXTURES}/mistral-incremental-tool-call.chunks.txt",
         ),
     )
+
+    def cast(self, played: Played, body: Object) -> Played:
+        return replace(played, thought="")
 
     def play(self, given: Given, body: Object) -> list[Object | str]:
         deltas: list[Object] = [{"role": "assistant", "content": ""}]

@@ -1,0 +1,429 @@
+"""Chat Completions, as OpenAI has it and as everybody else takes it to be.
+
+Providers differ. What is read beyond the letter of the API: chunks without choices or delta; usage in its own
+chunk, in the last one or in every one (the last stands); reasoning in fields of several names, or as parts of
+the content; tool calls whole or in fragments, with an id on each fragment, on the first or on none, with an
+index, with the wrong one or with none; "[DONE]" without a finish reason; a whole completion in the place of a
+stream; errors in the middle of one. Fields that the API does not name are kept and sent back.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from everloop.models.catalogue import ModelEntry, Provider
+from everloop.models.client import (
+    DONE,
+    Failures,
+    Object,
+    extend,
+    make_client,
+    merge,
+    read_events,
+    timeout_of,
+    without_flags,
+)
+from everloop.models.interface import (
+    CallDelta,
+    Delta,
+    Ended,
+    EndReason,
+    Model,
+    ModelDownError,
+    ModelRequest,
+    Opaque,
+    OutputSchema,
+    RefusalDelta,
+    TextDelta,
+    ThoughtDelta,
+)
+from everloop.workflows.contract.messages import Usage
+from everloop.workflows.contract.settings import TOOL_CHOICES
+
+# The body of a request.
+
+_NAMES = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "stop": "stop",
+    "seed": "seed",
+    "verbosity": "verbosity",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "service_tier": "service_tier",
+}
+
+_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+"""Fields that providers refuse where no tools are offered."""
+
+
+def chat_body(request: ModelRequest, model: str, provider: Provider) -> Object:
+    """Return the body of a request; what there is none of is left out.
+
+    A model that is left without the tool that it has to call may answer.
+    """
+    settings, tools = request.settings, [tool.name for tool in request.tools]
+    entry, choice = provider.entry(model), settings.tool_choice
+    fields: Object = {"stream_options": {"include_usage": True}}
+    fields |= {_NAMES[name]: value for name, value in settings.given() if name in _NAMES}
+    if settings.max_tokens:
+        fields[provider.max_tokens_field] = settings.max_tokens
+    if settings.effort and provider.effort:
+        is_nested = provider.effort == "reasoning"
+        fields[provider.effort] = {"effort": settings.effort} if is_nested else settings.effort
+    if choice:
+        fields["tool_choice"] = choice if choice in TOOL_CHOICES else _function({"name": choice})
+    if request.output and (format_ := _response_format(request.output)):
+        fields["response_format"] = format_
+    fields = {name: value for name, value in fields.items() if name not in entry.omit}
+    fields |= settings.extra_body or {}
+    if not tools or choice not in (None, *TOOL_CHOICES, *tools):
+        fields = {name: value for name, value in fields.items() if name not in _OF_TOOLS}
+    fields |= {"model": model, "messages": _messages(request.messages, provider, entry), "stream": True}
+    if request.tools:
+        fields["tools"] = [_function(tool.model_dump()) for tool in request.tools]
+    return fields
+
+
+def _function(function: Object) -> Object:
+    return {"type": "function", "function": function}
+
+
+def _response_format(output: OutputSchema) -> Object | None:
+    """Return the shape of the answer. Not `strict`: OpenAI would take only a part of JSON schema."""
+    match output.by:
+        case "json_schema":
+            named = {"name": output.name, "schema": {**output.schema}, "strict": False}
+            return {"type": "json_schema", "json_schema": named}
+        case "json_object":
+            return {"type": "json_object"}
+        case _:
+            return None
+
+
+def _messages(
+    messages: Sequence[Mapping[str, JsonValue]], provider: Provider, entry: ModelEntry
+) -> list[Object]:
+    """Return the messages as this provider takes them."""
+    sent: list[Object] = []
+    is_begun = False
+    for message in messages:
+        is_begun |= message["role"] != "system"
+        if message["role"] == "system" and is_begun:
+            sent.append({**message, "role": provider.late_system})
+        else:
+            sent.append(_with_opaque(message, entry.omit) if "opaque" in message else {**message})
+    return sent
+
+
+def _with_opaque(message: Mapping[str, JsonValue], omit: frozenset[str]) -> Object:
+    """Return an assistant message with the fields that came with it, at their places."""
+    made = {name: value for name, value in message.items() if name != "opaque"}
+    opaque = cast("Object", message["opaque"])
+    fields = {name: value for name, value in opaque.get("fields", {}).items() if name not in omit}
+    if "content" in fields:
+        fields["content"] = _rewritten(fields["content"], made.get("content"))
+    if calls := cast("list[Object] | None", made.get("tool_calls")):
+        made["tool_calls"] = [_call_with_opaque(call) for call in calls]
+    return {**made, **fields}
+
+
+def _call_with_opaque(call: Object) -> Object:
+    return {**{name: value for name, value in call.items() if name != "opaque"}, **call.get("opaque", {})}
+
+
+def _rewritten(parts: Sequence[Object], text: JsonValue) -> list[Object]:
+    """Return the parts of a content as they came; where a plugin made the text another one, with that."""
+    if _text_of_parts(parts) == (text or ""):
+        return [*parts]
+    others = [part for part in parts if part.get("type") != "text"]
+    return [*others, {"type": "text", "text": text}] if text else others
+
+
+# A reply, chunk by chunk.
+
+_REASONS: Mapping[str, EndReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+    "refusal": "refusal",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "tool_use": "tool_calls",
+    "malformed_function_call": "malformed",
+}
+"""Why a reply ended, by the words of providers in small letters; others (stop, eos, end_turn) mean "stop"."""
+
+_BROKEN_OFF = {"error", "insufficient_system_resource", "abort", "aborted", "cancelled"}
+"""Reasons that are none: the provider failed."""
+
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+_DETAILS = "reasoning_details"
+
+_KNOWN = frozenset(
+    ["role", "content", "refusal", "tool_calls", "function_call", "audio", "logprobs", "index", "annotations"]
+)
+_KNOWN_OF_CALLS = frozenset(["id", "type", "function", "index"])
+
+
+class ChatReader:
+    """Reads the chunks of one reply, and gathers what goes back with it."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+        self._model = ""
+        self._id = ""
+        self._usage: Object = {}
+        self._has_text = self._has_refusal = False
+        self._content: list[Object] | None = None
+        self._text: list[str] = []
+        self._fields: Object = {}
+        self._thought: list[str] = []
+        self._calls: list[Object] = []
+        self._names: list[str] = []
+        self._call_of_id: dict[str, int] = {}
+        self._call_at_index: dict[int, int] = {}
+        self._has_id: set[int] = set()
+
+    def read(self, chunk: Object) -> Iterator[Delta]:
+        """Yield what a chunk adds."""
+        self._id = chunk.get("id") or self._id
+        self._model = chunk.get("model") or self._model
+        self._usage = chunk.get("usage") or self._usage
+        for choice in chunk.get("choices") or ():
+            if delta := choice.get("delta"):
+                yield from self._add(delta)
+            self._reason = choice.get("finish_reason") or self._reason
+
+    def read_whole(self, completion: Object) -> Iterator[Delta]:
+        """Yield a completion that was not streamed."""
+        choices: list[Object] = []
+        for choice in completion["choices"]:
+            message: Object = {**choice["message"]}
+            if calls := message.get("tool_calls"):  # each is whole, whatever its id
+                message["tool_calls"] = [
+                    {**call, "index": index, "id": None} for index, call in enumerate(calls)
+                ]
+            choices.append({**choice, "delta": message})
+        yield from self.read({**completion, "choices": choices})
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither an answer nor a call nor a reason has come."""
+        return not (self._has_text or self._has_refusal or self._names or self._reason)
+
+    def end(self, *, is_done: bool) -> Ended:
+        """Return how the reply ended; `is_done`: the provider has said that it did, if not why.
+
+        Raises:
+            ModelDownError: it was cut, or the provider says that it broke off.
+        """
+        reason = self._reason.lower().partition(":")[0].strip()
+        if reason in _BROKEN_OFF:
+            raise ModelDownError(f"the provider broke its reply off ({reason})")
+        if not (reason or is_done):
+            raise ModelDownError("the stream ended before the reply was finished")
+        meant = _REASONS.get(reason) or ("tool_calls" if self._names and not reason else "stop")
+        if self._has_refusal and not self._names and meant == "stop":
+            meant = "refusal"
+        return Ended(meant, self._model, self._id, _usage(self._usage), self._opaque())
+
+    def _add(self, delta: Object) -> Iterator[Delta]:
+        if thought := self._thought_of(delta):
+            self._thought.append(thought)
+            yield ThoughtDelta(thought)
+        if content := delta.get("content"):
+            yield from self._add_text(content) if isinstance(content, str) else self._add_parts(content)
+        if refusal := delta.get("refusal"):
+            self._has_refusal = True
+            yield RefusalDelta(refusal)
+        for fragment in delta.get("tool_calls") or ():
+            yield from self._add_fragment(fragment)
+        if function := delta.get("function_call"):  # what calls were before there were several
+            yield from self._add_fragment({"index": 0, "function": function})
+        if delta.keys() - _KNOWN:
+            extra = {name: value for name, value in delta.items() if name not in _KNOWN}
+            merge(self._fields, without_flags(extra))
+
+    @staticmethod
+    def _thought_of(delta: Object) -> str:
+        """Return the reasoning of a delta; where it stands in several fields, it is the same."""
+        for name in _REASONING:
+            if isinstance(text := delta.get(name), str) and text:
+                return text
+        details: Sequence[Object] = delta.get(_DETAILS) or ()
+        return "".join(each.get("text") or each.get("summary") or "" for each in details)
+
+    def _add_text(self, text: str) -> Iterator[Delta]:
+        self._has_text = True
+        if self._content is None:
+            self._text.append(text)
+        else:
+            extend(self._content, [{"type": "text", "text": text}])
+        yield TextDelta(text)
+
+    def _add_parts(self, parts: Sequence[Object]) -> Iterator[Delta]:
+        """Take content that is a list of parts; from then on all of it is kept as one."""
+        if self._content is None:
+            before = "".join(self._text)
+            self._content = [{"type": "text", "text": before}] if before else []
+        extend(self._content, parts)
+        for part in parts:
+            if part.get("type") == "text":
+                self._has_text = True
+                yield TextDelta(part["text"])
+            elif text := _text_of_thinking(part):
+                yield ThoughtDelta(text)
+
+    def _add_fragment(self, fragment: Object) -> Iterator[Delta]:
+        function: Object = fragment.get("function") or {}
+        name: str = function.get("name") or ""
+        number = self._number(fragment, name)
+        extra = {key: value for key, value in fragment.items() if key not in _KNOWN_OF_CALLS}
+        merge(self._calls[number], extra)
+        arguments = function.get("arguments") or ""
+        if not isinstance(arguments, str):  # an object, as it should be once it is read
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        if self._names[number]:  # later fragments repeat the name, or have an empty one
+            name = ""
+        self._names[number] += name
+        if name or arguments or not self._names[number]:
+            yield CallDelta(number, name, arguments)
+
+    def _number(self, fragment: Object, name: str) -> int:
+        """Return which call a fragment is a piece of: ids count more than indexes."""
+        index, id_ = fragment.get("index"), fragment.get("id")
+        id_ = "" if id_ in (None, "null") else str(id_)
+        if id_ in self._call_of_id:
+            return self._call_of_id[id_]
+        if index is not None:
+            known = self._call_at_index.get(index)
+            is_another = known is None or (bool(id_) and known in self._has_id)
+        else:
+            known = len(self._names) - 1
+            is_another = known < 0 or bool(id_ or name)
+        number = len(self._names) if is_another or known is None else known
+        if number == len(self._names):
+            self._names.append("")
+            self._calls.append({})
+        if id_:
+            self._call_of_id[id_] = number
+            self._has_id.add(number)
+        if index is not None:
+            self._call_at_index[index] = number
+        return number
+
+    def _opaque(self) -> Opaque:
+        thought, name = "".join(self._thought), ""
+        fields = {key: value for key, value in self._fields.items() if value not in ("", [], {})}
+        if thought:
+            same = [key for key in _REASONING if fields.get(key) == thought]
+            # Its details hold the reasoning as well: providers that give them want no other copy.
+            name = same[0] if same and not fields.get(_DETAILS) else ""
+            fields = {key: value for key, value in fields.items() if key not in same}
+        if self._content and any(part.get("type") != "text" for part in self._content):
+            fields["content"] = self._content
+        calls = {number: call for number, call in enumerate(self._calls) if call}
+        return Opaque(fields, calls, name)
+
+
+def _usage(usage: Object) -> Usage | None:
+    """Return the tokens as far as the provider has counted them."""
+    sent, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    if not (sent or written):
+        return None
+    of_sent: Object = usage.get("prompt_tokens_details") or {}
+    of_written: Object = usage.get("completion_tokens_details") or {}
+    return Usage(
+        input_tokens=sent,
+        # Gemini counts its thoughts in the total alone.
+        output_tokens=max(written, (usage.get("total_tokens") or 0) - sent),
+        cached_tokens=of_sent.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
+        cache_write_tokens=of_sent.get("cache_write_tokens") or usage.get("cache_creation_input_tokens") or 0,
+        reasoning_tokens=of_written.get("reasoning_tokens") or 0,
+    )
+
+
+# Content that is a list of parts.
+
+
+def _text_of_parts(parts: Sequence[Object]) -> str:
+    return "".join(part["text"] for part in parts if part.get("type") == "text")
+
+
+def _text_of_thinking(part: Object) -> str:
+    thinking = part.get("thinking")
+    return thinking if isinstance(thinking, str) else _text_of_parts(thinking or ())
+
+
+# The model.
+
+
+class Chat(Model):
+    """A provider that speaks Chat Completions."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self._client = make_client(provider)
+
+    async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
+        failures = Failures(self.provider, request, model)
+        asking = self._client.chat.completions.with_streaming_response.create(
+            model=model,
+            messages=(),
+            stream=True,
+            # The client would walk through each message of its own argument (0.1 ms each, measured).
+            extra_body=chat_body(request, model, self.provider),
+            extra_headers=request.settings.extra_headers,
+            timeout=timeout_of(request.settings),
+        )
+        with failures.translated():
+            async with asking as answer:
+                is_whole = answer.headers.get("content-type", "").startswith("application/json")
+                try:
+                    read = _read_whole if is_whole else _read
+                    async with aclosing(read(answer.iter_bytes(), failures)) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                # No JSON, JSON of another shape, or JSON that is nested too deep.
+                except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+                    what = "JSON that is no chat completion" if is_whole else "no Chat Completions stream"
+                    raise failures.unreadable(f"answered with {what} ({type(error).__name__})") from None
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerator[Delta]:
+    reader, is_done = ChatReader(), False
+    async with aclosing(read_events(body)) as events:
+        async for name, data in events:
+            if name == "data" and data.startswith(DONE):
+                is_done = True
+                break
+            chunk: Any = json.loads(data)
+            if name == "error" or chunk.get("error") or chunk.get("object") == "error":
+                raise failures.of_answer(chunk)
+            for delta in reader.read(chunk):
+                yield delta
+    if is_done and reader.is_empty:
+        raise failures.unreadable("ended its stream with [DONE], without a reply")
+    yield reader.end(is_done=is_done)
+
+
+async def _read_whole(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerator[Delta]:
+    completion: Any = json.loads(b"".join([piece async for piece in body]))
+    if isinstance(completion.get("error"), dict):
+        raise failures.of_answer(completion)
+    reader = ChatReader()
+    for delta in reader.read_whole(completion):
+        yield delta
+    yield reader.end(is_done=True)

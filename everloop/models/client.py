@@ -1,0 +1,368 @@
+"""The client of a provider that speaks one of OpenAI's protocols, and what its failures mean.
+
+The text that a provider sends along may repeat the prompt or parts of the key. Messages are therefore made of
+our own words and of codes, and errors are raised without their cause.
+"""
+
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import httpx2
+from openai import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncOpenAI,
+    DefaultAsyncHttpxClient,
+    Omit,
+    Timeout,
+)
+
+from everloop.models.catalogue import Provider
+from everloop.models.interface import (
+    ModelBusyError,
+    ModelDownError,
+    ModelError,
+    ModelRefusedError,
+    ModelRequest,
+    OutputUnsupportedError,
+    PromptTooLongError,
+    UnreadableReplyError,
+)
+from everloop.runtime.bounded_answers import UNCOMPRESSED, AnswerTooLargeError, bounding
+from everloop.runtime.outbound import MAX_ASKED_DELAY, retry_after
+from everloop.workflows.contract.settings import ModelSettings
+
+Object = dict[str, Any]
+"""JSON as it came: nobody has looked whether it is what it should be."""
+
+NO_KEY = "none"
+"""What the client is given where a provider wants no key: it insists on one."""
+
+MAX_STREAM = 256 * 1024 * 1024
+"""Bytes of one streamed reply; a token takes some hundred."""
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds until a connection to the provider must stand."""
+
+SILENCE = timedelta(minutes=5)
+"""How long a provider may be silent, before its reply and within it, unless settings say otherwise."""
+
+
+def make_client(provider: Provider) -> AsyncOpenAI:
+    """Return the client of a provider; close it at the end. It does not retry: Temporal does."""
+    headers: dict[str, str | Omit] = {}
+    if provider.key_header.lower() != "authorization":
+        headers = {"Authorization": Omit(), provider.key_header: provider.key}
+    headers |= provider.headers
+    return AsyncOpenAI(
+        api_key=provider.key or NO_KEY,  # without one it reads the environment itself
+        base_url=provider.base_url,
+        max_retries=0,
+        default_headers=cast("Mapping[str, str]", headers),
+        default_query=dict(provider.query),
+        http_client=DefaultAsyncHttpxClient(
+            headers=UNCOMPRESSED, event_hooks={"response": [bounding(total=MAX_STREAM)]}
+        ),
+    )
+
+
+def timeout_of(settings: ModelSettings) -> Timeout:
+    """Return how long a connection may be silent; what tokens have to keep to is not seen from here."""
+    longest = max(settings.first_token or SILENCE, settings.between_tokens or SILENCE)
+    return Timeout(longest.total_seconds(), connect=CONNECT_TIMEOUT)
+
+
+# Fields that nobody reads, put together of pieces: texts and lists go on, the rest is replaced.
+
+_SINGLE = frozenset(["type", "id", "format", "index", "name", "signature", "data"])
+"""Texts within an item that are whole wherever they stand; all others come in pieces."""
+
+_RUNNING = {"text", "thinking"}
+"""Items that go on with the one before, if that is of the same type."""
+
+
+def merge(whole: Object, piece: Object, single: frozenset[str] = frozenset()) -> None:
+    """Add a piece; texts of the fields `single` are whole in each piece."""
+    for name, value in piece.items():
+        had = whole.get(name)
+        if isinstance(value, list):
+            extend(whole.setdefault(name, []), cast("list[Any]", value))
+        elif isinstance(had, str) and isinstance(value, str) and name not in single:
+            whole[name] = had + value
+        elif isinstance(had, dict) and isinstance(value, dict):
+            merge(cast("Object", had), cast("Object", value), _SINGLE)
+        elif value is not None:
+            whole[name] = value
+
+
+def extend(whole: list[Any], pieces: Sequence[Any]) -> None:
+    """Add items; one that says by its index or its type that it goes on with another is joined to that."""
+    for piece in pieces:
+        if not isinstance(piece, dict):
+            whole.append(piece)
+            continue
+        added = cast("Object", piece)
+        known: Object | None = next((item for item in whole if _has_index_of(item, added)), None)
+        if known is None and whole and _runs_on(whole[-1], added):
+            known = whole[-1]
+        if known is None:
+            whole.append(known := {})
+        merge(known, added, _SINGLE)
+
+
+def _has_index_of(item: Object, piece: Object) -> bool:
+    if piece.get("index") is None or piece["index"] != item.get("index") or _kind(piece) != _kind(item):
+        return False
+    return item.get("id") in {None, piece.get("id", item.get("id"))}
+
+
+def _runs_on(item: Object, piece: Object) -> bool:
+    return "index" not in piece and _kind(item) == _kind(piece) and _kind(piece) in _RUNNING
+
+
+def _kind(item: Object) -> object:
+    return item.get("type")
+
+
+def without_flags(extra: Object) -> Object:
+    """Leave out what is true or false: it says what one piece is, and nothing of the whole."""
+    return {
+        name: without_flags(cast("Object", value)) if isinstance(value, dict) else value
+        for name, value in extra.items()
+        if not isinstance(value, bool)
+    }
+
+
+# The events of a stream.
+
+DONE = "[DONE]"
+"""The data of the event behind the last one."""
+
+
+async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, str]]:
+    """Yield field and content of server-sent events, however lines end and wherever bytes are cut.
+
+    The field is `data`, or `error` as old servers of llama.cpp have it. Comments and other fields are left
+    out, and a blank line is not waited for at the end of the body; a line that has no end was cut.
+    """
+    held: list[bytes] = []
+    data: list[str] = []
+    async for piece in body:
+        held.append(piece)
+        if b"\n" not in piece and b"\r" not in piece and not held[0].endswith(b"\r"):
+            continue
+        lines = b"".join(held).splitlines(keepends=True)
+        # "\r" at the end may be half of "\r\n".
+        held = [] if lines[-1].endswith(b"\n") else [lines.pop()]
+        for line in lines:
+            name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
+            value = value.removeprefix(" ")
+            if name == "data":
+                data.append(value)
+            elif name == "error":
+                yield name, value
+            elif not name and not value and data and not line.strip():
+                yield "data", "\n".join(data)
+                data.clear()
+    if data:
+        yield "data", "\n".join(data)
+
+
+# What failures mean: one table, from what went wrong to what an operator can do.
+
+_TOO_LONG = re.compile(
+    r"context.length|context.window|context.size|context.limit|maximum.context|prompt is too long"
+    r"|input is too long|too many (input )?tokens|reduce the length|input token count .* exceeds",
+    re.IGNORECASE,
+)
+_TOO_LONG_FOR_RATE = re.compile(
+    r"request too large|tokens must be reduced|reduce your message", re.IGNORECASE
+)
+"""A rate that one request alone is beyond: only a shorter one can pass."""
+_OUTPUT = re.compile(
+    r"response_format|json.?schema|json.?mode|json.?object|text\.format|structured.output", re.IGNORECASE
+)
+_TOLD_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
+_CODE = re.compile(r"[\w.\[\]-]{1,80}")
+_STATUS = re.compile(r"[45]\d\d")
+_UNPAID = {"insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached"}
+
+_BAD_REQUEST = "found the request wrong ({}): check that the model takes these tools, messages and settings"
+_REFUSALS: Mapping[int, str] = {
+    400: _BAD_REQUEST,
+    401: "refused the key ({}): check {key}",
+    402: "wants to be paid first ({}): check the balance of the account",
+    403: "forbids this request ({}): check what {key} may use",
+    404: "does not know model {model!r} ({}): check the model's name, and {address}",
+    422: _BAD_REQUEST,
+}
+_OTHER_REFUSAL = "refused the request ({}): check {address} and the provider's manual"
+_QUOTA = "says that the quota of the account is used up ({}): check its plan and billing"
+_LONG = "finds the conversation too long for the context window of {model!r} ({}): use a larger model"
+_OTHER_OUTPUT = "does not take the form that the answer is to have ({})"
+_WAITS: Mapping[int, str] = {
+    408: "gave up waiting for the request ({})",
+    409: "reported a conflict ({})",
+    429: "limits the rate of requests ({})",
+}
+_OTHER_WAIT = "failed ({})"
+
+_BUSY, _TOO_LARGE, _BAD, _UNPROCESSABLE = 429, 413, 400, 422
+_DOWN_FROM = 500
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What a provider says of an error. `status` is None where there was none."""
+
+    status: int | None
+    codes: tuple[str, ...]
+    text: str
+    wait: timedelta | None
+
+    @property
+    def label(self) -> str:
+        """The status and the provider's own code, as far as there are any."""
+        return ", ".join(self.codes[: 2 if self.status else 1]) or "no code"
+
+    @property
+    def is_too_long(self) -> bool:
+        if self.status == _BUSY:
+            return bool(_TOO_LONG_FOR_RATE.search(self.text))
+        if self.status == _TOO_LARGE or "context_length_exceeded" in self.codes:
+            return True
+        may_say_so = self.status in {None, _BAD, _UNPROCESSABLE} or (self.status or 0) >= _DOWN_FROM
+        return may_say_so and bool(_TOO_LONG.search(self.text))
+
+
+class Failures:
+    """Explains the failures of one call: what it asked of which provider decides what they mean."""
+
+    def __init__(self, provider: Provider, request: ModelRequest, model: str) -> None:
+        self._provider = provider
+        self._model = model
+        self._output = request.output.by if request.output else "prompt"
+
+    @contextmanager
+    def translated(self) -> Generator[None]:
+        """Raise a `ModelError` for whatever goes wrong at the provider, or on the way to it."""
+        try:
+            yield
+        except (APIError, AnswerTooLargeError, httpx2.TransportError) as error:
+            raise self.of_error(error) from None
+
+    def of_error(self, error: Exception) -> ModelError:
+        """Return what an error of the client means."""
+        match error:
+            case AnswerTooLargeError():
+                return UnreadableReplyError(f"{self._who} cannot be read: {error}; check {self._address}")
+            case APIStatusError():
+                headers, body = error.response.headers, _read(error.response)
+                return self._explain(_fault_of(error.status_code, body, headers))
+            case APITimeoutError() | httpx2.TimeoutException():
+                return ModelDownError(f"{self._who} was silent for too long")
+            case APIConnectionError() | httpx2.TransportError():
+                if isinstance(error.__cause__, AnswerTooLargeError):
+                    return self.of_error(error.__cause__)
+                check = f"check {self._address} and the network"
+                return ModelDownError(f"no connection to {self._who}, or it was lost: {check}")
+            case _:  # an error event of a stream that the client reads
+                return self.of_answer(getattr(error, "body", None))
+
+    def of_answer(self, body: object) -> ModelError:
+        """Return what an error object means that came in the place of a reply, or in the middle of it."""
+        return self._explain(_fault_of(None, body, {}))
+
+    def unreadable(self, what: str) -> UnreadableReplyError:
+        """Return the error for an answer that is not what it should be."""
+        return UnreadableReplyError(f"{self._who} {what}: check {self._address}")
+
+    def _explain(self, fault: _Fault) -> ModelError:
+        def made(kind: type[ModelRefusedError], template: str) -> ModelError:
+            return kind(self._text(template, fault), codes=fault.codes)
+
+        status = fault.status
+        if fault.is_too_long:
+            return made(PromptTooLongError, _LONG)
+        if _UNPAID.intersection(fault.codes):
+            return made(ModelRefusedError, _QUOTA)
+        if self._is_about_output(fault):
+            return made(OutputUnsupportedError, _OTHER_OUTPUT)
+        if status and status not in _WAITS and status < _DOWN_FROM:
+            return made(ModelRefusedError, _REFUSALS.get(status, _OTHER_REFUSAL))
+        kind = ModelBusyError if status == _BUSY else ModelDownError
+        text = self._text(_WAITS.get(status or 0, _OTHER_WAIT), fault)
+        return kind(text, retry_after=fault.wait, codes=fault.codes)
+
+    def _is_about_output(self, fault: _Fault) -> bool:
+        if self._output == "prompt" or fault.status not in {_BAD, _UNPROCESSABLE, 404}:
+            return False
+        return bool(_OUTPUT.search(fault.text)) or (self._output == "tool" and "tool_choice" in fault.text)
+
+    def _text(self, template: str, fault: _Fault) -> str:
+        filled = template.format(fault.label, key=self._key, model=self._model, address=self._address)
+        return f"{self._who} {filled}"
+
+    @property
+    def _who(self) -> str:
+        return f"the provider {self._provider.name!r}"
+
+    @property
+    def _key(self) -> str:
+        return self._provider.key_variable or "its key"
+
+    @property
+    def _address(self) -> str:
+        return self._provider.base_url_variable or "its base_url"
+
+
+def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _Fault:
+    """Read an error, in whatever shape it comes."""
+    told = _told(body)
+    named = [_code(value) for name in ("code", "type", "status") if isinstance(value := told.get(name), str)]
+    if status is None:
+        numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
+        status = next((int(number) for number in numbers if _STATUS.fullmatch(number)), None)
+    own = (code for code in named if code and code != str(status))
+    codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
+    wait = retry_after(headers, datetime.now(UTC)) or _told_wait(told)
+    return _Fault(status, codes, json.dumps(told, default=str), wait)
+
+
+def _told(body: object) -> Mapping[str, Any]:
+    """Return the error object: it may stand in an array, under `error`, alone, or be a text."""
+    if isinstance(body, list) and body:
+        return _told(cast("list[object]", body)[0])
+    if isinstance(body, dict):
+        told = cast("dict[str, Any]", body)
+        return _told(told["error"]) if told.get("error") else told
+    return {"message": body if isinstance(body, str) else ""}
+
+
+def _code(value: object) -> str:
+    text = str(value) if isinstance(value, str | int) else ""
+    return text if _CODE.fullmatch(text) else ""
+
+
+def _told_wait(told: Mapping[str, Any]) -> timedelta | None:
+    """Return the wait that stands in the error itself (google.rpc.RetryInfo)."""
+    details: object = told.get("details")
+    for each in cast("list[object]", details) if isinstance(details, list) else ():
+        delay = cast("dict[str, object]", each).get("retryDelay") if isinstance(each, dict) else None
+        if isinstance(delay, str) and (found := _TOLD_DELAY.fullmatch(delay)):
+            return timedelta(seconds=min(float(found[1]), MAX_ASKED_DELAY.total_seconds()))
+    return None
+
+
+def _read(response: httpx2.Response) -> object:
+    try:
+        return json.loads(response.content)
+    except (ValueError, RecursionError, httpx2.StreamError):
+        return ""
