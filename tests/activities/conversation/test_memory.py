@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import pytest_asyncio
-from openai import AsyncOpenAI
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
@@ -33,14 +32,15 @@ from tests.support.rigs.conversation_rig import SUMMARY, ConversationRig, said
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def client() -> AsyncGenerator[AsyncOpenAI]:
-    async with AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:1") as client:
-        yield client
+async def chat() -> AsyncGenerator[Chat]:
+    chat = Chat(Provider("away", base_url="http://127.0.0.1:1"))
+    yield chat
+    await chat.close()
 
 
 @pytest.fixture
-def rig(client: AsyncOpenAI, redis: Redis) -> ConversationRig:
-    return ConversationRig(client, redis)
+def rig(chat: Chat, redis: Redis) -> ConversationRig:
+    return ConversationRig(chat, redis)
 
 
 async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig) -> None:

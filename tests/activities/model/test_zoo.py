@@ -64,7 +64,7 @@ TERMS: dict[type[Provider], dict[str, Any]] = {
 
 def terms(kind: type[Provider]) -> dict[str, Any]:
     """Return what is known of a provider."""
-    return next((TERMS[each] for each in kind.__mro__ if each in TERMS), {})
+    return next((TERMS[each] for each in kind.__mro__ if each in TERMS), dict[str, Any]())
 
 
 LOOPS_THAT_FAIL: dict[type[Provider], str] = {}

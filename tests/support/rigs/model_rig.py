@@ -198,7 +198,7 @@ class ModelRig:
 @asynccontextmanager
 async def chat_at(server: ScriptedOpenAI, **terms: Any) -> AsyncGenerator[Chat]:  # noqa: ANN401 -- of a `Provider`
     """Yield the model of a provider that wants to be asked on these terms."""
-    known = {"name": "test", "key": "sk-secret", "key_variable": "TEST_KEY", **terms}
+    known: dict[str, Any] = {"name": "test", "key": "sk-secret", "key_variable": "TEST_KEY", **terms}
     chat = Chat(Provider(base_url=server.base_url, **known))
     try:
         yield chat
