@@ -9,6 +9,8 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
+from everloop.models.catalogue import Provider
+from everloop.models.chat import Chat
 from everloop.workflows.contract.calls import (
     SaveContextInput,
     SaveContextResult,
