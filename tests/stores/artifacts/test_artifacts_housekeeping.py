@@ -2,11 +2,13 @@
 
 from datetime import timedelta
 
+from everloop.activities.tools.results import keep_result
 from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.artifacts.cleanup import ArtifactHousekeeping
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention import Cleaned
-from everloop.workflows.contract.names import result_artifact
+from everloop.workflows.contract.names import context_key, result_artifact
+from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.artifacts.artifact_failures import begin, housekeep, kept_blobs
 from tests.stores.artifacts.artifact_rig import TTL, ArtifactRig
 
@@ -40,6 +42,22 @@ async def test_results_of_tools_are_cleared_away_though_they_are_never_listed(ri
     assert await rig.content(artifact_id) == b"0" * 900
     rig.clock.at += TTL
     assert await housekeep(rig) == (1, 0)
+    assert kept_blobs(rig) == set()
+
+
+async def test_a_result_that_is_kept_again_leaves_nothing_behind(rig: ArtifactRig) -> None:
+    """Whether an attempt says the same again, or the next one something else: there is one artifact."""
+    task = TaskRef(task_id="task", run_id="run", context_id="c", owner="o", agent_id="agent")
+    for attempt, text in (("a/", "x" * 900), ("a/", "x" * 900), ("b/", "y" * 900)):
+        keep = keep_result(rig.artifacts, task, "key", text, filename="f.txt", attempt=attempt)
+        assert await keep == "key"
+    address = context_key("o", "c"), result_artifact("task", "key")
+    pieces = [piece async for piece in rig.artifacts.read_part(*address)]
+    assert b"".join(pieces) == b"y" * 900
+    assert (await rig.artifacts.get_artifact(*address)).version == 2
+    assert await housekeep(rig) == (0, 0)
+    rig.clock.at += TTL
+    assert (await housekeep(rig))[0] == 1
     assert kept_blobs(rig) == set()
 
 
