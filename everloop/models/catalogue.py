@@ -56,6 +56,8 @@ class Provider:
     """The field for it; "": none; "reasoning": an object."""
     late_system: str = "system"
     """The role of system prompts behind the history."""
+    reply_after_results: bool = False
+    """Whether it refuses a message of the user right behind results of tools."""
     cache: str = ""
     fill_message: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     fill_call: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])

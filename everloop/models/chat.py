@@ -112,9 +112,11 @@ def _messages(
     for message in messages:
         is_begun |= message["role"] != "system"
         if message["role"] == "system" and is_begun:
-            sent.append({**message, "role": provider.late_system})
-        else:
-            sent.append(_with_opaque(message, entry.omit) if "opaque" in message else {**message})
+            message = {**message, "role": provider.late_system}  # noqa: PLW2901 -- from here on it is that
+        is_refused = message["role"] == "user" and bool(sent) and sent[-1]["role"] == "tool"
+        if is_refused and provider.reply_after_results:
+            sent.append({"role": "assistant", "content": "[Results read.]"})
+        sent.append(_with_opaque(message, entry.omit) if "opaque" in message else {**message})
     return sent
 
 

@@ -345,6 +345,27 @@ def test_the_largest_result_is_named() -> None:
     assert largest_result([ASKED, *results, SummaryMessage(end=3, text="Found.")]) == ""
 
 
+@pytest.mark.parametrize(
+    ("wants", "sent"),
+    [
+        ({}, "assistant tool user tool system user"),
+        ({"late_system": "user"}, "assistant tool user tool user user"),
+        ({"reply_after_results": True}, "assistant tool assistant user tool system user"),
+        (
+            {"reply_after_results": True, "late_system": "user"},
+            "assistant tool assistant user tool assistant user user",
+        ),
+    ],
+)
+def test_messages_stand_in_the_order_that_the_provider_takes(wants: dict[str, Any], sent: str) -> None:
+    """Some want no message of the user right behind results, and no system prompt behind anything."""
+    roles = ("assistant", "tool", "user", "tool", "system", "user")
+    request = replace(REQUEST, messages=tuple({"role": role, "content": "x"} for role in roles))
+    messages = chat_body(request, "m", Provider("p", **wants))["messages"]
+    assert isinstance(messages, list)
+    assert " ".join(str(message["role"]) for message in messages if isinstance(message, dict)) == sent
+
+
 def test_an_empty_list_offers_nothing() -> None:
     """Neither its own tools nor those of an earlier list; providers refuse an empty array."""
     assert "tools" not in sent(build_request("m", BARE, [listed("old"), ASKED, listed()]))
