@@ -88,7 +88,8 @@ class AgentTask:
         self._state.answer = answer
         closing = answer.closing or ("" if answer.text else "the model gave an empty answer")
         outcome = TaskState.REJECTED if answer.rejects else TaskState.COMPLETED
-        await self._conclusion.end(outcome, _last_message(closing, answer.reason), closing)
+        reason = self._state.last_reason if outcome is TaskState.COMPLETED else ""
+        await self._conclusion.end(outcome, _last_message(closing, reason or answer.reason), closing)
         return TaskResult(
             state=outcome,
             iterations=self._state.iteration,

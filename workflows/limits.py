@@ -19,11 +19,15 @@ Amount = TypeVar("Amount", int, float)
 
 
 class TaskStoppedError(Exception):
-    """The task ends itself without being done. `type` is a name of `everloop.workflows.contract.failures`."""
+    """The task ends itself without being done. `type` is a name of `everloop.workflows.contract.failures`.
 
-    def __init__(self, failure_type: str, message: str) -> None:
+    `limit` says in words which limit was reached, where a last call may still come to an answer.
+    """
+
+    def __init__(self, failure_type: str, message: str, limit: str = "") -> None:
         super().__init__(message)
         self.type = failure_type
+        self.limit = limit
 
 
 def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
@@ -35,13 +39,16 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
     check_size(state)
     cost, tokens = state.usage.known_cost, state.usage.input_tokens + state.usage.output_tokens
     if state.iteration >= agent.max_iterations:
-        used = f"{state.iteration} iterations"
-        raise _used_up(agent, failures.ITERATION_LIMIT, "iterations", used, f"{agent.max_iterations}")
+        used, limit = f"{state.iteration} iterations", f"{agent.max_iterations} iterations"
+        raise _used_up(agent, failures.ITERATION_LIMIT, "iterations", used, limit)
     if agent.max_tokens is not None and tokens >= agent.max_tokens:
-        raise _used_up(agent, failures.TOKEN_LIMIT, "tokens", f"{tokens} tokens", f"{agent.max_tokens}")
+        used, limit = f"{tokens} tokens", f"{agent.max_tokens} tokens"
+        raise _used_up(agent, failures.TOKEN_LIMIT, "tokens", used, limit)
     if agent.max_cost is not None and cost >= agent.max_cost:
         raise _used_up(agent, failures.COST_LIMIT, "cost", f"${cost:.4f}", f"${agent.max_cost:g}")
-    if agent.max_tool_failures is not None and state.tool_failures >= agent.max_tool_failures:
+    # One more than allowed, where the model was told so (`tells_of_failures`).
+    most = agent.max_tool_failures
+    if most is not None and state.tool_failures >= most + agent.last_call:
         raise TaskStoppedError(
             failures.TOOL_FAILURE_LIMIT,
             f"stopped: in the last {state.tool_failures} iterations no tool call worked (limit of agent "
@@ -50,6 +57,20 @@ def check_limits(agent: AgentSpec, state: TaskRunState, now: datetime) -> None:
         )
     if agent.wall_clock is not None and seconds_left(agent.wall_clock, state, now) <= 0:
         raise time_is_up(agent)
+
+
+def allows_last_call(stopped: TaskStoppedError, agent: AgentSpec, state: TaskRunState) -> bool:
+    """Whether the model may answer with what it has, once, where the task would end.
+
+    Not before it has done anything, and not where an answer is not enough: an artifact is missing.
+    """
+    is_enough = agent.artifact_tool is None or bool(state.artifact_ids)
+    return bool(agent.last_call and stopped.limit and state.iteration and is_enough and not state.last_call)
+
+
+def tells_of_failures(agent: AgentSpec, state: TaskRunState) -> bool:
+    """Whether the task would end if the model were not told that none of its tool calls works."""
+    return agent.last_call and state.tool_failures == agent.max_tool_failures
 
 
 def check_size(state: TaskRunState) -> None:
@@ -114,6 +135,7 @@ def _used_up(agent: AgentSpec, failure: str, setting: str, used: str, limit: str
         failure,
         f"stopped after {used} without an answer (limit of agent {agent.id!r}: {limit}); raise "
         f"Limits({setting}=...) or ask for less at once",
+        f"the task has reached its limit of {limit}",
     )
 
 

@@ -5,7 +5,14 @@ from collections.abc import Callable
 from temporalio import workflow
 
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage
-from everloop.workflows.limits import check_limits, check_size, no_artifact
+from everloop.workflows.limits import (
+    TaskStoppedError,
+    allows_last_call,
+    check_limits,
+    check_size,
+    no_artifact,
+    tells_of_failures,
+)
 from everloop.workflows.people import Asking
 from everloop.workflows.scope import TaskScope
 from everloop.workflows.turns.memory import ContextMemory
@@ -52,8 +59,10 @@ class Loop:
         state = self._state
         while True:
             if not state.pending:
-                check_limits(self._scope.agent, state, workflow.now())
+                limit = self._find_limit()
                 await self._continue_if_long()
+                if limit:  # noted here, so that a new run, which finds it again, makes the call
+                    state.last_call, state.last_reason = limit.limit, limit.type
                 state.iteration += 1
             began, self._waited_for_people = workflow.now(), bool(state.pending)
             with workflow.create_event_group(f"iteration {state.iteration}").scope():
@@ -62,6 +71,20 @@ class Loop:
                 self._durations.record(workflow.now() - began, {"agent": self._scope.agent.id})
             if answer:
                 return answer
+
+    def _find_limit(self) -> TaskStoppedError | None:
+        """Return the limit at which the model is to answer with what it has; None if it is not reached.
+
+        Raises:
+            TaskStoppedError: the task ends here.
+        """
+        try:
+            check_limits(self._scope.agent, self._state, workflow.now())
+        except TaskStoppedError as stopped:
+            if not allows_last_call(stopped, self._scope.agent, self._state):
+                raise
+            return stopped
+        return None
 
     async def _iterate(self) -> AssistantMessage | None:
         """Ask the model and run its calls, or go on with calls that wait; return the answer, if any."""
@@ -75,10 +98,20 @@ class Loop:
                 state.hold_answer(reply, is_data=self._scope.agent.has_output and not reply.rejects)
                 return reply if reply.rejects or self._has_artifact() else None
         if state.pending:
-            await self._tools.run(while_parked=self._park)
+            await self._run_tools()
         if state.successor:
             await self.preparation.take_over()
         return self._end_with_artifact() if state.answer else None
+
+    async def _run_tools(self) -> None:
+        """Run the pending calls; the model is told where none has worked for too long."""
+        state, before = self._state, self._state.tool_failures
+        await self._tools.run(while_parked=self._park)
+        if state.tool_failures > before and tells_of_failures(self._scope.agent, state):
+            state.add_notice(
+                f"In the last {state.tool_failures} iterations no tool call worked. Do something else, or "
+                "answer with what you have."
+            )
 
     def _has_artifact(self) -> bool:
         """Whether the task leaves an artifact, or need not."""

@@ -37,7 +37,7 @@ SETTINGS_LENGTH = 80
 """Characters of what is set of a model call."""
 
 _NAME_LENGTH = 64
-"""Characters of the name of a tool, which a model may have invented."""
+"""Characters of the name of a model, or of a tool, which a model may have invented."""
 
 REASON_LENGTH = 2_000
 """Characters of why a task ended that the details show."""
@@ -54,12 +54,17 @@ _VALUES = (QuestionKind.SELECTION, QuestionKind.DATA)
 """Kinds of which an operator has to know what values there are."""
 
 
-def model_summary(state: TaskRunState, settings: ModelSettings) -> str:
-    """One line for a model call, such as `iteration 3 · model · effort high · 12 messages`."""
+def model_summary(state: TaskRunState, model: str | None, settings: ModelSettings) -> str:
+    """One line for a call, such as `iteration 3 · deepseek/deepseek-v4-pro · effort high · 12 messages`."""
     count = len(state.transcript)
-    given = shorten(settings.summary(), SETTINGS_LENGTH)
-    parts = ["model", *filter(None, [given]), f"{count} message{'s' if count > 1 else ''}"]
-    return " · ".join([f"iteration {state.iteration}", *parts])
+    parts = [
+        f"iteration {state.iteration}",
+        state.last_call and "last call",
+        shorten(model or "default model", _NAME_LENGTH),
+        shorten(settings.summary(), SETTINGS_LENGTH),
+        f"{count} message{'s' if count > 1 else ''}",
+    ]
+    return " · ".join(filter(None, parts))
 
 
 def tool_summary(call: ToolCall, *, asks: bool = False, answers: Sequence[Answer] = ()) -> str:

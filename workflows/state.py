@@ -137,8 +137,10 @@ class TaskRunState(BaseModel):
     """The limit at which the model had its last call, in words."""
     last_reason: str = ""
     """The name of that limit, of `failures`."""
+    first_model: int = 0
+    """Models before this one have refused, and are not asked again."""
     come_back_at: datetime | None = None
-    """When the first model is asked again, after another one took its place."""
+    """When the first model is asked again, after another one took its place for a while."""
 
     # What clients see.
     version: int = 0
@@ -287,14 +289,31 @@ class TaskRunState(BaseModel):
         elif not (reply.tool_calls or reply.refused):
             self.invalid_answers = 0
 
-    def add_refusal(self, reply: AssistantMessage) -> None:
-        """Let the model read why its reply does not stand; clients have not seen it."""
-        refusal = f"[Your last reply was not accepted: {reply.refused}]"
-        # Without an id: no message of the client has none, and no client gets to see this one.
-        message = UserMessage(message_id="", parts=(TextPart(text=refusal),))
+    def add_notice(self, text: str) -> None:
+        """Let the model read something that no client gets to see."""
+        # Without an id: no message of the client has none.
+        message = UserMessage(message_id="", parts=(TextPart(text=f"[{text}]"),))
         self._append(message)
         self.prompt_tokens += estimate_tokens(message)
+
+    def add_refusal(self, reply: AssistantMessage) -> None:
+        """Let the model read why its reply does not stand; clients have not seen it."""
+        self.add_notice(f"Your last reply was not accepted: {reply.refused}")
         self.interim = ""
+
+    def fall_back(self, come_back_at: datetime | None) -> None:
+        """Turn to the next model: until then, or for the rest of the task."""
+        if come_back_at:
+            self.come_back_at = come_back_at
+        elif self.model_index == self.first_model:
+            self.first_model += 1
+        self.model_index += 1
+
+    def come_back(self, *, to: int | None = None) -> None:
+        """Ask the first model again; `to` is another first one than so far."""
+        if to is not None:
+            self.first_model = to
+        self.model_index, self.come_back_at = self.first_model, None
 
     def hold_answer(self, answer: AssistantMessage, *, is_data: bool = False) -> None:
         """Keep the answer that the task may end with: its text is not interim."""

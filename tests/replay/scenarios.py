@@ -32,6 +32,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.questions import Approval, Question, QuestionKind
 from everloop.workflows.contract.settings import Compaction, Memory
 from everloop.workflows.contract.tasks import AgentSpec, NarratorSpec, TaskResult, ToolSpec
+from everloop.workflows.turns.model_turn import COME_BACK
 from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
@@ -141,6 +142,25 @@ def _no_tool_works() -> Scenario:
     model = ScriptedModel(asks(("a", "x")), asks(("no", "x")), asks(("b", "x")))
     agent = AgentSpec(id="agent", max_tool_failures=2)
     return Scenario(FakePorts(model, CountingTools(reply=reply)), agent=agent)
+
+
+def _failures_told() -> Scenario:
+    """No tool works until the model is told so, nor after that."""
+
+    def reply(call: RunToolInput) -> ToolReply:
+        return call.call.result("no", "error")
+
+    model = ScriptedModel(*(asks((each, "x")) for each in "abc"))
+    agent = AgentSpec(id="agent", max_tool_failures=2, last_call=True)
+    return Scenario(FakePorts(model, CountingTools(reply=reply)), agent=agent)
+
+
+async def _until_first_is_back(_call: CallModelInput) -> AssistantMessage:
+    """Reply when the first model is to be asked again."""
+    for _ in range(int(COME_BACK.total_seconds()) + 1):
+        activity.heartbeat()
+        await asyncio.sleep(1)
+    return asks(("a", "x"))
 
 
 def _decides(*script: Script) -> Callable[[], Scenario]:
@@ -302,6 +322,8 @@ _USES_50 = asks(("a", "x")).model_copy(update={"usage": Usage(input_tokens=40, o
 
 _INVALID = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
 
+_LAST = AgentSpec(id="agent", max_iterations=1, last_call=True)
+
 _CUT = answer("Half").model_copy(
     update={"reason": failures.REPLY_CUT, "fails": True, "closing": "the answer was cut off"}
 )
@@ -346,6 +368,12 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         _INVALID, asks(("a", "x")), _INVALID, answer("4"), agent=AgentSpec(id="agent", has_output=True)
     ),
     "reply_cut": _plays(_CUT),
+    "last_call": _plays(asks(("a", "x")), answer("Half."), agent=_LAST),
+    "last_call_refused": _plays(asks(("a", "x")), _INVALID, agent=_LAST),
+    "failures_told": _failures_told,
+    "returns_to_first_model": _plays(
+        _fail(failures.MODEL_UNAVAILABLE), _until_first_is_back, answer("done"), agent=FULL_AGENT
+    ),
     "plugin_veto": _plays(_fail(failures.PLUGIN_VETO), agent=AgentSpec(id="agent", hooks=("on_error",))),
     "continues_as_new": lambda: Scenario(
         FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),

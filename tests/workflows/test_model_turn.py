@@ -1,5 +1,7 @@
 """Getting a reply when the first model cannot give one, or the prompt is too long."""
 
+from datetime import timedelta
+
 import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
@@ -9,7 +11,8 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage, text_of
 from everloop.workflows.contract.settings import Compaction, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
-from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
+from everloop.workflows.turns import model_turn
+from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, failure_of, run
 
 MODELS = AgentSpec(
@@ -36,6 +39,46 @@ async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> 
     assert second.warning == "the provider said no; the task goes on with model 'second'"
     assert (first.warning, third.warning) == ("", "")
     assert second.statuses == first.statuses
+
+
+AWAY, REFUSED = fails(failures.MODEL_UNAVAILABLE), fails(failures.MODEL_REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("script", "asked"),
+    [
+        ([AWAY, asks(("a", "x")), AWAY, answer("done")], ["first", "second"] * 2),
+        ([REFUSED, asks(("a", "x")), answer("done")], ["first", "second", "second"]),
+        ([AWAY, REFUSED, asks(("a", "x")), answer("done")], ["first", "second", "third", "first"]),
+        ([REFUSED, AWAY, asks(("a", "x")), answer("done")], ["first", "second", "third", "second"]),
+        ([fails(failures.CONTEXT_TOO_LONG), asks(("a", "x")), answer("done")], ["first", "second", "second"]),
+    ],
+    ids=["away", "refused", "away, refused", "refused, away", "too long"],
+)
+async def test_a_model_that_was_away_is_asked_again(
+    start_task: StartTask, script: list[Script], asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the first turn after its time; one that refused never is. Each call knows whether another may do."""
+    monkeypatch.setattr(model_turn, "COME_BACK", timedelta(0))
+    ports = FakePorts(ScriptedModel(*script))
+    await run(start_task(ports, MODELS))
+    assert [call.model for call in ports.model.calls] == asked
+    assert [call.has_fallback for call in ports.model.calls] == [name != "third" for name in asked]
+
+
+@pytest.mark.parametrize("wait", [timedelta(0), timedelta(hours=1)])
+async def test_new_runs_know_which_model_was_away(
+    start_long_task: StartTask, wait: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And when it is asked again."""
+    monkeypatch.setattr(model_turn, "COME_BACK", wait)
+    turns = [asks(*((f"c{n}{each}", "x") for each in range(8))) for n in range(5)]
+    script: list[Script] = [each for turn in turns for each in (AWAY, turn)] if not wait else [AWAY, *turns]
+    ports = FakePorts(ScriptedModel(*script, answer("done")))
+    await run(start_long_task(ports, MODELS))
+    asked = [call.model for call in ports.model.calls]
+    assert asked == (["first", "second"] * 5 + ["first"] if not wait else ["first", *["second"] * 6])
+    assert len({call.task.run_id for call in ports.model.calls}) > 2
 
 
 async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:

@@ -1,6 +1,7 @@
 """Asking the model: with other models behind the first, with room made where the prompt is too long."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 from temporalio import workflow
@@ -50,6 +51,9 @@ LEAST_SHARE = 0.25
 REPAIRS = 1
 """How often an answer that does not fit the agent's output model may be put right, with tools in between."""
 
+COME_BACK = timedelta(seconds=60)
+"""How long the next model is asked in place of one that is away; after that the first one is tried again."""
+
 MODEL_HOOKS = frozenset({"before_model_call", "after_model_call"})
 """Hooks that get to know what the task has used."""
 
@@ -79,6 +83,8 @@ class ModelTurn:
         """
         state = self._state
         reporting.enter(state, Phase.MODEL)
+        if state.come_back_at and workflow.now() >= state.come_back_at:
+            state.come_back()
         if is_over_budget(self._agent, state.prompt_tokens):
             await self._compact(least=LEAST_SHARE)
         screened = await self._screen()
@@ -134,6 +140,15 @@ class ModelTurn:
     def _models(self) -> tuple[str | None, ...]:
         return (self._agent.model, *self._agent.fallback_models)
 
+    @property
+    def _model(self) -> str | None:
+        """The model that is asked; None for the worker's default."""
+        return self._models[self._state.model_index]
+
+    @property
+    def _has_fallback(self) -> bool:
+        return self._state.model_index + 1 < len(self._models)
+
     async def _screen(self) -> list[UserMessage] | str:
         """Let plugins look at the messages of the client; return it as the model is to read it.
 
@@ -172,8 +187,8 @@ class ModelTurn:
                 if failure == failures.CONTEXT_TOO_LONG and may_compact and await self._compact():
                     may_compact = False
                     continue
-                if failure in _OTHER_MODEL_HELPS and self._state.model_index + 1 < len(self._models):
-                    warning = self._fall_back(failure_text(error))
+                if failure in _OTHER_MODEL_HELPS and self._has_fallback:
+                    warning = self._fall_back(error)
                 elif failure in _OPERATOR_HELPS and self._agent.on_model_failure == "wait":
                     await self._wait_for_operator(failure_text(error))
                 else:
@@ -190,7 +205,10 @@ class ModelTurn:
                 return await workflow.execute_activity_method(
                     ModelPort.call_model,
                     self._model_input(statuses, warning),
-                    **model_call(self._queue, reporting.model_summary(self._state, self._agent.settings)),
+                    **model_call(
+                        self._queue,
+                        reporting.model_summary(self._state, self._model, self._agent.settings),
+                    ),
                 )
 
         return await self.with_transcript(call)
@@ -207,6 +225,8 @@ class ModelTurn:
             tool=self._agent.artifact_tool if state.answer else None,
             routing=self._scope.has_hidden_task,
             usage=state.usage if MODEL_HOOKS & set(self._agent.hooks) else None,
+            has_fallback=self._has_fallback,
+            last=state.last_call,
         )
 
     def _transcript_call(self) -> TranscriptCallInput:
@@ -214,7 +234,7 @@ class ModelTurn:
         return TranscriptCallInput(
             task=self._scope.ref,
             iteration=state.iteration,
-            model=self._models[state.model_index],
+            model=self._model,
             length=len(state.transcript),
             digest=state.expected_digest,
             new=state.new_messages,
@@ -254,11 +274,11 @@ class ModelTurn:
         stop_if_cancelled()
         return True
 
-    def _fall_back(self, reason: str) -> str:
-        """Turn to the next model for the rest of the task; return the warning for subscribers."""
-        state = self._state
-        state.model_index += 1
-        return f"{reason}; the task goes on with model {self._models[state.model_index]!r}"
+    def _fall_back(self, error: ActivityError) -> str:
+        """Turn to the next model; return the warning for subscribers. Who refuses is not asked again."""
+        is_away = failure_type(error) == failures.MODEL_UNAVAILABLE
+        self._state.fall_back(workflow.now() + COME_BACK if is_away else None)
+        return f"{failure_text(error)}; the task goes on with model {self._model!r}"
 
     async def _wait_for_operator(self, reason: str) -> None:
         """Wait for the signal `resume`; the next call tells that the task works again."""
@@ -271,7 +291,7 @@ class ModelTurn:
         reporting.working(state, message)
         await reporting.publish(self._scope, "waits for the signal resume")
         await workflow.wait_condition(lambda: not state.waits_for_resume)
-        state.model_index = 0
+        state.come_back(to=0)
         reporting.enter(state, Phase.MODEL)
         reporting.working(state, resumed="operator")
 

@@ -99,7 +99,8 @@ class Preparation:
     async def take_over(self) -> None:
         """Let the agent that the task was handed over to go on with it."""
         self._state.agent, self._state.successor = self._state.successor, None
-        self._state.model_index = self._state.invalid_answers = 0
+        self._state.invalid_answers = 0
+        self._state.come_back(to=0)
         self._scope.set_wall_clock()
         await self._list_tools()
 

@@ -7,7 +7,7 @@ import pytest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import TextPart, Usage, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec
-from everloop.workflows.limits import TaskStoppedError, check_limits
+from everloop.workflows.limits import TaskStoppedError, allows_last_call, check_limits, tells_of_failures
 from everloop.workflows.state import TaskRunState
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,3 +55,43 @@ def test_an_agent_without_limits_goes_on() -> None:
     """Only the number of iterations is limited always."""
     much = state(29, 1000, Usage(input_tokens=10**9, cost=10**6))
     check_limits(AgentSpec(id="agent"), much, START + timedelta(days=1000))
+
+
+ANSWERS = LIMITED.model_copy(update={"last_call": True})
+
+
+@pytest.mark.parametrize(
+    ("agent", "changes", "limit", "may"),
+    [
+        (ANSWERS, {"iteration": 1}, "its limit of", True),
+        (LIMITED, {"iteration": 1}, "its limit of", False),
+        (ANSWERS, {"iteration": 1}, "", False),
+        (ANSWERS, {}, "its limit of", False),
+        (ANSWERS, {"iteration": 1, "last_call": "a limit"}, "its limit of", False),
+        (ANSWERS.model_copy(update={"artifact_tool": "w"}), {"iteration": 1}, "its limit of", False),
+        (
+            ANSWERS.model_copy(update={"artifact_tool": "w"}),
+            {"iteration": 1, "artifact_ids": ["a"]},
+            "its limit of",
+            True,
+        ),
+    ],
+    ids=["yes", "not wanted", "another end", "nothing done", "once", "owes an artifact", "has written it"],
+)
+def test_a_last_call_may_be_enough(
+    agent: AgentSpec, changes: dict[str, object], limit: str, *, may: bool
+) -> None:
+    """For an agent that wants it: once, at a limit of what it may use, where an answer is all that lacks."""
+    stopped = TaskStoppedError(failures.COST_LIMIT, "stopped", limit)
+    assert allows_last_call(stopped, agent, state().model_copy(update=changes)) == may
+
+
+def test_an_agent_that_is_told_of_its_failures_has_one_iteration_more() -> None:
+    """It is told where the task would have ended."""
+    now = START + timedelta(seconds=1)
+    told = [n for n in range(6) if tells_of_failures(ANSWERS, state(tool_failures=n))]
+    check_limits(ANSWERS, state(tool_failures=3), now)
+    with pytest.raises(TaskStoppedError, match="in the last 4 iterations"):
+        check_limits(ANSWERS, state(tool_failures=4), now)
+    assert told == [3]
+    assert not tells_of_failures(LIMITED, state(tool_failures=3))

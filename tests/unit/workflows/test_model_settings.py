@@ -62,22 +62,27 @@ def test_operators_read_what_is_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "line"),
+    ("model", "settings", "last", "line"),
     [
-        (ModelSettings(), "iteration 3 · model · 2 messages"),
-        (ModelSettings(effort="high"), "iteration 3 · model · effort high · 2 messages"),
+        (None, ModelSettings(), "", "default model · 2 messages"),
+        ("deepseek/v4", ModelSettings(effort="high"), "", "deepseek/v4 · effort high · 2 messages"),
+        ("m", ModelSettings(), "the limit is reached", "last call · m · 2 messages"),
         (
+            "m" * 99,
             ModelSettings(service_tier="x" * 99),
-            f"iteration 3 · model · service_tier {'x' * 66}… · 2 messages",
+            "",
+            f"{'m' * 63}… · service_tier {'x' * 66}… · 2 messages",
         ),
     ],
 )
-def test_the_line_of_a_model_call_says_how_it_is_asked(settings: ModelSettings, line: str) -> None:
+def test_the_line_of_a_model_call_says_which_model_is_asked_and_how(
+    model: str | None, settings: ModelSettings, last: str, line: str
+) -> None:
     """In Temporal's UI; a long one leaves room for the rest."""
     hello = UserMessage(message_id="m", parts=())
     state = TaskRunState.begin(hello, datetime(2026, 11, 1, tzinfo=UTC))
-    state.iteration, state.transcript = 3, [hello, hello]
-    assert model_summary(state, settings) == line
+    state.iteration, state.transcript, state.last_call = 3, [hello, hello], last
+    assert model_summary(state, model, settings) == f"iteration 3 · {line}"
 
 
 def test_a_cost_of_which_a_part_is_unknown_is_unknown() -> None:
