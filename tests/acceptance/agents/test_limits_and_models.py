@@ -1,20 +1,23 @@
 """Where a task stops by itself, and how it goes on when a model, a prompt or a tool fails."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 
 import pytest
 import pytest_asyncio
-from a2a.types.a2a_pb2 import Task, TaskState
+from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 from google.protobuf.json_format import MessageToDict, MessageToJson
 from temporalio.client import Client
 
 from everloop.activities.model.failures import MODEL_FAILURES
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.support.a2a_client import connected, request, response_of, send
+from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Service, running_service
-from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, Script, tool_call
+from tests.support.servers.processes import until
+from tests.support.servers.scripted_openai import Answer as ModelAnswer
+from tests.support.servers.scripted_openai import ReceivedRequest, Refusal, Reply, Script, tool_call
 
 PRICES = {"first": {"input": 1.0, "output": 0.0}, "second": {"input": 0.1, "output": 0.0}}
 """US dollars per million tokens."""
@@ -38,16 +41,50 @@ def _note(usage: tuple[int, int] = (10, 5)) -> Reply:
     return Reply([tool_call("note", '{"text": "x"}')], usage=usage)
 
 
+_DEAR = _note((600_000, 0))
+"""Two of these are too many."""
+
+
 async def test_a_task_stops_at_its_cost(limited: Service) -> None:
-    """The status names the limit; usage and cost stand in the metadata of the task."""
-    task = await _run(limited, [_note((600_000, 0))] * 5)
+    """The model does not answer when it is asked to; the status names the limit, and the cost is known."""
+    task = await _run(limited, [_DEAR] * 5)
 
     assert task.status.state == TaskState.TASK_STATE_FAILED
     assert MessageToDict(task.status.message.metadata) == {"reason": "CostLimit"}
     assert "Limits(cost=...)" in task.status.message.parts[0].text
     usage = MessageToDict(task.metadata)["usage"]
-    assert usage == {"inputTokens": 1_200_000, "outputTokens": 0, "cost": pytest.approx(1.2)}
-    assert len(limited.model.requests) == 2
+    assert usage == {"inputTokens": 1_800_000, "outputTokens": 0, "cost": pytest.approx(1.8)}
+    assert len(limited.model.requests) == 3
+
+
+async def test_a_task_answers_at_its_limit(limited: Service) -> None:
+    """With what it has; the model is told to, without tools, and the client what was reached."""
+    task = await _run(limited, [*[_note()] * 20, Reply(["Half of it."])])
+
+    assert (task.status.state, response_of(task)) == (TaskState.TASK_STATE_COMPLETED, "Half of it.")
+    assert MessageToDict(task.status.message.metadata) == {"reason": "IterationLimit"}
+    said = "the task has reached its limit of 20 iterations"
+    assert task.status.message.parts[0].text == f"{said}; the answer is what there was by then"
+    *_, before, last = limited.model.requests
+    assert ("tools" in before.body, "tools" in last.body) == (True, False)
+    assert f"[This is the last call: {said}." in str(last.messages[-1])
+
+
+async def test_a_worker_killed_in_the_last_call(limited: Service) -> None:
+    """Another worker makes it again, once, without tools; the client has one whole answer."""
+    limited.script([_DEAR, _DEAR, Reply(["Half of", asyncio.Event()]), Reply(["Half of it."])])
+
+    async with connected(limited.gateway.url) as client:
+        reading = asyncio.create_task((answer := Answer()).read(client.send_message(request("Go."))))
+        await until(lambda: answer.text == "Half of")
+        await limited.replace_worker()
+        await reading
+        task = await client.get_task(GetTaskRequest(id=answer.task_id))
+
+    assert answer.text == response_of(task) == "Half of it."
+    assert (answer.finals, task.status.state) == (1, TaskState.TASK_STATE_COMPLETED)
+    assert MessageToDict(task.status.message.metadata) == {"reason": "CostLimit"}
+    assert ["tools" in received.body for received in limited.model.requests] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +149,7 @@ async def test_a_prompt_that_is_too_long_is_summed_up(limited: Service) -> None:
     """The model gets the summary for the older messages; the transcript of the task stays whole."""
     asked: list[ReceivedRequest] = []
 
-    def script(received: ReceivedRequest) -> Answer:
+    def script(received: ReceivedRequest) -> ModelAnswer:
         if "tools" not in received.body:
             return Reply(["Four things were noted."])
         if len(received.messages) > 9:
