@@ -13,6 +13,7 @@ from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.hooks import agent_of
 from everloop.activities.lease import begin_attempt, this_attempt
 from everloop.activities.publish import publish_events, try_publish
+from everloop.activities.retries import MAX_OUTAGE
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
     counted_if_failed,
@@ -66,6 +67,9 @@ from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
+
+_ANSWER_OUTAGE = 10.0
+"""Seconds for which an outage is waited out for the answer of a sub-agent: that activity has 30 in all."""
 
 
 @dataclass(frozen=True)
@@ -245,12 +249,20 @@ class AgentTools(ToolPort):
             return call.result
         agent = agent_of(self._agents, call.task)
         tool = agent.tools.get(call.result.name)
-        keep = partial(self._keep, call.task, call.key, call.result, "")
+        keep = partial(self._keep, call.task, call.key, call.result, "", max_outage=_ANSWER_OUTAGE)
         return await bounded(call.result, (tool and tool.max_result) or agent.max_result, keep)
 
-    async def _keep(self, task: TaskRef, key: str, result: ToolMessage, attempt: str, whole: str) -> str:
-        filename = f"{result.name}-{result.call_id}.txt"
-        return await keep_result(self._artifacts, task, key, whole, filename=filename, attempt=attempt)
+    async def _keep(  # noqa: PLR0913, PLR0917 -- of which call it is, and how it is kept
+        self,
+        task: TaskRef,
+        key: str,
+        result: ToolMessage,
+        attempt: str,
+        whole: str,
+        max_outage: float = MAX_OUTAGE,
+    ) -> str:
+        about = {"filename": f"{result.name}-{result.call_id}.txt", "attempt": attempt}
+        return await keep_result(self._artifacts, task, key, whole, **about, max_outage=max_outage)
 
     async def _fail(self, run: _Run, problem: str, raised_at: str) -> ToolMessage:
         """Return the failure as a result, or raise what brings the next attempt."""
