@@ -10,13 +10,14 @@ from a2a.client import Client as A2AClient
 from a2a.types.a2a_pb2 import SubscribeToTaskRequest
 from a2a.types.a2a_pb2 import TaskState as A2AState
 from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
 from temporalio.client import Client
 
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import Narrated, TaskEvent
+from everloop.workflows.contract.events import Narrated, ProviderToolRan, TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
 from tests.gateway.streams.followed_tasks import FollowedTask, working_task
@@ -154,6 +155,28 @@ async def test_a_narration_is_a_status_with_a_message(gateway: RunningGateway, v
         known = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
         assert known.pop("at", None) == (MessageToDict(update.status)["timestamp"] if headers else None)
         assert known == ({"kind": "narration", "text": "Reading the minutes"} if headers else {})
+
+
+async def test_a_tool_of_the_provider_is_an_event_of_the_extension(
+    gateway: RunningGateway, views: TaskViews
+) -> None:
+    """Who activates it gets all of it; others hear nothing of it."""
+    task = await working_task(views)
+    detail: JsonValue = {"action": {"type": "search", "query": "Köln 🜁"}}
+    ran = ProviderToolRan(iteration=1, id="ws_1", name="web_search", status="completed", detail=detail)
+    params = {"id": task.id}
+    async with (
+        stream(gateway, SUBSCRIBE, params) as plain,
+        stream(gateway, SUBSCRIBE, params, **EXTENDED) as extended,
+    ):
+        await anext(plain)
+        await anext(extended)
+        await say(task, ran, NARRATION)
+        first = (await anext(plain)).response.status_update
+        told = MessageToDict((await anext(extended)).response.status_update.metadata)[EVENTS_EXTENSION]
+    assert first.status.message.parts[0].text == NARRATION.text
+    del told["at"]
+    assert told == ran.model_dump(mode="json")
 
 
 async def test_nothing_is_narrated_after_a_question_or_the_end(
