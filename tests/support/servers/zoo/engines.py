@@ -80,6 +80,19 @@ class VLLM(LocalServer):
             ),
             evidence="reported",
         ),
+        # It stays in the conversation: so it is for every later call too.
+        "no images": faulty(
+            "refused",
+            "agents' logs",
+            400,
+            openai_error(
+                "At most 0 image(s) may be provided in one prompt. (parameter=image)",
+                "BadRequestError",
+                "image",
+                400,
+            ),
+            evidence="reported",
+        ),
         "wrong key": faulty(
             "refused", "vLLM AuthenticationMiddleware", 401, {"error": "Unauthorized"}, evidence="source"
         ),
@@ -116,6 +129,29 @@ class VLLM(LocalServer):
             "model": body["model"],
             "choices": [{**choice, **more, "token_ids": None}],
         }
+
+
+class QwenWithoutParser(VLLM):
+    """Qwen behind vLLM without --reasoning-parser: its template has begun the thought already."""
+
+    model = "Qwen/Qwen3-235B-A22B-Thinking-2507-FP8"
+    quirks = (
+        Quirk(
+            "a reply begins within a thought: there is a </think>, and no <think> before it",
+            "https://github.com/vllm-project/vllm/issues/31045; vllm#17144",
+        ),
+        Quirk(
+            "arguments cut at the limit of tokens end with tool_calls",
+            "https://github.com/vllm-project/vllm/issues/53269",
+            "reported",
+        ),
+    )
+
+    def play(self, given: Given, body: Object) -> list[Object | str]:
+        reply = given.reply
+        text = f"{reply.thought}\n</think>\n\n{reply.text}" if reply.thought else reply.text
+        told = "" if reply.calls else reply.reason
+        return super().play(replace(given, reply=replace(reply, thought="", text=text, reason=told)), body)
 
 
 _LLAMA = "https://github.com/ggml-org/llama.cpp"
@@ -177,7 +213,19 @@ class LlamaCpp(LocalServer):
                 n_ctx=8192,
             ),
         ),
-        # It never gets better, but nothing in it says so.
+        # Neither of the two ever gets better, but nothing in it says so.
+        "no images": faulty(
+            "down",
+            f"{_LLAMA} tools/server/server-common.cpp",
+            500,
+            _llama_error(
+                500,
+                "image input is not supported - hint: if this is unexpected, you may need to provide the "
+                "mmproj",
+                "server_error",
+            ),
+            evidence="source",
+        ),
         "without jinja": faulty(
             "down",
             f"{_LLAMA} tools/server/server-common.cpp",

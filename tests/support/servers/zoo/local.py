@@ -104,6 +104,9 @@ class Ollama(LocalServer):
             404,
             _ollama_error('model "gemma3:12b" not found, try pulling it first'),
         ),
+        "an image by its address": faulty(
+            "refused", _OPENAI_GO, 400, openai_error("invalid image input", _BAD), evidence="source"
+        ),
         "error swallowed": broken_stream(
             "down",
             "follows from server/routes.go and middleware/openai.go",
@@ -205,6 +208,25 @@ class LMStudio(LocalServer):
             "opencode#2259",
             'event: error\ndata: {"error":"Error in iterating prediction stream: ValueError: \'type\' '
             'must be a string"}\n\n',
+            evidence="reported",
+        ),
+        "no images": faulty(
+            "refused",
+            "a user's log",
+            400,
+            {
+                "error": "Error in iterating prediction stream: ValueError: Vision add-on is not loaded, but "
+                "images were provided for processing"
+            },
+            evidence="reported",
+        ),
+        "a call of nothing": broken_stream(
+            "unreadable",
+            f"{_TRACKER}/830",
+            'data: {"id":"chatcmpl-8cy","choices":[{"index":0,"delta":{"role":'
+            '"assistant","tool_calls":[{"index":0,"id":"","type":"function"}]},"finish_reason":null}]}\n\n',
+            'data: {"id":"chatcmpl-8cy","choices":[{"index":0,"delta":{},'
+            '"finish_reason":"tool_calls"}]}\n\ndata: [DONE]\n\n',
             evidence="reported",
         ),
         "unknown endpoint": faulty(

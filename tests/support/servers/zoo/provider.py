@@ -296,6 +296,12 @@ def is_json_object(text: JsonValue) -> bool:
         return False
 
 
+def loaded(text: str) -> JsonValue:
+    """Return the value of a JSON text."""
+    value: JsonValue = json.loads(text)
+    return value
+
+
 def usage_of(reply: Played) -> Object:
     """Return the tokens of a reply, as OpenAI counts them."""
     sent, written = reply.usage
