@@ -323,6 +323,16 @@ class Failures:
         return self._provider.base_url_variable or "its base_url"
 
 
+_MEANT = (
+    (re.compile("rate_limit"), 429),
+    (re.compile("authentication_"), 401),
+    (re.compile("permission_"), 403),
+    (re.compile("not_found_"), 404),
+    (re.compile("(invalid|unsupported|empty|failed_to_download|image|data_residency)_|.*_policy"), 400),
+)
+"""What codes mean that come without a status, as in streams of the Responses API."""
+
+
 def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _Fault:
     """Read an error, in whatever shape it comes."""
     told = _told(body)
@@ -330,6 +340,8 @@ def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _
     if status is None:
         numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
         status = next((int(number) for number in numbers if _STATUS.fullmatch(number)), None)
+        if status is None:
+            status = next((known for code in named for what, known in _MEANT if what.match(code)), None)
     own = (code for code in named if code and code != str(status))
     codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
     wait = retry_after(headers, datetime.now(UTC)) or _told_wait(told)

@@ -261,7 +261,15 @@ class OpenAIResponses(Provider):
 def _thought(id_: str, text: str, secret: str = "") -> Object:
     """Return reasoning; without a summary where there is no text."""
     summary: list[JsonValue] = [{"type": "summary_text", "text": part} for part in text.split("\n\n") if part]
-    return {"id": id_, "type": "reasoning", "encrypted_content": f"gAAAAAB{id_}{secret}", "summary": summary}
+    sealed = f"gAAAAAB{id_}{secret}"
+    # A status comes, and is refused when it comes back (jcode#1028).
+    return {
+        "id": id_,
+        "type": "reasoning",
+        "encrypted_content": sealed,
+        "summary": summary,
+        "status": "completed",
+    }
 
 
 def _spoken(kind: str, at: Object, part: Object) -> list[Object]:

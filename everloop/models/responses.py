@@ -1,0 +1,447 @@
+"""OpenAI's Responses API: messages in the form of Chat Completions go in, deltas come out.
+
+Nothing is kept at the provider (`store`: false). What it wants back of a reply travels in `Opaque.fields` as
+`items`, in their order: items of reasoning and of its own tools as they came, `{"text": n}` where n
+characters of the answer stand, and `{"call": n}` where the tool call of that number does. No ids of messages
+and calls go back: an item with an id is refused without the reasoning that came with it.
+
+Source: the API reference (https://developers.openai.com/api/reference/resources/responses). Read beyond its
+letter: events and fields that nobody knows, ids that change from event to event, no `output_index` and no
+`added` (llama.cpp), items without deltas, and a whole response in the place of a stream.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic import JsonValue
+
+from everloop.models.catalogue import Provider
+from everloop.models.client import Failures, make_client, read_events, timeout_of
+from everloop.models.interface import (
+    CallDelta,
+    Delta,
+    Ended,
+    EndReason,
+    Model,
+    ModelDownError,
+    ModelRefusedError,
+    ModelRequest,
+    Opaque,
+    OutputSchema,
+    ProviderToolDelta,
+    RefusalDelta,
+    TextDelta,
+    ThoughtDelta,
+)
+from everloop.workflows.contract.messages import ListedTool, Usage
+from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
+
+Object = dict[str, Any]
+"""JSON as it came: nobody has looked whether it is what it should be."""
+
+# The body of a request.
+
+_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
+"""Fields that are refused where no tools are offered."""
+
+
+def responses_body(request: ModelRequest, model: str, provider: Provider) -> Object:
+    """Return the body of a request; `stop` and `seed` have no name in this API."""
+    settings, names = request.settings, [tool.name for tool in request.tools]
+    tools = [*map(_function, request.tools), *(settings.provider_tools or ())]
+    fields: Object = {"store": False, "include": ["reasoning.encrypted_content"]}
+    fields |= _fields(settings, provider)
+    if request.output and (format_ := _format(request.output)):
+        fields["text"] = {**fields.get("text", {}), "format": format_}
+    fields = {name: value for name, value in fields.items() if name not in provider.entry(model).omit}
+    fields |= {name: _both(fields.get(name), value) for name, value in (settings.extra_body or {}).items()}
+    if not tools or settings.tool_choice not in (None, *TOOL_CHOICES, *names):
+        fields = {name: value for name, value in fields.items() if name not in _OF_TOOLS}
+    fields |= {"model": model, "input": _input(request.messages, provider.late_system), "stream": True}
+    return {**fields, "tools": tools} if tools else fields
+
+
+def _fields(settings: ModelSettings, provider: Provider) -> Object:
+    choice: Any = settings.tool_choice
+    fields: Object = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "max_output_tokens": settings.max_tokens,
+        "parallel_tool_calls": settings.parallel_tool_calls,
+        "service_tier": settings.service_tier,
+        "reasoning": {"effort": settings.effort} if settings.effort and provider.effort else None,
+        "text": {"verbosity": settings.verbosity} if settings.verbosity else None,
+        "tool_choice": choice if choice in (None, *TOOL_CHOICES) else {"type": "function", "name": choice},
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _both(ours: Any, theirs: Any) -> Any:  # noqa: ANN401 -- JSON
+    """Return what an author adds to a field together with what stands there: `reasoning.summary`, say."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return {**cast("Object", ours), **cast("Object", theirs)}
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return [*cast("list[Any]", ours), *cast("list[Any]", theirs)]
+    return theirs
+
+
+def _function(tool: ListedTool) -> Object:
+    """Return a tool. Not `strict`, which is the default here and takes only a part of JSON schema."""
+    return {"type": "function", **tool.model_dump(), "strict": False}
+
+
+def _format(output: OutputSchema) -> Object | None:
+    if output.by == "json_schema":
+        return {"type": "json_schema", "name": output.name, "schema": {**output.schema}, "strict": False}
+    return {"type": "json_object"} if output.by == "json_object" else None
+
+
+def _input(messages: Sequence[Mapping[str, Any]], late_system: str) -> list[Object]:
+    items: list[Object] = []
+    is_begun = False
+    for message in messages:
+        role, content = message["role"], message.get("content") or ""
+        content = content if isinstance(content, str) else [_part(part) for part in content]
+        is_begun |= role != "system"
+        if role == "assistant":
+            items += _reply_items(message)
+        elif role == "tool":
+            output = {"call_id": message["tool_call_id"], "output": content}
+            items.append({"type": "function_call_output", **output})
+        else:
+            items.append({"role": late_system if role == "system" and is_begun else role, "content": content})
+    return items
+
+
+def _part(part: Object) -> Object:
+    match part["type"]:
+        case "image_url":
+            return {"type": "input_image", "detail": "auto", "image_url": part["image_url"]["url"]}
+        case "file":
+            return {"type": "input_file", **part["file"]}
+        case "text":
+            return {"type": "input_text", "text": part["text"]}
+        case kind:
+            return {"type": "input_text", "text": f"[This model does not take {kind} parts.]"}
+
+
+def _reply_items(message: Mapping[str, Any]) -> list[Object]:
+    """Return a reply as the items of which it was made, as far as they are still in it."""
+    text: str = message.get("content") or ""
+    calls = dict(_call_items(message.get("tool_calls") or ()))
+    opaque: Object = message.get("opaque") or {}
+    layout: list[Object] = [*opaque.get("fields", {}).get("items", ())]
+    if not any("text" in place for place in layout):
+        layout.insert(0, {"text": len(text)})
+    places: list[Object] = [{"call": number} for number in calls]
+    layout += [place for place in places if place not in layout]
+    texts = _slices(text, [place["text"] for place in layout if "text" in place])
+    items: list[Object | None] = []
+    for place in layout:
+        if "text" in place:
+            written, phase = next(texts), {k: v for k, v in place.items() if k == "phase"}
+            items.append({"role": "assistant", "content": written, **phase} if written else None)
+        else:
+            items.append(calls.get(place["call"]) if "call" in place else place)
+    return _followed(items)
+
+
+def _call_items(calls: Sequence[Object]) -> Iterator[tuple[int, Object]]:
+    """Yield calls with the numbers that they had in the reply: a plugin may have taken some away."""
+    for place, call in enumerate(calls):
+        extra: Object = {"call": place, **(call.get("opaque") or {})}
+        yield extra.pop("call"), {"type": "function_call", "call_id": call["id"], **call["function"], **extra}
+
+
+def _slices(text: str, lengths: Sequence[int]) -> Iterator[str]:
+    """Yield the text of each message; all as the first one, if the text is not that of the reply any more."""
+    if sum(lengths) != len(text):
+        lengths = [len(text), *(0 for _ in lengths[1:])]
+    start = 0
+    for length in lengths:
+        yield text[start : start + length].removeprefix(_APART)
+        start += length
+
+
+def _followed(items: Sequence[Object | None]) -> list[Object]:
+    """Return the items that there are; reasoning is refused without the item that followed on it."""
+    kept: list[Object] = []
+    is_followed = False
+    for item in reversed(items):
+        if item is None or item.get("type") != "reasoning":
+            is_followed = item is not None
+        if item is not None and is_followed:
+            kept.insert(0, item)
+    return kept
+
+
+# A reply, event by event.
+
+_APART = "\n\n"
+"""Between messages of one reply, and between paragraphs of one thought."""
+
+_RUN_BY_CLIENTS = frozenset(
+    {"apply_patch_call", "computer_call", "custom_tool_call", "local_shell_call", "mcp_approval_request"}
+)
+_MAX_ITEM = 65_536
+"""Characters of an item that goes back, and that subscribers get; images that the provider made have more."""
+
+_OF_CALLS = frozenset({"type", "id", "call_id", "name", "arguments", "status"})
+_REFUSAL = "response.refusal.delta"
+_WRITES = {
+    "response.output_text.delta": "message",
+    _REFUSAL: "message",
+    "response.reasoning_summary_text.delta": "reasoning",
+    "response.reasoning_text.delta": "reasoning",
+    "response.function_call_arguments.delta": "function_call",
+}
+"""Events with a piece of a text, and the items that they write."""
+
+_REASONS: Mapping[str, EndReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+@dataclass
+class _Item:
+    """An item of the reply; `id` is the first that it had, `whole` what it is once it is done."""
+
+    type: str
+    id: str
+    call: int | None = None
+    name: str = ""
+    written: list[str] = field(default_factory=list[str])
+    whole: Object = field(default_factory=dict[str, Any])
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether it is a call of a tool that the provider runs itself."""
+        return self.call is None and self.type.endswith(("_call", "mcp_list_tools"))
+
+    def place(self) -> Object | None:
+        """Return what stands for it among the items that go back, None if nothing does."""
+        if self.type == "message":
+            phase = {"phase": self.whole["phase"]} if self.whole.get("phase") else {}
+            return {"text": sum(map(len, self.written)), **phase} if self.written else None
+        if self.call is not None:
+            return {"call": self.call}
+        if self.type == "reasoning":
+            kept = {name: value for name, value in self.whole.items() if name != "status"}  # refused
+            return kept if kept.get("encrypted_content") else None
+        return self.whole if self.whole and _is_small(self.whole) else None
+
+    def extras(self) -> Object:
+        """Return what goes back with a call: its number, and what nobody here knows, such as a namespace."""
+        extras = {name: value for name, value in self.whole.items() if name not in _OF_CALLS}
+        return {"call": self.call, **extras}
+
+    def tool_delta(self, *, has_ended: bool = True) -> ProviderToolDelta:
+        """Return what became of a tool of the provider; one without an end has failed."""
+        name, whole = self.type.removesuffix("_call"), self.whole
+        if not has_ended:
+            return ProviderToolDelta(self.id, name, "started")
+        failed = not whole or whole.get("error") or whole.get("status") in {"failed", "incomplete"}
+        detail = {key: value for key, value in whole.items() if key not in {"type", "id", "status"}}
+        status = "failed" if failed else "completed"
+        return ProviderToolDelta(self.id, name, status, detail if _is_small(detail) else None)
+
+
+def _is_small(item: Object) -> bool:
+    return len(json.dumps(item)) <= _MAX_ITEM
+
+
+class _Reader:
+    """Makes deltas of the events of a reply."""
+
+    def __init__(self) -> None:
+        self._items: list[_Item] = []
+        self._item_at: dict[int | None, _Item] = {}
+        self._calls = 0
+        self._has_spoken = self._has_refused = False
+
+    def read(self, event: Object) -> Iterator[Delta]:
+        """Yield what an event adds; one that nobody knows, such as `keepalive`, adds nothing."""
+        kind: str = event["type"]
+        if kind in _WRITES:
+            if event["delta"]:
+                yield self._say(self._item(event, _WRITES[kind]), event["delta"], kind)
+        elif kind == "response.output_item.added":
+            yield from self._begin(event)
+        elif kind == "response.output_item.done":
+            yield from self._finish(event)
+        elif kind == "response.reasoning_summary_part.added":
+            item = self._item(event, "reasoning")
+            yield from [self._say(item, _APART)] if item.written else ()
+        elif kind in {"response.completed", "response.incomplete"}:
+            yield from self._end(event["response"])
+
+    def _begin(self, event: Object) -> Iterator[Delta]:
+        found = event["item"]
+        item = self._add(event, found["type"], found.get("id"))
+        if item.call is not None:
+            item.name = found.get("name") or ""
+            yield CallDelta(item.call, item.name)
+        elif item.is_tool:
+            yield item.tool_delta(has_ended=False)
+
+    def _add(self, event: Object, type_: str, id_: str | None) -> _Item:
+        """Take note of an item; events without an index belong to the newest.
+
+        Raises:
+            ModelRefusedError: it is a call that nobody here can answer.
+        """
+        if type_ in _RUN_BY_CLIENTS:
+            raise ModelRefusedError(
+                f"the model asks its client for a {type_}, which agents do not run: take the tool out of "
+                "ModelSettings(provider_tools=…)"
+            )
+        item = _Item(type_, id_ or "")
+        if type_ == "function_call":
+            item.call, self._calls = self._calls, self._calls + 1
+        self._items.append(item)
+        self._item_at[event.get("output_index")] = item
+        return item
+
+    def _item(self, event: Object, type_: str, id_: str | None = None) -> _Item:
+        """Return the item of an event; its ids may be others each time, and it may not have begun."""
+        item = self._item_at.get(event.get("output_index"))
+        is_it = item is not None and item.type == type_ and not item.whole
+        return item if item and is_it else self._add(event, type_, id_ or event.get("item_id"))
+
+    def _say(self, item: _Item, text: str, kind: str = "") -> Delta:
+        if item.type == "message":
+            text = text if item.written or not self._has_spoken else _APART + text
+            self._has_spoken = True
+            self._has_refused |= kind == _REFUSAL
+        item.written.append(text)
+        if item.call is not None:
+            return CallDelta(item.call, arguments=text)
+        if item.type == "reasoning":
+            return ThoughtDelta(text, item.id)
+        return RefusalDelta(text) if kind == _REFUSAL else TextDelta(text)
+
+    def _finish(self, event: Object) -> Iterator[Delta]:
+        """Take an item that is done, and what of it has not come before."""
+        found = event["item"]
+        item = self._item(event, found["type"], found.get("id"))
+        item.whole = found
+        if item.call is not None and not item.name:
+            yield CallDelta(item.call, found["name"])
+        if not item.written:
+            yield from (self._say(item, text, kind) for text, kind in _texts(found) if text)
+        if item.type == "reasoning" and item.written:
+            yield ThoughtDelta("", item.id, last=True)
+        if item.is_tool:
+            yield item.tool_delta()
+
+    def _end(self, response: Object) -> Iterator[Delta]:
+        if not self._items:
+            for found in response.get("output") or ():
+                yield from self._finish({"item": found})
+        yield from (item.tool_delta() for item in self._items if item.is_tool and not item.whole)
+        model, id_ = response.get("model") or "", response.get("id") or ""
+        yield Ended(self._reason(response), model, id_, _usage(response.get("usage") or {}), self._opaque())
+
+    def _reason(self, response: Object) -> EndReason:
+        if response.get("status") == "incomplete":
+            details: Object = response.get("incomplete_details") or {}
+            return _REASONS.get(details.get("reason") or "", "length")  # it is no whole reply in any case
+        return "tool_calls" if self._calls else "refusal" if self._has_refused else "stop"
+
+    def _opaque(self) -> Opaque:
+        """Return what goes back; no items if there is reasoning without its encrypted content (404)."""
+        items = _followed([item.place() for item in self._items])
+        calls = {item.call: item.extras() for item in self._items if item.call is not None}
+        lacks = any(item.type == "reasoning" and not item.place() for item in self._items)
+        if lacks or all(place.keys() <= {"text", "call"} for place in items):
+            return Opaque(calls={number: extras for number, extras in calls.items() if len(extras) > 1})
+        return Opaque({"items": cast("list[JsonValue]", items)}, calls)
+
+
+def _texts(item: Object) -> Iterator[tuple[str, str]]:
+    """Yield the texts of an item that is done, each with the event that it would have come by."""
+    if item["type"] == "function_call":
+        yield item["arguments"], ""
+    elif item["type"] == "reasoning":
+        yield _APART.join(part["text"] for part in item.get("summary") or item.get("content") or ()), ""
+    elif item["type"] == "message":
+        yield from ((part["text"], "") for part in item["content"] if "text" in part)
+        yield from ((part["refusal"], _REFUSAL) for part in item["content"] if "refusal" in part)
+
+
+def _usage(usage: Object) -> Usage | None:
+    """Return the tokens as far as the provider has counted them."""
+    sent, written = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
+    of_sent: Object = usage.get("input_tokens_details") or {}
+    of_written: Object = usage.get("output_tokens_details") or {}
+    if not (sent or written):
+        return None
+    return Usage(
+        input_tokens=sent,
+        output_tokens=written,
+        cached_tokens=of_sent.get("cached_tokens") or 0,
+        cache_write_tokens=of_sent.get("cache_write_tokens") or 0,
+        reasoning_tokens=of_written.get("reasoning_tokens") or 0,
+    )
+
+
+class Responses(Model):
+    """A provider that speaks the Responses API."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._client = make_client(provider)
+
+    async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
+        failures = Failures(self._provider, request, model)
+        asking = self._client.responses.with_streaming_response.create(
+            model=model,
+            stream=True,
+            # The client would walk through each item of its own argument.
+            extra_body=responses_body(request, model, self._provider),
+            extra_headers=request.settings.extra_headers,
+            timeout=timeout_of(request.settings),
+        )
+        with failures.translated():
+            async with asking as answer:
+                is_whole = answer.headers.get("content-type", "").startswith("application/json")
+                events = _whole(await answer.read()) if is_whole else _events(answer.iter_bytes())
+                try:
+                    async with aclosing(_read(events, failures)) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                # No JSON, JSON of another shape, or JSON that is nested too deep.
+                except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+                    what = f"gave an answer that is no Responses stream ({type(error).__name__})"
+                    raise failures.unreadable(what) from None
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
+    async with aclosing(read_events(body)) as lines:
+        async for _, data in lines:
+            yield json.loads(data)
+
+
+async def _whole(body: bytes) -> AsyncGenerator[Object]:
+    """Yield a response that was not streamed as if it were the last event of one."""
+    response = json.loads(body)
+    is_error = isinstance(response.get("error"), dict)
+    yield response if is_error else {"type": f"response.{response['status']}", "response": response}
+
+
+async def _read(events: AsyncGenerator[Object], failures: Failures) -> AsyncGenerator[Delta]:
+    reader = _Reader()
+    async with aclosing(events):
+        async for event in events:
+            if event.get("error") or event["type"] in {"error", "response.failed"}:
+                error = event.get("error") or event.get("response", event).get("error")
+                raise failures.of_answer(error or event)
+            for delta in reader.read(event):
+                yield delta
+                if isinstance(delta, Ended):  # what may follow is of no use, or silence
+                    return
+    raise ModelDownError("the stream ended before the reply was finished")

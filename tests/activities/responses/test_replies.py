@@ -1,0 +1,238 @@
+"""Replies of the Responses API, from a provider that plays them as OpenAI does."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from pydantic import JsonValue
+
+from everloop.models import conformance
+from everloop.models.interface import (
+    CallDelta,
+    Delta,
+    Ended,
+    ModelBusyError,
+    ModelDownError,
+    ModelError,
+    ModelRefusedError,
+    ModelRequest,
+    PromptTooLongError,
+    ProviderToolDelta,
+    RefusalDelta,
+    TextDelta,
+    ThoughtDelta,
+    UnreadableReplyError,
+)
+from everloop.workflows.contract.messages import Usage
+from tests.support.fakes.responses import (
+    ANSWERING,
+    ASKING,
+    QUESTION,
+    WEB_SEARCH,
+    ResponsesStage,
+    ended,
+    rig_of,
+    text_of,
+)
+from tests.support.servers.scripted_openai import Whole, Wire
+from tests.support.servers.zoo.provider import Means, Object, Played
+from tests.support.servers.zoo.responses import OpenAIResponses
+
+
+async def test_a_reply_comes_as_deltas() -> None:
+    """Thought, text and calls come in pieces, each where it belongs, and the thought has an id and an end."""
+    async with rig_of(OpenAIResponses(ASKING)) as rig:
+        deltas = await rig.ask()
+    thoughts = [delta for delta in deltas if isinstance(delta, ThoughtDelta)]
+    assert (text_of(deltas, ThoughtDelta), text_of(deltas)) == (ASKING.thought, ASKING.text)
+    assert {delta.thought_id for delta in thoughts} == {"rs_00"}
+    assert [delta.last for delta in thoughts] == [False] * (len(thoughts) - 1) + [True]
+    calls = [delta for delta in deltas if isinstance(delta, CallDelta)]
+    joined = [
+        ("".join(d.name for d in calls if d.call == n), "".join(d.arguments for d in calls if d.call == n))
+        for n in (0, 1)
+    ]
+    assert joined == list(ASKING.calls)
+    end = ended(deltas)
+    assert (end.reason, end.model, end.response_id) == ("tool_calls", "gpt-5.1-2026-11-01", "resp_1")
+    usage = Usage(input_tokens=7, output_tokens=3, cached_tokens=3, reasoning_tokens=1)
+    assert end.usage == usage
+
+
+ENDINGS: dict[str, tuple[Played, str]] = {
+    "stop": (ANSWERING, "stop"),
+    "length": (Played(text="And then", reason="length"), "length"),
+    "all tokens for reasoning": (Played(thought="Hm.", reason="length"), "length"),
+    "half a call": (Played(calls=(("search", '{"que'),), reason="length"), "length"),
+    "filtered": (Played(text="And", reason="content_filter"), "content_filter"),
+    "refusal": (Played(refusal="I cannot help with that."), "refusal"),
+}
+
+
+@pytest.mark.parametrize(("played", "reason"), ENDINGS.values(), ids=ENDINGS)
+async def test_a_reply_says_how_it_ended(played: Played, reason: str) -> None:
+    """What was written comes with the reason, and what was thought for nothing does not go back."""
+    async with rig_of(OpenAIResponses(played)) as rig:
+        deltas = await rig.ask()
+    assert ended(deltas).reason == reason
+    assert (text_of(deltas), text_of(deltas, RefusalDelta)) == (played.text, played.refusal)
+    if not (played.text or played.refusal or played.calls):
+        assert ended(deltas).opaque.fields == {}
+
+
+async def test_tools_of_the_provider_are_told() -> None:
+    """A tool that the provider runs itself begins and ends, with what it did."""
+    async with rig_of(OpenAIResponses(ANSWERING)) as rig:
+        deltas = await rig.ask(ModelRequest("openai/gpt-5.1", (QUESTION,), settings=WEB_SEARCH))
+    sources: JsonValue = [{"type": "url", "url": "https://example.com/koeln"}]
+    action: Object = {"type": "search", "query": "Köln", "queries": ["Köln"], "sources": sources}
+    assert [delta for delta in deltas if isinstance(delta, ProviderToolDelta)] == [
+        ProviderToolDelta("ws_0", "web_search", "started"),
+        ProviderToolDelta("ws_0", "web_search", "completed", {"action": action}),
+    ]
+
+
+ERRORS: dict[Means, type[ModelError]] = {
+    "busy": ModelBusyError,
+    "down": ModelDownError,
+    "refused": ModelRefusedError,
+    "filtered": ModelRefusedError,
+    "too long": PromptTooLongError,
+    "unreadable": UnreadableReplyError,
+}
+
+
+@pytest.mark.parametrize("name", OpenAIResponses.faults)
+async def test_failures_are_taken_for_what_they_are(name: str) -> None:
+    """Also those that come within a stream that began well; none quotes the provider."""
+    fault = OpenAIResponses.faults[name]
+    async with rig_of(lambda _: fault.wire) as rig:
+        with pytest.raises(ModelError) as caught:
+            await rig.ask()
+    assert type(caught.value) is ERRORS[fault.means]
+
+
+# Servers that are like it in most things.
+
+
+def frames(*events: Mapping[str, JsonValue]) -> Wire:
+    return Wire([f"data: {json.dumps(event)}\n\n".encode() for event in events])
+
+
+COMPLETED: Object = {
+    "type": "response.completed",
+    "response": {"id": "r", "model": "m", "status": "completed"},
+}
+_CALL: Object = {
+    "type": "function_call",
+    "status": "completed",
+    "call_id": "fc_1",
+    "name": "search",
+    "arguments": "{}",
+}
+_MESSAGE: Object = {"type": "message", "id": "m1", "content": [{"type": "output_text", "text": "Hi"}]}
+WIRES: dict[str, tuple[Wire | Whole, list[Delta]]] = {
+    "llama.cpp: no index, no id of a call": (
+        frames(
+            {"type": "response.output_item.added", "item": {"type": "reasoning", "id": "rs", "summary": []}},
+            {"type": "response.reasoning_text.delta", "item_id": "rs", "delta": "Hm."},
+            {
+                "type": "response.output_item.done",
+                "item": {"type": "reasoning", "id": "rs", "encrypted_content": ""},
+            },
+            {"type": "response.output_item.added", "item": {**_CALL, "arguments": ""}},
+            {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "{}"},
+            {"type": "response.output_item.done", "item": _CALL},
+            COMPLETED,
+        ),
+        [
+            ThoughtDelta("Hm.", "rs"),
+            ThoughtDelta("", "rs", last=True),
+            CallDelta(0, "search"),
+            CallDelta(0, arguments="{}"),
+            Ended("tool_calls", "m", "r"),
+        ],
+    ),
+    "Copilot: another id in each event": (
+        frames(
+            {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "1"}},
+            {"type": "response.output_text.delta", "output_index": 0, "item_id": "2", "delta": "Hi"},
+            {"type": "response.output_item.done", "output_index": 0, "item": {**_MESSAGE, "id": "3"}},
+            COMPLETED,
+        ),
+        [TextDelta("Hi"), Ended("stop", "m", "r")],
+    ),
+    "items without deltas": (
+        frames(
+            {"type": "response.output_item.done", "item": _CALL},
+            {"type": "response.output_item.done", "item": _CALL},
+            COMPLETED,
+        ),
+        [
+            CallDelta(0, "search"),
+            CallDelta(0, arguments="{}"),
+            CallDelta(1, "search"),
+            CallDelta(1, arguments="{}"),
+            Ended("tool_calls", "m", "r"),
+        ],
+    ),
+    "a search that does not end": (
+        frames(
+            {
+                "type": "response.output_item.added",
+                "output_index": 0,
+                "item": {"type": "web_search_call", "id": "w"},
+            },
+            {"type": "response.incomplete", "response": {"id": "r", "model": "m", "status": "incomplete"}},
+        ),
+        [
+            ProviderToolDelta("w", "web_search", "started"),
+            ProviderToolDelta("w", "web_search", "failed", {}),
+            Ended("length", "m", "r"),
+        ],
+    ),
+    "a whole response": (
+        Whole({"id": "r", "model": "m", "status": "completed", "error": None, "output": [_MESSAGE, _CALL]}),
+        [
+            TextDelta("Hi"),
+            CallDelta(0, "search"),
+            CallDelta(0, arguments="{}"),
+            Ended("tool_calls", "m", "r"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("wire", "expected"), WIRES.values(), ids=WIRES)
+async def test_other_servers_are_understood(wire: Wire | Whole, expected: list[Delta]) -> None:
+    """What others leave out or do otherwise makes no difference."""
+    async with rig_of([wire]) as rig:
+        assert await rig.ask() == expected
+
+
+_COMPUTER: Object = {"type": "response.output_item.added", "item": {"type": "computer_call", "id": "c"}}
+BROKEN: dict[str, tuple[Wire | Whole, type[ModelError]]] = {
+    "a stream that ends early": (frames({"type": "response.created"}), ModelDownError),
+    "another API": (frames({"choices": []}), UnreadableReplyError),
+    "no JSON": (Wire([b"data: hello\n\n"]), UnreadableReplyError),
+    "another JSON": (Whole({"hello": "world"}), UnreadableReplyError),
+    "an error as a whole": (Whole({"error": {"message": "overloaded"}}), ModelDownError),
+    "a call that nobody here can answer": (frames(_COMPUTER), ModelRefusedError),
+}
+
+
+@pytest.mark.parametrize(("wire", "error"), BROKEN.values(), ids=BROKEN)
+async def test_what_is_no_reply_is_an_error(wire: Wire | Whole, error: type[ModelError]) -> None:
+    """No stream passes for a whole reply without its end."""
+    async with rig_of([wire]) as rig:
+        with pytest.raises(error):
+            await rig.ask()
+
+
+# What every model has to do.
+
+
+@pytest.mark.parametrize("check", conformance.MODEL_CHECKS, ids=lambda check: check.__name__)
+async def test_it_does_what_every_model_has_to(check: conformance.Check) -> None:
+    """The suite that authors run against their own."""
+    await check(ResponsesStage())
