@@ -1,11 +1,36 @@
-"""The providers of models, and what is known of their models. Nothing in here loads a client."""
+"""The providers of models, and what is known of their models: models.toml. Nothing in here loads a client."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import datetime as dt
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
+from everloop.models.file import EntryTable, ModelsFile, ModelsFileError, check_address, meant, read_file
+from everloop.runtime.settings import Settings, StartError
+from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import ModelSettings
+
+RUNGS = ("json_schema", "json_object", "tool", "prompt")
+"""How a model is held to an answer that has to be data, best first."""
+
+# What the rest of the product reads of it.
+
+_TOKENS = 1_000_000
+_BOUNDARY = re.compile(r"[-@:]")
+
+
+def _is_version(model: str, name: str) -> bool:
+    return model == name or not name or (model.startswith(name) and bool(_BOUNDARY.match(model, len(name))))
+
+
+def _longest(names: Iterable[str], model: str) -> str:
+    return max((name for name in names if _is_version(model, name)), key=len, default="")
 
 
 @dataclass(frozen=True)
@@ -16,6 +41,14 @@ class Price:
     output: float
     cached_input: float | None = None
     cache_write: float | None = None
+
+    def cost(self, usage: Usage) -> float:
+        """Return what these tokens cost in US dollars."""
+        cached, written = usage.cached_tokens, usage.cache_write_tokens
+        cost = max(0, usage.input_tokens - cached - written) * self.input + usage.output_tokens * self.output
+        cost += cached * (self.input if self.cached_input is None else self.cached_input)
+        cost += written * (self.input if self.cache_write is None else self.cache_write)
+        return cost / _TOKENS
 
 
 @dataclass(frozen=True)
@@ -65,9 +98,12 @@ class Provider:
     """By the beginnings of their names, each over what the provider says itself, which stands under ""."""
 
     def entry(self, model: str) -> ModelEntry:
-        """Return what is known of a model: the longest entry that its name begins with."""
-        known = [name for name in self.models if model.startswith(name)]
-        return self.models[max(known, key=len)] if known else ModelEntry()
+        """Return what is known of a model: the longest entry that its name begins with.
+
+        It begins with one up to a "-", "@" or ":": `gpt-4.1-mini-2025-04-14` with `gpt-4.1-mini`, `gpt-4.15`
+        with none.
+        """
+        return self.models.get(_longest(self.models, model), ModelEntry())
 
 
 @dataclass(frozen=True)
@@ -83,3 +119,206 @@ class ChosenModel:
     starts_thinking: bool = False
     settings: ModelSettings = field(default_factory=ModelSettings)
     rungs: tuple[str, ...] = ()
+
+
+# All providers, and which one a name means.
+
+
+class ModelsSettings(Settings):
+    """Which models there are, read from the environment; an empty variable counts as not set.
+
+    `EVERLOOP_MODEL`: the model of agents that name none. `EVERLOOP_MODELS_FILE`: providers and models of your
+    own (default `models.toml` in the working directory, if there is one).
+    """
+
+    model: str | None = None
+    models_file: Path | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file of the user; None: there is none."""
+        usual = Path("models.toml")
+        return self.models_file or (usual if usual.is_file() else None)
+
+
+class UnknownModelError(StartError):
+    """No provider is known for a model that is to be asked, or nobody names one."""
+
+
+_DEFAULT = "openai"
+"""The provider of models that are named without one."""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The providers by name. `missing` says of those that cannot be asked which variable they want.
+
+    `date` is that of the data that ship: of prices and windows.
+    """
+
+    providers: Mapping[str, Provider]
+    default_model: str | None = None
+    missing: Mapping[str, str] = field(default_factory=dict[str, str])
+    date: dt.date | None = None
+
+    @classmethod
+    def load(cls, file: Path | None, default_model: str | None, variables: Mapping[str, str]) -> "Catalogue":
+        """Return what ships, with the user's file laid over it field by field.
+
+        Raises:
+            ModelsFileError: the file, or an address in a variable, is wrong.
+        """
+        shipped = read_file(Path("models.toml"), files(__package__ or "").joinpath("models.toml").read_text())
+        own = _read_own(file) if file else ModelsFile()
+        readers = [
+            _Reader(name, shipped, own, variables)
+            for name in dict.fromkeys([*shipped.providers, *own.providers])
+        ]
+        _check_own(file, own, readers)
+        providers = {reader.name: reader.provider() for reader in readers}
+        missing = {reader.name: reader.missing[0] for reader in readers if reader.missing}
+        return cls(providers, default_model, missing, shipped.date)
+
+    def find(self, name: str | None, agent_id: str) -> ChosenModel:
+        """Return the model that a name, or else the default, means.
+
+        Raises:
+            UnknownModelError: nobody names one, or there is no such provider.
+        """
+        asked = name or self.default_model
+        if not asked:
+            raise UnknownModelError(
+                f"agent {agent_id!r} names no model: set EVERLOOP_MODEL, or Agent(model=…)"
+            )
+        head, model = _parts(asked)
+        if head not in self.providers or not model:
+            near = get_close_matches(head, self.providers, n=1)
+            better = f"{near[0]}/{model}" if near else f"{_DEFAULT}/{asked}"
+            known = ", ".join(self.providers)
+            raise UnknownModelError(
+                f"agent {agent_id!r} asks {asked!r}, and no provider is called {head!r}: "
+                f"did you mean {better}? There are {known}; models.toml (EVERLOOP_MODELS_FILE) may have more"
+            )
+        provider = self.providers[head]
+        entry = provider.entry(model)
+        return ChosenModel(
+            name=f"{head}/{model}",
+            provider=provider,
+            model=model,
+            price=entry.price,
+            window=entry.window,
+            takes=entry.takes,
+            starts_thinking=entry.starts_thinking,
+            settings=entry.settings,
+            rungs=entry.output or RUNGS,
+        )
+
+
+def _parts(name: str) -> tuple[str, str]:
+    head, slash, model = name.partition("/")
+    return (head, model) if slash else (_DEFAULT, name)
+
+
+def _read_own(file: Path) -> ModelsFile:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelsFileError(
+            f"{file}: cannot be read ({type(error).__name__}): check EVERLOOP_MODELS_FILE"
+        ) from None
+    return read_file(file, text)
+
+
+def _check_own(file: Path | None, own: ModelsFile, readers: Sequence["_Reader"]) -> None:
+    providers = [reader.name for reader in readers]
+    if homeless := next((reader.name for reader in readers if not reader.has_address), None):
+        raise ModelsFileError(
+            f"{file}: providers.{homeless}: base_url is missing; give an address, such as http://gpu:8000/v1"
+        )
+    for name in own.models:
+        head, model = _parts(name)
+        if head not in providers or not model:
+            near = get_close_matches(head, providers, n=1)
+            raise ModelsFileError(
+                f"{file}: models.{name}: no provider is called {head!r}; {meant(near, providers)}"
+            )
+
+
+class _Reader:
+    """Makes a provider of its tables; `missing` is what it wants and does not find."""
+
+    def __init__(self, name: str, shipped: ModelsFile, own: ModelsFile, variables: Mapping[str, str]) -> None:
+        self.name = name
+        self.missing: list[str] = []
+        self._variables = variables
+        self._own, self._shipped = own, shipped
+        self._table = {**_given(shipped.providers.get(name)), **_given(own.providers.get(name))}
+        self._is_elsewhere = False
+
+    @property
+    def has_address(self) -> bool:
+        """Whether anything says where it is."""
+        return bool(self._table.get("base_url") or self._table.get("base_url_variable"))
+
+    def provider(self) -> Provider:
+        """Return it. ModelsFileError: the address in a variable is none."""
+        base_url = self._address()
+        table = self._table
+        key = self._variable(table.get("key_variable", ""), "the key")
+        headers = {name: self._filled(name, value) for name, value in table.get("headers", {}).items()}
+        made = {name: value for name, value in table.items() if name not in EntryTable.model_fields}
+        made |= {"base_url": base_url, "headers": headers, "key": key}
+        return Provider(self.name, **made, models=self._entries())
+
+    def _address(self) -> str:
+        variable, known = self._table.get("base_url_variable", ""), self._table.get("base_url", "")
+        given = self._variables.get(variable, "").strip()
+        if not given:
+            return known or self._variable(variable, "the address")
+        try:
+            check_address(given)
+        except ValueError as error:
+            raise ModelsFileError(f"{variable}: {error}") from None
+        if known and given.rstrip("/") != known.rstrip("/"):
+            # What stands at another address is another provider: what ships does not hold for it.
+            self._is_elsewhere = True
+            shipped = {"base_url_variable": variable, "key_variable": self._table.get("key_variable", "")}
+            self._table = {**shipped, **_given(self._own.providers.get(self.name))}
+        return given
+
+    def _entries(self) -> dict[str, ModelEntry]:
+        """Return what is known of models; what an entry leaves open is as the next shorter one says."""
+        tables: dict[str, dict[str, Any]] = {
+            "": {k: v for k, v in self._table.items() if k in EntryTable.model_fields}
+        }
+        for file in (self._own,) if self._is_elsewhere else (self._shipped, self._own):
+            for name, model in file.models.items():
+                head, tail = _parts(name)
+                if head == self.name:
+                    tables[tail] = {**tables.get(tail, {}), **_given(model)}
+        entries: dict[str, ModelEntry] = {}
+        for name in sorted(tables, key=len):
+            entries[name] = _over(tables[name], entries.get(_longest(entries, name), ModelEntry()))
+        return entries
+
+    def _filled(self, name: str, value: str) -> str:
+        return self._variable(value[1:], f"the header {name}") if value.startswith("$") else value
+
+    def _variable(self, name: str, what: str) -> str:
+        value = self._variables.get(name, "").strip() if name else ""
+        if name and not value:
+            self.missing.append(f"{name} is not set: set it to {what} of the provider {self.name!r}")
+        return value
+
+
+def _given(table: BaseModel | None) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in table.model_fields_set} if table else {}
+
+
+def _over(table: Mapping[str, Any], entry: ModelEntry) -> ModelEntry:
+    laid = dict(table)
+    if price := laid.get("price"):
+        laid["price"] = Price(**price.model_dump())
+    if settings := laid.get("settings"):
+        laid["settings"] = ModelSettings(**dict(settings.over(entry.settings).given()))
+    return replace(entry, **laid | {"omit": entry.omit | laid.get("omit", frozenset())})

@@ -20,7 +20,7 @@ from tests.support.servers.processes import ROOT
 
 PATIENCE = 200.0
 NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "bench", "docs", "tests")
-DATA = {".lua", ".typed"}
+DATA = {".lua", ".toml", ".typed"}
 
 THEIRS = """
 import sys

@@ -1,0 +1,175 @@
+"""models.toml, as it is written: what may stand in it, and how it is told what is wrong."""
+
+import datetime as dt
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails
+
+from everloop.runtime.outbound import problem_of_headers
+from everloop.runtime.settings import OURS, StartError
+from everloop.workflows.contract.settings import ModelSettings
+
+
+class ModelsFileError(StartError):
+    """A models.toml cannot be used; the message is one line and shows no value."""
+
+
+# The tables. The defaults of their fields are those of `everloop.models.catalogue`: what is not set is no
+# field of a provider, or of a model.
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+_Count = Annotated[int, Field(ge=1)]
+_Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Rungs = tuple[Literal["json_schema", "json_object", "tool", "prompt"], ...]
+_Fields = dict[str, JsonValue]
+
+
+def check_address(address: str) -> str:
+    """Return the address of a provider. ValueError: it is none."""
+    parts = urlsplit(address)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("give an address, such as http://gpu:8000/v1")
+    return address
+
+
+def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
+    if problem := problem_of_headers({name: value for name, value in headers.items() if value[:1] != "$"}):
+        raise ValueError(problem)
+    return headers
+
+
+_Address = Annotated[str, AfterValidator(check_address)]
+_Headers = Annotated[Mapping[str, str], AfterValidator(_check_headers)]
+_KIND = re.compile(r"chat|responses|[\w.]+:\w+")
+
+
+def _check_kind(kind: str) -> str:
+    if not _KIND.fullmatch(kind):
+        raise ValueError('give "chat", "responses", or where your own is: "module:attribute"')
+    return kind
+
+
+_Kind = Annotated[str, AfterValidator(_check_kind)]
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", hide_input_in_errors=True))
+class _Settings(ModelSettings):
+    """Times are seconds."""
+
+
+class PriceTable(BaseModel):
+    """US dollars per million tokens."""
+
+    model_config = _STRICT
+
+    input: _Dollars
+    output: _Dollars
+    cached_input: _Dollars | None = None
+    cache_write: _Dollars | None = None
+
+
+class EntryTable(BaseModel):
+    """What may stand of a model, and of all those of a provider."""
+
+    model_config = _STRICT
+
+    takes: tuple[str, ...] = ()
+    omit: frozenset[str] = frozenset()
+    output: _Rungs = ()
+    settings: _Settings = Field(default_factory=_Settings)
+
+
+class ModelTable(EntryTable):
+    """What may stand of a model."""
+
+    window: _Count = 1
+    price: PriceTable | None = None
+    starts_thinking: bool = False
+
+
+class ProviderTable(EntryTable):
+    """What may stand of a provider."""
+
+    kind: _Kind = ""
+    base_url: _Address = ""
+    base_url_variable: str = ""
+    key_variable: str = ""
+    key_header: str = ""
+    headers: _Headers = Field(default_factory=dict)
+    query: Mapping[str, str] = Field(default_factory=dict)
+    concurrency: _Count = 1
+    requests_per_minute: _Count = 1
+    tokens_per_minute: _Count = 1
+    max_tokens_field: str = ""
+    effort: str = ""
+    late_system: Literal["system", "user", "developer"] = "system"
+    reply_after_results: bool = False
+    cache: Literal["", "key", "breakpoints"] = ""
+    fill_message: _Fields = Field(default_factory=dict[str, JsonValue])
+    fill_call: _Fields = Field(default_factory=dict[str, JsonValue])
+
+
+class ModelsFile(BaseModel):
+    """All of it."""
+
+    model_config = _STRICT
+
+    date: dt.date | None = None
+    providers: Mapping[str, ProviderTable] = Field(default_factory=dict)
+    models: Mapping[str, ModelTable] = Field(default_factory=dict)
+
+
+_TABLES: Mapping[str, Iterable[str]] = {
+    "": ModelsFile.model_fields,
+    "providers": ProviderTable.model_fields,
+    "models": ModelTable.model_fields,
+    "price": PriceTable.model_fields,
+    "settings": [each.name for each in fields(ModelSettings)],
+}
+"""The fields of each table, by the name of the table or of those that it is one of."""
+
+
+_UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
+
+
+def read_file(path: Path, text: str) -> ModelsFile:
+    """Read a file.
+
+    Raises:
+        ModelsFileError: it is no TOML, or a field in it is unknown or wrong.
+    """
+    try:
+        return ModelsFile.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ModelsFileError(f"{path}: no TOML: {error}") from None
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        # A misspelt field is also one that is missing: the name says more.
+        first = next((each for each in problems if each["type"] in _UNKNOWN), problems[0])
+        raise ModelsFileError(f"{path}: {_explain(first)}") from None
+
+
+def _explain(problem: ErrorDetails) -> str:
+    *table, name = map(str, problem["loc"])
+    place = ".".join([*table, name])
+    if problem["type"] not in _UNKNOWN:
+        return f"{place}: {problem['msg'].removeprefix(OURS)}"
+    kind = next((each for each in reversed(table) if each in {"price", "settings"}), "".join(table[:1]))
+    known = sorted(_TABLES[kind])
+    near = get_close_matches(name, known, n=1)
+    return f"{place}: there is no such field; {meant(near, known)}"
+
+
+def meant(near: Sequence[str], known: Sequence[str]) -> str:
+    """Say what may have been meant instead of a name that is unknown."""
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
