@@ -54,7 +54,7 @@ from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
-from everloop.models.interface import ModelRequest
+from everloop.models.interface import ModelRefusedError, ModelRequest
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import OvertakenError
@@ -257,10 +257,9 @@ class OpenAIModel(ModelPort):
             DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher,
             finish_within(longest),
         ):
-            written = await self._stream(attempt, request, publisher)
+            written, thoughts = await self._stream(attempt, request, publisher)
             if more := None if call.tool else continuation(request, written):
-                _log.info("model reply continued", iteration=call.iteration, **written.usage.model_dump())
-                written = joined(written, await self._stream(attempt, more, publisher))
+                written = await self._continued(attempt, written, more, publisher, thoughts)
             rest = await publisher.stop()
         ours = await self._judged(attempt, written, transcript, request.settings)
         reply = await self._stored(attempt, ours)
@@ -272,19 +271,42 @@ class OpenAIModel(ModelPort):
             return await self._publish_reply(attempt, reply)
         # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.
         chunks = await artifacts.finish(reply) if reply.tool_calls == written.tool_calls else []
-        is_streamed = reply.text == written.text and not (reply.refused or attempt.output)
+        # Of a rest that the provider refused a part may have been shown.
+        is_streamed = reply.text == written.text and not (reply.refused or reply.reason or attempt.output)
         return await self._publish_reply(attempt, reply, chunks, rest, is_streamed=is_streamed)
 
-    async def _stream(
-        self, attempt: _Attempt, request: ModelRequest, publisher: DeltaPublisher
+    async def _continued(
+        self,
+        attempt: _Attempt,
+        written: AssistantMessage,
+        more: ModelRequest,
+        publisher: DeltaPublisher,
+        thoughts: int,
     ) -> AssistantMessage:
-        """Stream one completion; subscribers get what comes."""
+        """Return a reply with its rest; one whose rest the provider refuses stays as it was cut off."""
+        iteration = attempt.call.iteration
+        _log.info("model reply continued", iteration=iteration, **written.usage.model_dump())
+        try:
+            rest, _ = await self._stream(attempt, more, publisher, thoughts)
+        except ModelRefusedError as error:  # such as: the window of the model is full
+            _log.warning("model reply not continued", iteration=iteration, codes=error.codes)
+            return written
+        return joined(written, rest)
+
+    async def _stream(
+        self, attempt: _Attempt, request: ModelRequest, publisher: DeltaPublisher, thoughts: int = 0
+    ) -> tuple[AssistantMessage, int]:
+        """Stream one completion, of a reply with so many thoughts; subscribers get what comes.
+
+        Returns it, and how many thoughts there are now.
+        """
         call, name = attempt.call, attempt.agent.name
         assembler = self._provider.assembler(request, call.length, attempt.artifacts.tools)
+        assembler.thoughts = thoughts
         async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
             await self._try_publish(attempt, recovery_events(call, attempt.count))
             await read_stream(stream, assembler, publisher.add)
-        return self._provider.priced(request, assembler.reply)
+        return self._provider.priced(request, assembler.reply), assembler.thoughts
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
         """Return what the model has replied to an attempt whose worker died while plugins judged it."""

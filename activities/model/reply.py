@@ -269,7 +269,8 @@ class ReplyAssembler:
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}
         self._thought: _OpenThought | None = None
-        self._thoughts = 0
+        self.thoughts = 0
+        """How many there were, from which the next one gets its id."""
         self._given_reasoning: list[str] = []
         self._has_inline_thoughts = False
         self._ended: Ended | None = None
@@ -358,8 +359,8 @@ class ReplyAssembler:
         if thought and (thought.is_inline, thought.given_id) != (is_inline, given_id):
             thought, ends = None, self._end_thought()
         if thought is None:
-            self._thoughts += 1
-            made = given_id or f"r{self._position:05}t{self._thoughts:02}"
+            self.thoughts += 1
+            made = given_id or f"r{self._position:05}t{self.thoughts:02}"
             thought = self._thought = _OpenThought(is_inline, given_id, made)
         self._reasoning.append(text)
         return [*ends, ThoughtDelta(text, thought.id)] if text else ends

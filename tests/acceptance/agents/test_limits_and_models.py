@@ -17,8 +17,11 @@ from tests.support.a2a_client import Answer, connected, request, response_of, se
 from tests.support.rigs.deployment import Service, running_service
 from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import Answer as ModelAnswer
-from tests.support.servers.scripted_openai import ReceivedRequest, Refusal, Reply, Script, tool_call
+from tests.support.servers.scripted_openai import ReceivedRequest, Refusal, Reply, Script, Whole, tool_call
 
+DECLINED = Whole(
+    {"choices": [{"message": {"role": "assistant", "refusal": "I won't."}, "finish_reason": "stop"}]}
+)
 PRICES = {"first": {"input": 1.0, "output": 0.0}, "second": {"input": 0.1, "output": 0.0}}
 """US dollars per million tokens."""
 
@@ -108,10 +111,11 @@ async def test_a_worker_killed_in_the_last_call(limited: Service) -> None:
             "",
             "ContentFiltered",
         ),
+        ([DECLINED], TaskState.TASK_STATE_REJECTED, "", "ModelDeclined"),
         ([Reply([]), Reply(["Done."])], TaskState.TASK_STATE_COMPLETED, "Done.", ""),
         ([Reply([]), Reply([])], TaskState.TASK_STATE_FAILED, "", "EmptyReply"),
     ],
-    ids=["continued", "cut off", "filtered", "empty", "empty twice"],
+    ids=["continued", "cut off", "filtered", "declined", "empty", "empty twice"],
 )
 async def test_a_task_says_how_its_replies_ended(
     limited: Service, script: Script, state: TaskState, answer: str, reason: str

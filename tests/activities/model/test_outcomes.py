@@ -15,10 +15,24 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import Thought, ToolCalled, UsageReported, Warned
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
 from tests.support.rigs.model_rig import After, Before, agent, in_capitals, model_rig
-from tests.support.servers.scripted_openai import CallFragment, Reasoning, Reply, tool_call
+from tests.support.servers.scripted_openai import (
+    Answer,
+    CallFragment,
+    Reasoning,
+    Refusal,
+    Reply,
+    Whole,
+    tool_call,
+)
 
 HALF_CALL = CallFragment(1, "b", "search", '{"query": "Pa')
 CUT = Reply(["Once "], finish_reason="length", usage=(10, 3))
+DECLINED = Whole(
+    {
+        "choices": [{"message": {"role": "assistant", "refusal": "I won't."}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5},
+    }
+)
 REST = Reply(["upon a time."], usage=(14, 4))
 GO_ON = {"role": "user", "content": "[Go on exactly where your reply stopped.]"}
 
@@ -29,16 +43,19 @@ GO_ON = {"role": "user", "content": "[Go on exactly where your reply stopped.]"}
         (Reply(["So ", HALF_CALL], finish_reason="length"), failures.REPLY_CUT, "told"),
         (Reply([Reasoning("Hm")], finish_reason="length"), failures.REPLY_CUT, "fails"),
         (Reply(["So"], finish_reason="content_filter"), failures.CONTENT_FILTERED, "fails"),
+        (DECLINED, failures.MODEL_DECLINED, "rejects"),
+        (Reply([], finish_reason="MALFORMED_FUNCTION_CALL"), failures.REPLY_CUT, "told"),
         (Reply([" "]), failures.EMPTY_REPLY, "told"),
         (Reply([Reasoning("42")]), failures.EMPTY_REPLY, "told"),
     ],
-    ids=["half a call", "thoughts", "filtered", "empty", "all in thoughts"],
+    ids=["half a call", "thoughts", "filtered", "declined", "malformed", "empty", "all in thoughts"],
 )
-async def test_what_is_no_answer_is_not_shown(answer: Reply, reason: str, shown: str) -> None:
+async def test_what_is_no_answer_is_not_shown(answer: Answer, reason: str, shown: str) -> None:
     """What was streamed of it is taken back; the next attempt finds the same outcome, and asks nobody."""
     async with model_rig([answer]) as rig:
         reply = await rig.run()
-        assert (reply.reason, bool(reply.refused), reply.fails) == (reason, shown == "told", shown == "fails")
+        ends = {"told": bool(reply.refused), "fails": reply.fails, "rejects": reply.rejects}
+        assert (reply.reason, [name for name, holds in ends.items() if holds]) == (reason, [shown])
         assert reply.usage == Usage(input_tokens=10, output_tokens=5)
         assert await rig.answer() in {None, ("", False)}
         assert await rig.events_of(ToolCalled) == []
@@ -77,7 +94,8 @@ async def test_a_text_that_was_cut_off_is_gone_on_with(redis: Redis) -> None:
         assert reply.usage == Usage(input_tokens=24, output_tokens=7, cost=0.024 + 0.7)
         assert [event.usage for event in await rig.events_of(UsageReported)] == [reply.usage]
         assert await rig.answer() == ("ONCE UPON A TIME.", True)
-        assert "".join(event.text for event in await rig.events_of(Thought)) == "A tale.On."
+        thoughts = [(event.thought_id, event.text) for event in await rig.events_of(Thought) if event.text]
+        assert thoughts == [("r00001t01", "A tale."), ("r00001t02", "On.")]
         first, second = rig.provider.requests
         assert second.messages == [*first.messages, {"role": "assistant", "content": "Once "}, GO_ON]
 
@@ -104,6 +122,14 @@ async def test_a_reply_is_continued_once() -> None:
         assert (reply.text, reply.reason) == ("Once upon", failures.REPLY_CUT)
         assert reply.closing == "the answer was cut off at the model's limit, after 7 tokens"
         assert await rig.answer() == ("Once upon", True)
+
+
+async def test_a_rest_that_the_provider_refuses_costs_nothing() -> None:
+    """A reply is cut off where the window of the model is full, too: what there is of it stands."""
+    async with model_rig([CUT, Refusal(400, "context_length_exceeded")]) as rig:
+        reply = await rig.run()
+        assert (reply.text, reply.reason, reply.usage.output_tokens) == ("Once ", failures.REPLY_CUT, 3)
+        assert await rig.answer() == ("Once ", True)
 
 
 async def test_the_rest_may_be_calls() -> None:
