@@ -178,11 +178,12 @@ return 'opened'
 """
 
 
-class HeldBackError(Exception):
-    """A call may not be made now; it has not been sent. `delay` is when it may come again."""
+class HeldBackError(ModelError):
+    """A call may not be made now; it was not sent. `delay` is when it may come again."""
 
-    def __init__(self, message: str, why: Why, delay: timedelta) -> None:
-        super().__init__(message)
+    def __init__(self, chosen: ChosenModel, why: Why, delay: timedelta) -> None:
+        super().__init__(_text(why, chosen))
+        self.provider = chosen.provider.name
         self.why: Why = why
         self.delay = delay
 
@@ -262,7 +263,7 @@ class ProviderGates:
             why, wait = cast("tuple[Why, int]", answer)
             delay = random.uniform(*_BUSY_SLOTS) if why == "slots" else wait / 1000  # noqa: S311 -- no secret
             if delay > patience:
-                raise HeldBackError(_text(why, passage.chosen), why, timedelta(seconds=delay))
+                raise HeldBackError(passage.chosen, why, timedelta(seconds=delay))
             patience -= delay
             await asyncio.sleep(delay)
 

@@ -30,7 +30,7 @@ from everloop.activities.model.events import (
     was_answer,
     withdrawal,
 )
-from everloop.activities.model.failures import failure_fields
+from everloop.activities.model.failures import failure_fields, translate_model_errors
 from everloop.activities.model.files import FileReader, Takes
 from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
 from everloop.activities.model.plugins import ModelPlugins
@@ -38,7 +38,6 @@ from everloop.activities.model.provider import (
     ModelProvider,
     finish_within,
     read_stream,
-    translate_provider_errors,
 )
 from everloop.activities.model.reply import Shown
 from everloop.activities.model.request import (
@@ -136,7 +135,7 @@ class OpenAIModel(ModelPort):
         attempt = self._attempt(call, lease, opened.attempt, agent)
         try:
             model = RESPONDER if agent.respond else self._provider.choose(call.model, agent.id)
-            with translate_provider_errors(model, heartbeat):
+            with translate_model_errors(call.settings, heartbeat, has_fallback=call.has_fallback):
                 return await self._reply(attempt, opened, model)
         except OvertakenError:
             raise

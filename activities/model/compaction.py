@@ -8,7 +8,8 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
-from everloop.activities.model.provider import ModelProvider, read_stream, translate_provider_errors
+from everloop.activities.model.failures import translate_model_errors
+from everloop.activities.model.provider import ModelProvider, read_stream
 from everloop.activities.model.request import last_summary, spoken, user_text
 from everloop.activities.publish import try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
@@ -26,6 +27,7 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
 
 # Asking the model to sum up the older part of a conversation.
@@ -128,7 +130,7 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
     Raises:
         ApplicationError: the model cannot be asked now, or at all.
     """
-    with translate_provider_errors(model, heartbeat):
+    with translate_model_errors(ModelSettings(), heartbeat):
         request = summary_request(model, messages, end, first=first)
         assembler = provider.assembler(request)
         async with provider.stream(task, request, assembler) as stream:

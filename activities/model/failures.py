@@ -3,12 +3,15 @@
 Failures go to the workflow history without their cause, which may quote the prompt.
 """
 
-from collections.abc import Mapping
+import random
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Literal
 
 from temporalio.exceptions import ApplicationError
 
+from everloop.activities.heartbeat import Heartbeat
 from everloop.models.interface import (
     ModelBusyError,
     ModelDownError,
@@ -17,7 +20,9 @@ from everloop.models.interface import (
     PromptTooLongError,
     UnreadableReplyError,
 )
+from everloop.stores.providers import HeldBackError
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.settings import ModelSettings
 
 # How long a model call waits until it is tried again.
 
@@ -42,10 +47,16 @@ def retry_delay(asked: timedelta | None, failures: int, chance: float) -> timede
     return longest * (0.5 + 0.5 * chance)
 
 
-MODEL_FAILURES = 20
-"""How often the provider may fail one model call until it ends: 429, 5xx, no connection, a stream that was
-cut. Attempts that were lost to a dead worker or to an outage of Redis say nothing about the provider, and are
-not counted."""
+RETRIES = 20
+"""How often a call is tried again after failures of the provider, where there is no other model: 429, 5xx, no
+connection, a stream that was cut. Attempts that were lost to a dead worker or to an outage of Redis say
+nothing about the provider, and are not counted. `ModelSettings.retries` is in place of it, if set."""
+
+FALL_BACK_AFTER = 2
+"""After how many failures another model is asked, where there is one, unless `ModelSettings` says it."""
+
+FALL_BACK_WAIT = timedelta(seconds=15)
+"""Another model is asked at once where the provider wants a longer wait, unless `ModelSettings` says it."""
 
 UNREADABLE_ANSWERS = 3
 """How often it may answer what is no reply at all: that is a wrong address rather than a bad hour. These are
@@ -53,7 +64,7 @@ counted for themselves."""
 
 Kind = Literal["failed", "unreadable"]
 
-_MOST: Mapping[Kind, int] = {"failed": MODEL_FAILURES, "unreadable": UNREADABLE_ANSWERS}
+_DEFAULTS = ModelSettings()
 
 _OURS = {
     failures.MODEL_REFUSED,
@@ -64,28 +75,86 @@ _OURS = {
 """Failures whose texts were written here."""
 
 
-def provider_failure(error: ModelError, failures_so_far: int, chance: float) -> ApplicationError:
+def provider_failure(
+    error: ModelError,
+    failures_so_far: int,
+    chance: float,
+    settings: ModelSettings = _DEFAULTS,
+    *,
+    has_fallback: bool = False,
+) -> ApplicationError:
     """Return the failure of `everloop.workflows.contract.failures` that an error of the provider means.
 
-    `failures_so_far` counts those of its kind (`kind_of`), with this one; the last of `MODEL_FAILURES`, or of
-    `UNREADABLE_ANSWERS`, is not retried. `chance` is as for `retry_delay`. Raise the result `from None`.
+    `failures_so_far` counts those of its kind (`kind_of`), with this one; the last one is not retried.
+    `chance` is as for `retry_delay`. Where there is another model to ask, it is waited for less. Raise the
+    result `from None`.
     """
     reason = str(error)
     if isinstance(error, ModelRefusedError):
         is_too_long = isinstance(error, PromptTooLongError)
-        kind = failures.CONTEXT_TOO_LONG if is_too_long else failures.MODEL_REFUSED
-        return ApplicationError(reason, type=kind, non_retryable=True)
-    if failures_so_far >= _MOST[kind_of(error)]:
+        failure = failures.CONTEXT_TOO_LONG if is_too_long else failures.MODEL_REFUSED
+        return ApplicationError(reason, type=failure, non_retryable=True)
+    kind, asked = kind_of(error), _asked(error)
+    if kind is None:
+        return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=asked)
+    if has_fallback and (_is_down(error) or asked > _longest_wait(settings)):
+        return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
+    if failures_so_far >= _most(kind, settings, has_fallback=has_fallback):
         reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
-    asked = error.retry_after if isinstance(error, ModelBusyError | ModelDownError) else None
-    delay = retry_delay(asked, failures_so_far, chance)
+    delay = retry_delay(asked or None, failures_so_far, chance)
+    if isinstance(
+        error, HeldBackError
+    ):  # others come back at the same time, and may find the gate closed again
+        delay = max(delay, retry_delay(None, failures_so_far, chance))
     return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=delay)
 
 
-def kind_of(error: ModelError) -> Kind:
-    """Return what an error is counted as."""
+def _is_down(error: ModelError) -> bool:
+    return isinstance(error, HeldBackError) and error.why == "down"
+
+
+def _asked(error: ModelError) -> timedelta:
+    match error:
+        case HeldBackError():
+            return error.delay
+        case ModelBusyError() | ModelDownError():
+            return error.retry_after or timedelta()
+        case _:
+            return timedelta()
+
+
+def _longest_wait(settings: ModelSettings) -> timedelta:
+    return FALL_BACK_WAIT if settings.fall_back_wait is None else settings.fall_back_wait
+
+
+def _most(kind: Kind, settings: ModelSettings, *, has_fallback: bool) -> int:
+    """Return how many failures of a kind end a call."""
+    retries = RETRIES if settings.retries is None else settings.retries
+    most = (settings.fall_back_after or FALL_BACK_AFTER) if has_fallback else retries + 1
+    return min(most, UNREADABLE_ANSWERS) if kind == "unreadable" else most
+
+
+def kind_of(error: ModelError) -> Kind | None:
+    """Return what an error is counted as; None: it is no failure to wait for what limits leave."""
+    if isinstance(error, HeldBackError) and error.why in {"rate", "slots"}:
+        return None
     return "unreadable" if isinstance(error, UnreadableReplyError) else "failed"
+
+
+@contextmanager
+def translate_model_errors(
+    settings: ModelSettings, heartbeat: Heartbeat, *, has_fallback: bool = False
+) -> Generator[None]:
+    """Count a failure of the provider and raise what it means."""
+    try:
+        yield
+    except ModelError as error:
+        chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
+        kind = kind_of(error)
+        counted = heartbeat.count_failure(kind) if kind else 0
+        # Its cause would take the provider's text into the workflow history.
+        raise provider_failure(error, counted, chance, settings, has_fallback=has_fallback) from None
 
 
 def failure_fields(failure: ApplicationError) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -18,8 +17,6 @@ from pydantic import AnyHttpUrl, Field, JsonValue, SecretStr, field_validator
 from pydantic_settings import NoDecode
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import Heartbeat
-from everloop.activities.model.failures import kind_of, provider_failure
 from everloop.activities.model.prices import LIST_PRICES, Price, Prices, read_prices
 from everloop.activities.model.reply import THINKING_TAGS, ReplyAssembler, Shown
 from everloop.activities.spans import of_task, record_completion, record_prompt
@@ -27,7 +24,7 @@ from everloop.activities.telemetry import error_type, record_usage, timed_model_
 from everloop.agents.agent import Agent
 from everloop.models.catalogue import ModelEntry, Provider
 from everloop.models.chat import Chat
-from everloop.models.interface import Delta, ModelDownError, ModelError, ModelRequest
+from everloop.models.interface import Delta, ModelDownError, ModelRequest
 from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.workflows.contract import failures
@@ -348,15 +345,3 @@ async def read_stream(
     async for delta in stream:
         add(assembler.feed(delta))
     add(assembler.close())
-
-
-@contextmanager
-def translate_provider_errors(model: str, heartbeat: Heartbeat) -> Generator[None]:
-    """Count a failure of the provider and raise what it means."""
-    try:
-        yield
-    except ModelError as error:
-        chance = random.random()  # noqa: S311 -- it spreads retries, it keeps no secret
-        # Its cause would take the provider's text into the workflow history.
-        counted = heartbeat.count_failure(kind_of(error))
-        raise provider_failure(error, counted, chance) from None

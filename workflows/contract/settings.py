@@ -92,7 +92,7 @@ class ModelSettings:
     output_by: Literal["auto", "response_format", "tool", "prompt"] | None = None
     """How an answer that has to be data is asked for (default: "auto", the best that the provider takes)."""
     retries: Annotated[int | None, Field(ge=0, le=100, description="a whole number from 0 to 100")] = None
-    """After how many failures of the provider a call ends, where there is no other model (default 20)."""
+    """How often a call is tried again after failures, where there is no other model (default 20)."""
     fall_back_after: _Count = None
     """After how many failures the next model is asked, where there is one (default 2)."""
     fall_back_wait: _Wait = None

@@ -10,7 +10,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 from google.protobuf.json_format import MessageToDict, MessageToJson
 from temporalio.client import Client
 
-from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.model.failures import FALL_BACK_AFTER
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.a2a_client import Answer, connected, request, response_of, send
@@ -138,13 +138,13 @@ async def test_another_model_stands_in(limited: Service) -> None:
 
 
 async def test_another_model_stands_in_for_a_busy_one(limited: Service) -> None:
-    """The first is asked as often as a provider may fail, each time when it said; then the second answers."""
+    """The first is asked once more, when it said; then the second answers."""
     busy = Refusal(429, headers={"retry-after-ms": "1"})
-    task = await _run(limited, [*[busy] * MODEL_FAILURES, _note(), Reply(["Done."])])
+    task = await _run(limited, [*[busy] * FALL_BACK_AFTER, _note(), Reply(["Done."])])
 
     assert response_of(task) == "Done."
     assert [received.body["model"] for received in limited.model.requests] == [
-        *["first"] * MODEL_FAILURES,
+        *["first"] * FALL_BACK_AFTER,
         *["second"] * 2,
     ]
 

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.model.failures import RETRIES
 from everloop.stores.leases import Lease, OvertakenError
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
@@ -343,7 +343,7 @@ async def test_a_later_call_takes_the_note_of_an_earlier_one_back() -> None:
 async def test_an_answer_after_very_many_calls_is_left_to_the_workflow() -> None:
     """Draft numbers end: nobody knows whether the view takes this one, so the workflow completes it."""
     async with model_rig([LOST, Reply(["Found"])]) as rig:
-        await rig.fail(rig.changed(tries=10_000), failures=MODEL_FAILURES - 1)
+        await rig.fail(rig.changed(tries=10_000), failures=RETRIES)
         reply = await rig.run(rig.changed(tries=10_001))
         assert (reply.text, reply.is_published) == ("Found", False)
 

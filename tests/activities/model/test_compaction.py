@@ -7,7 +7,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
-from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.model.failures import RETRIES
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
@@ -89,7 +89,7 @@ async def test_an_earlier_summary_is_summed_up_too() -> None:
         (Refusal(400, "context_length_exceeded"), 0),
         (Refusal(401), 0),
         (Refusal(429, "insufficient_quota"), 0),
-        (Refusal(503), MODEL_FAILURES - 1),
+        (Refusal(503), RETRIES),
         (Reply([]), 0),
         (Reply([Reasoning("only thoughts")]), 0),
     ],

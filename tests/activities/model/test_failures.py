@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.model.failures import RETRIES
 from everloop.activities.model.provider import LONGEST_REPLY
 from everloop.stores.leases import Lease
 from everloop.workflows.contract.events import Resumed, RetryScheduled, TaskEvent
@@ -136,7 +136,7 @@ async def test_a_recovery_clears_the_status() -> None:
 @pytest.mark.parametrize(
     ("answer", "attempt", "earlier", "counted"),
     [
-        (Refusal(503), 10 * MODEL_FAILURES, 2, {"failed": 3}),
+        (Refusal(503), 10 * RETRIES, 2, {"failed": 3}),
         (Whole([]), 6, 5, {"failed": 5, "unreadable": 1}),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_reply_has_less_time_than_its_activity() -> None:
 async def test_the_last_failure_takes_the_draft_back() -> None:
     """A call that ends for good leaves no half answer and is not tried again."""
     async with model_rig([Reply(["Hel"], ending="cut")]) as rig:
-        failure = await rig.fail(failures=MODEL_FAILURES - 1)
+        failure = await rig.fail(failures=RETRIES)
         assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, True)
         assert (await rig.text("response") or "") == ""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from everloop.activities.model.failures import MODEL_FAILURES
+from everloop.activities.model.failures import RETRIES
 from everloop.agents.agent import Turn
 from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.limits import ModelSettings
@@ -277,7 +277,7 @@ async def test_a_plugin_ends_the_call(plugin: Plugin, kind: str, told: str) -> N
 
 @pytest.mark.parametrize(
     ("answer", "earlier", "heard"),
-    [(Refusal(401), 0, 1), (Refusal(503), MODEL_FAILURES - 1, 1), (Refusal(503), 0, 0)],
+    [(Refusal(401), 0, 1), (Refusal(503), RETRIES, 1), (Refusal(503), 0, 0)],
     ids=["refused", "given up", "tried again"],
 )
 async def test_plugins_hear_of_a_call_that_failed_for_good(answer: Answer, earlier: int, heard: int) -> None:

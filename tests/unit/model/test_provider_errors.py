@@ -9,11 +9,19 @@ from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.failures import provider_failure
-from everloop.models.catalogue import Provider
+from everloop.models.catalogue import ChosenModel, Provider
 from everloop.models.client import Failures
-from everloop.models.interface import ModelDownError, ModelError, ModelRequest, UnreadableReplyError
+from everloop.models.interface import (
+    ModelBusyError,
+    ModelDownError,
+    ModelError,
+    ModelRequest,
+    UnreadableReplyError,
+)
 from everloop.runtime.bounded_answers import AnswerTooLargeError
+from everloop.stores.providers import HeldBackError, Why
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
+from everloop.workflows.contract.settings import ModelSettings
 
 REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
 SECRET = "sk-secret and what the user wrote"
@@ -32,6 +40,12 @@ def stream_error(**body: JsonValue) -> APIError:
 
 
 OPENAI = Provider("openai", key_variable="OPENAI_API_KEY", base_url_variable="OPENAI_BASE_URL")
+
+
+def held_back(why: Why, seconds: float = 12) -> HeldBackError:
+    """Return what the gate of a provider raises."""
+    office = Provider("office", concurrency=8, requests_per_minute=500)
+    return HeldBackError(ChosenModel("office/gpt", office, "gpt"), why, timedelta(seconds=seconds))
 
 
 def meant(error: Exception, failures_so_far: int = 1) -> ApplicationError:
@@ -114,12 +128,14 @@ def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said
 @pytest.mark.parametrize(
     ("error", "most"),
     [
-        (status_error(429), 20),
-        (status_error(503), 20),
-        (APIConnectionError(request=REQUEST), 20),
-        (APITimeoutError(request=REQUEST), 20),
-        (stream_error(), 20),
-        (ModelDownError("the stream ended early"), 20),
+        (status_error(429), 21),
+        (status_error(503), 21),
+        (APIConnectionError(request=REQUEST), 21),
+        (APITimeoutError(request=REQUEST), 21),
+        (stream_error(), 21),
+        (ModelDownError("the stream ended early"), 21),
+        (held_back("down"), 21),
+        (held_back("asked"), 21),
         (UnreadableReplyError("no stream"), 3),
         (AnswerTooLargeError("its answer is compressed"), 3),
     ],
@@ -147,3 +163,54 @@ def test_the_delay_goes_to_the_retry(error: Exception, failures_so_far: int, sec
     """The failure carries what the header says, and otherwise what the failures so far come to."""
     failure = meant(error, failures_so_far)
     assert failure.next_retry_delay == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("why", "failures_so_far", "seconds", "said"),
+    [
+        ("rate", 0, 12, "office takes 500 requests a minute"),
+        ("slots", 0, 12, "office takes 8 calls at once"),
+        ("down", 1, 12, "office is down: its last calls failed"),
+        ("asked", 1, 12, "office wants to be asked for gpt later (429)"),
+        ("down", 7, 30, "office is down: its last calls failed"),
+    ],
+)
+def test_who_is_held_back_comes_back(why: Why, failures_so_far: int, seconds: float, said: str) -> None:
+    """When there is room; later and later where the gate may be closed again. Limits have no last time."""
+    failure = meant(held_back(why), failures_so_far)
+    assert (failure.message, failure.non_retryable) == (said, False)
+    assert failure.next_retry_delay == timedelta(seconds=seconds)
+
+
+BUSY = ModelBusyError("429", retry_after=timedelta(seconds=20))
+
+
+@pytest.mark.parametrize(
+    ("error", "settings", "at"),
+    [
+        (ModelDownError("503"), ModelSettings(), 2),
+        (ModelDownError("503"), ModelSettings(fall_back_after=4, retries=0), 4),
+        (UnreadableReplyError("HTML"), ModelSettings(fall_back_after=9), 3),
+        (BUSY, ModelSettings(), 1),
+        (BUSY, ModelSettings(fall_back_wait=timedelta(seconds=20)), 2),
+        (held_back("asked", 16), ModelSettings(), 1),
+        (held_back("asked", 14), ModelSettings(), 2),
+        (held_back("down", 3), ModelSettings(fall_back_after=9), 1),
+        (held_back("rate", 300), ModelSettings(fall_back_after=1), None),
+        (held_back("slots", 300), ModelSettings(fall_back_after=1), None),
+    ],
+)
+def test_another_model_is_asked_soon(error: ModelError, settings: ModelSettings, at: int | None) -> None:
+    """At once where the provider is known not to answer soon; never because of limits."""
+    ends = [
+        provider_failure(error, count, 0, settings, has_fallback=True).non_retryable for count in range(1, 10)
+    ]
+    assert ends == [at is not None and count >= at for count in range(1, 10)]
+
+
+@pytest.mark.parametrize(("retries", "calls"), [(0, 1), (3, 4)])
+def test_an_author_says_how_often_a_call_is_tried_again(retries: int, calls: int) -> None:
+    """Where there is no other model."""
+    settings = ModelSettings(retries=retries)
+    ends = [provider_failure(BUSY, count, 0, settings).non_retryable for count in range(1, calls + 1)]
+    assert ends == [*[False] * (calls - 1), True]
