@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
 from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
@@ -78,6 +79,21 @@ async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: Start
     assert route.message is None
     assert (view.status.state, view.is_hidden) == (TaskState.FAILED, False)
     assert len(ports.publish.opened) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("Half of", ["Half of", "[the answer was cut off]"]), ("", ["the answer was cut off"])],
+)
+async def test_a_message_says_how_its_reply_ended(start_task: StartTask, text: str, said: list[str]) -> None:
+    """There is no status that could."""
+    cut = answer(text).model_copy(update={"reason": failures.REPLY_CUT, "closing": "the answer was cut off"})
+    async with start_task(FakePorts(ScriptedModel(cut)), AUTO) as handle:
+        route = await handle.execute_update(AgentTask.wait_for_route)
+        await handle.result()
+    assert route.message
+    assert [text_of((part,)) for part in route.message.parts] == said
+    assert route.message.metadata == {"reason": failures.REPLY_CUT}
 
 
 async def test_last_words_and_rejection_come_from_the_reply(start_task: StartTask) -> None:

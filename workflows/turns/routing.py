@@ -5,6 +5,7 @@ from temporalio import workflow
 from everloop.workflows import reporting
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import CREATE_TASK, PreparedTask, PrepareTaskInput
+from everloop.workflows.contract.events import REASON
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, ToolMessage
 from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.limits import check_limits, stop_if_cancelled
@@ -41,9 +42,7 @@ class RoutingTurn:
             await self._model.reveal_task()
             await self._answer_calls(reply)
             return None
-        message = AgentMessage(
-            message_id=str(workflow.uuid4()), parts=(TextPart(text=reply.text or reply.closing or NO_WORDS),)
-        )
+        message = _as_message(reply)
         if not reply.rejects:
             await self._memory.save()
         return message
@@ -66,6 +65,18 @@ class RoutingTurn:
             results.append(result)
         if results:
             state.fold_tool_results(results)
+
+
+def _as_message(reply: AssistantMessage) -> AgentMessage:
+    """Return what answers in place of a task; there is no status that could say how the reply ended."""
+    texts = (
+        [reply.text, f"[{reply.closing}]"] if reply.text and reply.reason else [reply.text or reply.closing]
+    )
+    return AgentMessage(
+        message_id=str(workflow.uuid4()),
+        parts=tuple(TextPart(text=text or NO_WORDS) for text in texts),
+        metadata={REASON: reply.reason} if reply.reason else {},
+    )
 
 
 # What has to be known before a model is asked: the agent itself, the conversation, the tools of plugins.
