@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from everloop.models import conformance
 from everloop.models.catalogue import Provider as Entry
-from everloop.models.chat import Chat
 from everloop.models.conformance import BUSY_FOR, Stage
 from everloop.models.interface import (
     Model,
@@ -18,16 +17,23 @@ from everloop.models.interface import (
     PromptTooLongError,
     UnreadableReplyError,
 )
-from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, ScriptedOpenAI, Whole
+from tests.support.servers.scripted_openai import (
+    Answer,
+    ReceivedRequest,
+    Refusal,
+    ScriptedOpenAI,
+    Whole,
+    Wire,
+)
 from tests.support.servers.zoo.openai_chat import OpenAI
 from tests.support.servers.zoo.provider import (
     Given,
     Object,
     Played,
-    Provider,
     calls_of,
     in_pieces,
 )
+from tests.support.servers.zoo.responses import OpenAIResponses
 
 FAILURES: Mapping[type[ModelError], Answer] = {
     ModelBusyError: Refusal(429, headers={"retry-after": f"{BUSY_FOR.total_seconds():g}"}),
@@ -41,16 +47,14 @@ FAILURES: Mapping[type[ModelError], Answer] = {
 class ThinkingOpenAI(OpenAI):
     """Chat Completions with reasoning, and a signature on the first call."""
 
-    def __init__(self, opaque: str) -> None:
-        super().__init__()
-        self._opaque = opaque
+    secret: str = ""
 
     def play(self, given: Given, body: Object) -> list[Object | str]:
         first, *rest = super().play(given, body)
         thought = [self.chunk(body, delta) for delta in in_pieces("reasoning_content", given.reply.thought)]
-        if self._opaque:
+        if self.secret:
             opening = next(event for event in rest if isinstance(event, dict) and _calls(event))
-            _calls(opening)[0]["signature"] = self._opaque
+            _calls(opening)[0]["signature"] = self.secret
         return [first, *thought, *rest]
 
 
@@ -62,24 +66,29 @@ def _calls(event: Object) -> list[Object]:
 
 
 class ServerStage(Stage):
-    """A model that ships, which asks a server of the zoo; `play` returns what plays a reply."""
+    """A model that ships, which asks a server of the zoo."""
 
-    def __init__(
-        self, make: Callable[[Entry], Model] = Chat, play: Callable[[str], Provider] = ThinkingOpenAI
-    ) -> None:
+    def __init__(self, make: Callable[[Entry], Model], kind: type[ThinkingOpenAI | OpenAIResponses]) -> None:
         super().__init__()
-        self._make, self._play = make, play
+        self.model = kind.model
+        self._make, self._kind = make, kind
         self._left = asyncio.Event()
-        self.model = play("").model
 
     @asynccontextmanager
     async def playing(self, *replies: conformance.Played) -> AsyncGenerator[Model]:
-        script = list(replies)
+        script, provider = list(replies), self._kind()
 
         def answer(received: ReceivedRequest) -> Answer:
             self.requests.append(received.body)
             self._left = received.disconnected
-            return self._answer(script.pop(0), received.body)
+            played = script.pop(0)
+            if played.failure:
+                return FAILURES[played.failure]
+            provider.secret = played.opaque
+            provider.script.append(_reply(played))
+            wire = provider(received)
+            assert isinstance(wire, Wire)
+            return replace(wire, is_cut=played.then == "cut", is_silent=played.then == "silent")
 
         async with ScriptedOpenAI(answer) as server:
             model = self._make(Entry("test", base_url=server.base_url, key="sk-of-a-test"))
@@ -91,19 +100,14 @@ class ServerStage(Stage):
     async def wait_until_left(self) -> None:
         await self._left.wait()
 
-    def _answer(self, played: conformance.Played, body: Object) -> Answer:
-        if played.failure:
-            return FAILURES[played.failure]
-        provider = self._play(played.opaque)
-        reply = Played(
-            text=played.text,
-            thought=played.thought,
-            calls=played.calls,
-            refusal=played.refusal,
-            reason=played.reason if played.reason in {"length", "content_filter"} else "",  # pyright: ignore[reportArgumentType] -- narrowed by the set
-            usage=(played.usage.input_tokens, played.usage.output_tokens),
-            cut=played.then != "end",
-        )
-        events = provider.play(provider.prepare(reply), body)
-        wire = provider.framing.wire(events, is_cut=reply.cut)
-        return replace(wire, is_cut=played.then == "cut", is_silent=played.then == "silent")
+
+def _reply(played: conformance.Played) -> Played:
+    return Played(
+        text=played.text,
+        thought=played.thought,
+        calls=played.calls,
+        refusal=played.refusal,
+        reason=played.reason if played.reason in {"length", "content_filter"} else "",  # pyright: ignore[reportArgumentType] -- narrowed by the set
+        usage=(played.usage.input_tokens, played.usage.output_tokens),
+        cut=played.then != "end",
+    )
