@@ -136,7 +136,9 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
         async with provider.stream(task, request, assembler) as stream:
             await read_stream(stream, assembler, lambda _: None)
         reply = provider.priced(request, assembler.reply)
-    return reply.text.strip(), reply.usage
+    # Why a model writes none, or half a sentence, is nothing to remember in place of a conversation.
+    is_summary = reply.finish_reason not in {"refusal", "content_filter"}
+    return reply.text.strip() if is_summary else "", reply.usage
 
 
 _log = structlog.get_logger()

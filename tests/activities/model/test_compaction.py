@@ -92,11 +92,13 @@ async def test_an_earlier_summary_is_summed_up_too() -> None:
         (Refusal(503), RETRIES),
         (Reply([]), 0),
         (Reply([Reasoning("only thoughts")]), 0),
+        (Reply(["They sa"], finish_reason="content_filter"), 0),
+        (Reply(["I cannot help with that."], finish_reason="refusal"), 0),
     ],
     ids=repr,
 )
 async def test_without_a_summary_messages_are_left_out(answer: Answer, failures: int) -> None:
-    """A refusal that will not pass, a provider that stays away or an empty summary does not stop the task."""
+    """What will not pass, a provider that stays away, or what is no summary does not stop the task."""
     async with model_rig([answer]) as rig:
         summary = await rig.compact(await prepare(rig), failures=failures)
         assert (summary.end, summary.text) == (3, "")
