@@ -160,6 +160,8 @@ def _reply(reply: AssistantMessage, answered: frozenset[str]) -> list[AssistantM
 
 
 def _call(call: ToolCall) -> ToolCall:
+    if call.opaque:  # nobody knows any more which model wanted it back
+        call = call.model_copy(update={"opaque": ""})
     if len(call.arguments) <= MAX_ARGUMENT_CHARACTERS:
         return call
     # Providers refuse arguments that are no JSON.

@@ -62,11 +62,13 @@ from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
-from everloop.workflows.contract.events import TaskEvent
+from everloop.workflows.contract.events import TaskEvent, Warned
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.ports import ModelPort
 from everloop.workflows.contract.settings import ModelSettings
+
+_DROPPED = "the model wants more back with its reply than is kept; it may answer worse, or refuse"
 
 RESPONDER = "none"
 """The name under which subscribers see the model of an agent that needs none."""
@@ -305,6 +307,8 @@ class OpenAIModel(ModelPort):
         async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
             await self._try_publish(attempt, recovery_events(call, attempt.count))
             await read_stream(stream, assembler, publisher.add)
+        if assembler.is_opaque_dropped:
+            await self._try_publish(attempt, [Warned(text=_DROPPED)])
         return self._provider.priced(request, assembler.reply), assembler.thoughts
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:

@@ -7,7 +7,7 @@ our own words and of codes, and errors are raised without their cause.
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -152,8 +152,24 @@ async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, s
     The field is `data`, or `error` as old servers of llama.cpp have it. Comments and other fields are left
     out, and a blank line is not waited for at the end of the body; a line that has no end was cut.
     """
-    held: list[bytes] = []
     data: list[str] = []
+    async with aclosing(_whole_lines(body)) as lines:
+        async for line in lines:
+            name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
+            value = value.removeprefix(" ")
+            if name == "data":
+                data.append(value)
+            elif name == "error":
+                yield name, value
+            elif data and not line.strip():
+                yield "data", "\n".join(data)
+                data.clear()
+    if data:
+        yield "data", "\n".join(data)
+
+
+async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    held: list[bytes] = []
     async for piece in body:
         held.append(piece)
         if b"\n" not in piece and b"\r" not in piece and not held[0].endswith(b"\r"):
@@ -162,17 +178,9 @@ async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, s
         # "\r" at the end may be half of "\r\n".
         held = [] if lines[-1].endswith(b"\n") else [lines.pop()]
         for line in lines:
-            name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
-            value = value.removeprefix(" ")
-            if name == "data":
-                data.append(value)
-            elif name == "error":
-                yield name, value
-            elif not name and not value and data and not line.strip():
-                yield "data", "\n".join(data)
-                data.clear()
-    if data:
-        yield "data", "\n".join(data)
+            yield line
+    if held and held[-1].endswith(b"\r"):
+        yield b"".join(held)
 
 
 # What failures mean: one table, from what went wrong to what an operator can do.

@@ -56,7 +56,7 @@ async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(ste
     usage = [event["usage"] for event in shown if event["kind"] == "usage"]
     progress = [(event["name"], event["message"]) for event in shown if event["kind"] == "tool-progress"]
     assert seen.texts["response"] == plain.texts["response"] == "Done."
-    assert (retry["attempt"], retry["reason"]) == (1, "the provider failed (503)")
+    assert (retry["attempt"], retry["reason"]) == (1, "the provider 'openai' failed (503)")
     assert 0.02 <= retry["delay"] < 0.03
     (resumed,) = [event for event in shown if event["kind"] == "resumed"]
     assert (resumed["after"], resumed["attempt"]) == ("attempt", 2)

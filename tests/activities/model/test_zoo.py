@@ -3,22 +3,24 @@
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
+from everloop.activities.model.reply import MAX_OPAQUE
 from everloop.models.catalogue import ModelEntry
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
-from everloop.workflows.contract.messages import AssistantMessage
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from everloop.workflows.contract.settings import ModelSettings
-from tests.support.rigs.model_rig import ModelRig, model_rig
-from tests.support.servers.scripted_openai import ReceivedRequest, Wire
+from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
+from tests.support.servers.scripted_openai import Raw, ReceivedRequest, Reply, Wire
 from tests.support.servers.zoo.anthropic import Anthropic, Copilot
 from tests.support.servers.zoo.deepseek import DeepSeek
 from tests.support.servers.zoo.engines import VLLM, LlamaCpp, OldLlamaCpp, QwenWithoutParser
 from tests.support.servers.zoo.gateways import FunctionCalls, LiteLLM, OllamaBehindLiteLLM
-from tests.support.servers.zoo.gemini import Gemini, Gemini2, Vertex
+from tests.support.servers.zoo.gemini import ANY_SIGNATURE, Gemini, Gemini2, Vertex
 from tests.support.servers.zoo.groq import Groq
 from tests.support.servers.zoo.local import LMStudio, OldOllama, Ollama
 from tests.support.servers.zoo.mistral import HostedGlm, Mistral
@@ -57,7 +59,10 @@ VARIANTS: list[type[Provider]] = [
 TERMS: dict[type[Provider], dict[str, Any]] = {
     OpenAI: {"max_tokens_field": "max_completion_tokens"},
     DeepSeek: {"fill_message": {"reasoning_content": ""}},
-    Gemini: {"models": {"": ModelEntry(settings=ModelSettings(thinking_tags=["think", "thought"]))}},
+    Gemini: {
+        "fill_call": {"extra_content": {"google": {"thought_signature": ANY_SIGNATURE}}},
+        "models": {"": ModelEntry(settings=ModelSettings(thinking_tags=["think", "thought"]))},
+    },
     Mistral: {"models": {"": ModelEntry(omit=frozenset({"stream_options"}))}},
     Groq: {"models": {"": ModelEntry(omit=frozenset({"reasoning"}))}},
     QwenWithoutParser: {"models": {"": ModelEntry(starts_thinking=True)}},
@@ -105,6 +110,42 @@ async def test_the_loop_passes(kind: type[Provider]) -> None:
     assert shown == (answering.text, True)
     assert answering.reasoning.strip() in {"", ANSWERING.thought}
     assert provider.regrets == []
+
+
+EARLIER = AssistantMessage(
+    tool_calls=tuple(
+        ToolCall(id=f"r00001c0{n}", name="search", arguments="{}", opaque='{"of": "another model"}')
+        for n in (1, 2)
+    ),
+    source="other/model",
+    opaque='{"secret": "of another model"}',
+)
+
+
+@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
+async def test_the_history_of_another_model_is_taken(kind: type[Provider]) -> None:
+    """Who answers may change in mid-task: what the one before wanted back is not sent to the next."""
+    provider = kind(ANSWERING)
+    async with model_rig(provider, **terms(kind)) as rig:
+        rig.port = rig.port_to(provider.model)
+        results = [call.result("found") for call in EARLIER.tool_calls]
+        await rig.store(QUESTION, EARLIER, *results)
+        reply = await rig.run(rig.changed(iteration=2, length=4, new=()))
+        assert "another model" not in json.dumps(rig.provider.requests[0].body)
+    assert reply.text.strip() == ANSWERING.text
+
+
+async def test_what_goes_back_is_shown_to_nobody() -> None:
+    """Neither events nor the view hold it; what is too much of it is told, and not kept."""
+    wanted = Raw('{"choices": [{"delta": {"signature": "for the provider", "thought_signature": "%s"}}]}')
+    for size, kept in ((10, True), (MAX_OPAQUE, False)):
+        script = [Reply(["Hi", replace(wanted, data=wanted.data % ("x" * size))])]
+        async with model_rig(script) as rig:
+            reply = await rig.run()
+            shown = repr((await rig.events(), await rig.view()))
+            assert ("for the provider" in reply.opaque) == kept
+            assert "for the provider" not in shown
+            assert ("wants more back" in shown) != kept
 
 
 FRAMINGS = {

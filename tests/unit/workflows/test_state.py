@@ -74,6 +74,14 @@ def test_a_reply_and_its_tool_results_count_as_cached() -> None:
     assert len(state.transcript) == 4
 
 
+def test_what_a_provider_wants_back_stays_with_the_reply() -> None:
+    """Whoever runs a call, or is asked about it, gets none of it."""
+    state, call = TaskRunState.begin(user("m1"), NOW), ToolCall(id="a", name="x", arguments="{}", opaque="{}")
+    state.fold_reply(AssistantMessage(tool_calls=(call,)))
+    assert [each.opaque for each in state.pending] == [""]
+    assert state.transcript[-1] == AssistantMessage(tool_calls=(call,))
+
+
 def test_a_replaced_status_message_moves_to_the_history() -> None:
     """In the order in which a view folds the same event: the old message, then what was received."""
     state = TaskRunState.begin(user("m1"), NOW)
