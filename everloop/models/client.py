@@ -349,7 +349,9 @@ def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _
         numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
         status = next((int(number) for number in numbers if _STATUS.fullmatch(number)), None)
         if status is None:
-            status = next((known for code in named for what, known in _MEANT if what.match(code)), None)
+            # The code first: Anthropic says api_error, of the type invalid_request_error.
+            first = next(filter(None, named), "")
+            status = next((known for what, known in _MEANT if what.match(first)), None)
     own = (code for code in named if code and code != str(status))
     codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
     wait = retry_after(headers, datetime.now(UTC)) or _told_wait(told)
