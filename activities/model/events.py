@@ -20,6 +20,7 @@ from everloop.workflows.contract.events import (
     ArtifactChunk,
     ContentCompleted,
     IterationStarted,
+    ProviderToolRan,
     Resumed,
     RetryScheduled,
     StatusChanged,
@@ -107,7 +108,7 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
         chunks = [draft.complete(answer_part(reply.text, is_data=is_data))]
     iteration = call.iteration
     return [
-        *(thought(delta, iteration) for delta in rest if isinstance(delta, ThoughtDelta)),
+        *(beside(delta, iteration) for delta in rest if isinstance(delta, Beside)),
         *chunks,
         ContentCompleted(iteration=iteration, finish_reason=reply.finish_reason, model=reply.model),
         UsageReported(iteration=iteration, usage=reply.usage),
@@ -235,25 +236,31 @@ class DeltaPublisher:
         match delta:
             case TextDelta():
                 return self._draft.append(delta.text) if self._draft else None
-            case ThoughtDelta():
-                return thought(delta, self._iteration)
+            case ThoughtDelta() | ProviderToolDelta():
+                return beside(delta, self._iteration)
             case ArgumentsDelta():
                 self._artifacts.add(delta)
                 return None
-            case ProviderToolDelta():
-                return None
 
     def _keep(self, deltas: list[Shown], error: Exception) -> None:
-        """Keep thoughts for the next time; the drafts keep the rest."""
+        """Keep what stands beside the answer for the next time; the drafts keep the rest."""
         if not self._failures:
             _log.warning("deltas not published", error_type=type(error).__name__)
         self._failures += 1
-        self._pending = [delta for delta in deltas if isinstance(delta, ThoughtDelta)] + self._pending
+        self._pending = [delta for delta in deltas if isinstance(delta, Beside)] + self._pending
         if self._draft:
             self._draft.restart()
         self._artifacts.restart()
 
 
-def thought(delta: ThoughtDelta, iteration: int) -> Thought:
-    """Return the event that carries a thought."""
-    return Thought(iteration=iteration, thought_id=delta.thought_id, text=delta.text, last=delta.last)
+Beside = ThoughtDelta | ProviderToolDelta
+"""What subscribers get beside the answer."""
+
+
+def beside(delta: Beside, iteration: int) -> Thought | ProviderToolRan:
+    """Return the event that carries what stands beside the answer."""
+    if isinstance(delta, ThoughtDelta):
+        return Thought(iteration=iteration, thought_id=delta.thought_id, text=delta.text, last=delta.last)
+    return ProviderToolRan(
+        iteration=iteration, id=delta.id, name=delta.name, status=delta.status, detail=delta.detail
+    )
