@@ -25,6 +25,7 @@ from everloop.agents.agent import Agent
 from everloop.models.catalogue import ModelEntry, Provider
 from everloop.models.chat import Chat
 from everloop.models.interface import Delta, ModelDownError, ModelRequest
+from everloop.models.responses import Responses
 from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.workflows.contract import failures
@@ -183,7 +184,7 @@ class ModelProvider:
     `captures_content`: spans have prompts and replies on them (default: no).
     """
 
-    chat: Chat
+    chat: Chat | Responses
     default_model: str | None
     prices: Prices = LIST_PRICES
     longest_reply: timedelta = LONGEST_REPLY

@@ -390,16 +390,16 @@ class Responses(Model):
     """A provider that speaks the Responses API."""
 
     def __init__(self, provider: Provider) -> None:
-        self._provider = provider
+        self.provider = provider
         self._client = make_client(provider)
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
-        failures = Failures(self._provider, request, model)
+        failures = Failures(self.provider, request, model)
         asking = self._client.responses.with_streaming_response.create(
             model=model,
             stream=True,
             # The client would walk through each item of its own argument.
-            extra_body=responses_body(request, model, self._provider),
+            extra_body=responses_body(request, model, self.provider),
             extra_headers=request.settings.extra_headers,
             timeout=timeout_of(request.settings),
         )

@@ -27,6 +27,7 @@ from tests.support.servers.zoo.mistral import HostedGlm, Mistral
 from tests.support.servers.zoo.openai_chat import Azure, OpenAI
 from tests.support.servers.zoo.openrouter import OpenRouter, OpenRouterToOpenAI
 from tests.support.servers.zoo.provider import Framing, Means, Object, Played, Provider, calls_of, messages_of
+from tests.support.servers.zoo.responses import OpenAIResponses
 
 PROVIDERS: list[type[Provider]] = [
     OpenAI,
@@ -56,7 +57,11 @@ VARIANTS: list[type[Provider]] = [
 ]
 """Of a provider: other models, or older versions."""
 
+SPEAKING: list[type[Provider]] = [*PROVIDERS, OpenAIResponses]
+"""All of them, whichever API they have."""
+
 TERMS: dict[type[Provider], dict[str, Any]] = {
+    OpenAIResponses: {"kind": "responses"},
     OpenAI: {"max_tokens_field": "max_completion_tokens"},
     DeepSeek: {"fill_message": {"reasoning_content": ""}},
     Gemini: {
@@ -95,7 +100,7 @@ async def loop(provider: Provider, rig: ModelRig) -> tuple[AssistantMessage, Ass
     return asking, answering
 
 
-@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
+@pytest.mark.parametrize("kind", [*SPEAKING, *VARIANTS])
 async def test_the_loop_passes(kind: type[Provider]) -> None:
     """Calls and answer come through, thought stays out of both, and what has to go back goes back."""
     provider = kind(ASKING, ANSWERING)
@@ -173,7 +178,7 @@ async def test_bytes_may_be_laid_out_otherwise(framing: Framing) -> None:
     assert answering.text == ANSWERING.text
 
 
-@pytest.mark.parametrize("kind", PROVIDERS)
+@pytest.mark.parametrize("kind", SPEAKING)
 async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> None:
     """The reason of the end comes through, and the provider takes the first half for the second."""
     provider = kind(Played(text="And then", reason="length"), Played(text=" it ended."))
@@ -185,7 +190,7 @@ async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> N
     assert provider.regrets == []
 
 
-@pytest.mark.parametrize("kind", PROVIDERS)
+@pytest.mark.parametrize("kind", SPEAKING)
 async def test_a_refusal_is_read(kind: type[Provider]) -> None:
     """What the model declines with comes through, as its answer or as the reason why there is none."""
     provider = kind(Played(refusal="I cannot help with that."))
@@ -195,7 +200,7 @@ async def test_a_refusal_is_read(kind: type[Provider]) -> None:
     assert "I cannot help with that." in {reply.text, reply.closing.removeprefix("the model declined: ")}
 
 
-@pytest.mark.parametrize("kind", PROVIDERS)
+@pytest.mark.parametrize("kind", SPEAKING)
 async def test_a_cut_is_noticed(kind: type[Provider]) -> None:
     """A lost connection is no end of a reply: the call is tried again."""
     provider = kind(Played(text="And then", cut=True))
@@ -232,7 +237,7 @@ MEANT: dict[Means, tuple[str, bool]] = {
 """The failure that each comes to, and whether the call ends with it."""
 
 FAULTS = [
-    pytest.param(kind, name, id=f"{kind.__name__}: {name}") for kind in PROVIDERS for name in kind.faults
+    pytest.param(kind, name, id=f"{kind.__name__}: {name}") for kind in SPEAKING for name in kind.faults
 ]
 
 
@@ -240,7 +245,7 @@ FAULTS = [
 async def test_failures_are_taken_for_what_they_are(kind: type[Provider], name: str) -> None:
     """A failure is retried if waiting helps, and ends the call under its own name if not."""
     fault = kind.faults[name]
-    async with model_rig(lambda _: fault.wire) as rig:
+    async with model_rig(lambda _: fault.wire, **terms(kind)) as rig:
         rig.port = rig.port_to(kind.model)
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == MEANT[fault.means]

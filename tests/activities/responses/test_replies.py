@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 from pydantic import JsonValue
 
+from everloop.agents.plugins import prompt
 from everloop.models import conformance
 from everloop.models.interface import (
     CallDelta,
@@ -23,6 +24,7 @@ from everloop.models.interface import (
     ThoughtDelta,
     UnreadableReplyError,
 )
+from everloop.workflows.contract.events import ArtifactChunk, ProviderToolRan
 from everloop.workflows.contract.messages import Usage
 from tests.support.fakes.responses import (
     ANSWERING,
@@ -34,6 +36,7 @@ from tests.support.fakes.responses import (
     rig_of,
     text_of,
 )
+from tests.support.rigs.model_rig import agent, model_rig
 from tests.support.servers.scripted_openai import Whole, Wire
 from tests.support.servers.zoo.provider import Means, Object, Played
 from tests.support.servers.zoo.responses import OpenAIResponses
@@ -90,6 +93,20 @@ async def test_tools_of_the_provider_are_told() -> None:
         ProviderToolDelta("ws_0", "web_search", "started"),
         ProviderToolDelta("ws_0", "web_search", "completed", {"action": action}),
     ]
+
+
+async def test_subscribers_hear_of_tools_of_the_provider() -> None:
+    """They are events of the task, before the answer; the reply knows nothing of them."""
+    searching = agent(prompt("Be brief."))
+    async with model_rig(OpenAIResponses(ANSWERING), agent=searching, kind="responses") as rig:
+        rig.port = rig.port_to(OpenAIResponses.model)
+        reply = await rig.run(rig.changed(settings=WEB_SEARCH))
+        events = await rig.events()
+    kinds = [event.kind for event in events if isinstance(event, ProviderToolRan | ArtifactChunk)]
+    assert kinds[:3] == ["provider-tool", "provider-tool", "artifact-chunk"]
+    told = [(one.iteration, one.name, one.status) for one in events if isinstance(one, ProviderToolRan)]
+    assert told == [(1, "web_search", "started"), (1, "web_search", "completed")]
+    assert (reply.text, reply.tool_calls) == (ANSWERING.text, ())
 
 
 ERRORS: dict[Means, type[ModelError]] = {

@@ -10,6 +10,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.provider import ModelProvider
 from everloop.models.chat import Chat
+from everloop.models.responses import Responses
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
@@ -51,7 +52,7 @@ def spoken(message: ConversationMessage) -> str:
 class ConversationRig:
     """A conversation and transcripts in stores, tasks that recall it, and a model that sums it up."""
 
-    def __init__(self, chat: Chat, redis: Redis, model: str | None = "test-model") -> None:
+    def __init__(self, chat: Chat | Responses, redis: Redis, model: str | None = "test-model") -> None:
         self.conversations = Conversations(redis)
         self.transcripts = Transcripts(redis)
         self.port = RememberedConversation(

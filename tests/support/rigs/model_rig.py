@@ -25,6 +25,7 @@ from everloop.agents.tool import tool
 from everloop.models.catalogue import Provider
 from everloop.models.chat import Chat
 from everloop.models.interface import ModelRequest
+from everloop.models.responses import Responses
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Reply as TranscriptReply
@@ -71,7 +72,7 @@ class ModelRig:
     def __init__(  # noqa: PLR0913 -- what a test may put in place
         self,
         provider: ScriptedOpenAI,
-        chat: Chat,
+        chat: Chat | Responses,
         *,
         views: TaskViews,
         transcripts: Transcripts,
@@ -196,10 +197,11 @@ class ModelRig:
 
 
 @asynccontextmanager
-async def chat_at(server: ScriptedOpenAI, **terms: Any) -> AsyncGenerator[Chat]:  # noqa: ANN401 -- of a `Provider`
+async def chat_at(server: ScriptedOpenAI, **terms: Any) -> AsyncGenerator[Chat | Responses]:  # noqa: ANN401 -- of a `Provider`
     """Yield the model of a provider that wants to be asked on these terms."""
     known: dict[str, Any] = {"name": "test", "key": "sk-secret", "key_variable": "TEST_KEY", **terms}
-    chat = Chat(Provider(base_url=server.base_url, **known))
+    provider = Provider(base_url=server.base_url, **known)
+    chat = Responses(provider) if provider.kind == "responses" else Chat(provider)
     try:
         yield chat
     finally:

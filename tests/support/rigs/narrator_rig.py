@@ -13,6 +13,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.model.provider import ModelProvider
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
 from everloop.models.chat import Chat
+from everloop.models.responses import Responses
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
@@ -60,7 +61,7 @@ class NarratorRig:
     def __init__(
         self,
         provider: ScriptedOpenAI,
-        chat: Chat,
+        chat: Chat | Responses,
         views: TaskViews,
         terms: NarrationTerms,
         model: str | None,

@@ -143,7 +143,8 @@ class OpenAIResponses(Provider):
         """Note what of earlier replies did not come back: the model has to think again."""
         kept = [item.get("encrypted_content") for item in items if item.get("type") == "reasoning"]
         phases = [item["phase"] for item in items if "phase" in item]
-        for given in self.given:
+        whole = [given for given in self.given if not given.reply.reason]
+        for given in whole:  # what was cut off is continued in other ways
             for item in _output(given):
                 if item["type"] == "reasoning" and item["encrypted_content"] not in kept:
                     self.regrets.append("reasoning")
