@@ -7,7 +7,6 @@ import pytest
 from pydantic import JsonValue
 
 from everloop.agents.plugins import prompt
-from everloop.models import conformance
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -31,7 +30,6 @@ from tests.support.fakes.responses import (
     ASKING,
     QUESTION,
     WEB_SEARCH,
-    ResponsesStage,
     ended,
     rig_of,
     text_of,
@@ -244,12 +242,3 @@ async def test_what_is_no_reply_is_an_error(wire: Wire | Whole, error: type[Mode
     async with rig_of([wire]) as rig:
         with pytest.raises(error):
             await rig.ask()
-
-
-# What every model has to do.
-
-
-@pytest.mark.parametrize("check", conformance.MODEL_CHECKS, ids=lambda check: check.__name__)
-async def test_it_does_what_every_model_has_to(check: conformance.Check) -> None:
-    """The suite that authors run against their own."""
-    await check(ResponsesStage())

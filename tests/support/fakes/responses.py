@@ -1,35 +1,26 @@
 """A model of the kind "responses" whose provider is the zoo's, or a script."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from everloop.models import conformance
 from everloop.models.catalogue import Provider
 from everloop.models.interface import (
     CallDelta,
     Delta,
     Ended,
-    Model,
-    ModelBusyError,
-    ModelDownError,
-    ModelError,
-    ModelRefusedError,
     ModelRequest,
-    PromptTooLongError,
     RefusalDelta,
     TextDelta,
     ThoughtDelta,
-    UnreadableReplyError,
 )
 from everloop.models.responses import Responses
 from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.settings import ModelSettings
-from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Script, ScriptedOpenAI, Wire
-from tests.support.servers.zoo.provider import Fault, Object, Played
-from tests.support.servers.zoo.responses import OpenAIResponses
+from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
+from tests.support.servers.zoo.provider import Object, Played
 
 SEARCH = ListedTool(name="search", description="Search.", parameters={"type": "object", "properties": {}})
 QUESTION: Object = {"role": "user", "content": "Hi"}
@@ -121,46 +112,3 @@ def following(message: Object, settings: ModelSettings | None = None) -> ModelRe
     return ModelRequest(
         "openai/gpt-5.1", (QUESTION, message, *results), (SEARCH,), settings or ModelSettings()
     )
-
-
-_MEANS: Mapping[type[ModelError], Fault] = {
-    ModelBusyError: OpenAIResponses.faults["busy"],
-    ModelDownError: OpenAIResponses.faults["overloaded in stream"],
-    ModelRefusedError: OpenAIResponses.faults["quota in stream"],
-    PromptTooLongError: OpenAIResponses.faults["too long in stream"],
-    UnreadableReplyError: Fault("unreadable", "made up", Wire([b"data: hello\n\n"])),
-}
-
-
-class ResponsesStage(conformance.Stage):
-    """Plays replies as OpenAI does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = OpenAIResponses.model
-
-    @asynccontextmanager
-    async def playing(self, *replies: conformance.Played) -> AsyncGenerator[Model]:
-        provider = OpenAIResponses(*(_MEANS[one.failure] if one.failure else _played(one) for one in replies))
-        provider.secret = next((one.opaque for one in replies if one.opaque), "")
-        silent = replies[0].then == "silent"
-
-        def answer(received: ReceivedRequest) -> Answer:
-            self.requests.append(received.body)
-            wire = provider(received)
-            assert isinstance(wire, Wire)
-            return replace(wire, pieces=wire.pieces[:-1], is_silent=True) if silent else wire
-
-        async with rig_of(answer) as rig:
-            self._server = rig.server
-            yield rig.model
-
-    async def wait_until_left(self) -> None:
-        await self._server.requests[0].disconnected.wait()
-
-
-def _played(one: conformance.Played) -> Played:
-    usage = (one.usage.input_tokens, one.usage.output_tokens)
-    reason = one.reason if one.reason in {"length", "content_filter"} else ""
-    written = {"text": one.text, "thought": one.thought, "calls": one.calls, "refusal": one.refusal}
-    return Played(**written, reason=reason, usage=usage, cut=one.then == "cut")  # pyright: ignore[reportArgumentType] -- one of two reasons
