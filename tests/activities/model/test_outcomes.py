@@ -22,6 +22,7 @@ from tests.support.servers.scripted_openai import (
     Refusal,
     Reply,
     Whole,
+    Wire,
     tool_call,
 )
 
@@ -124,9 +125,20 @@ async def test_a_reply_is_continued_once() -> None:
         assert await rig.answer() == ("Once upon", True)
 
 
-async def test_a_rest_that_the_provider_refuses_costs_nothing() -> None:
+BROKEN_OFF = Wire(
+    [
+        b'data: {"choices": [{"index": 0, "delta": {"content": "up"}}]}\n\n',
+        b'data: {"error": {"message": "too long", "code": "context_length_exceeded"}}\n\n',
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "refusal", [Refusal(400, "context_length_exceeded"), BROKEN_OFF], ids=["all", "late"]
+)
+async def test_a_rest_that_the_provider_refuses_costs_nothing(refusal: Answer) -> None:
     """A reply is cut off where the window of the model is full, too: what there is of it stands."""
-    async with model_rig([CUT, Refusal(400, "context_length_exceeded")]) as rig:
+    async with model_rig([CUT, refusal]) as rig:
         reply = await rig.run()
         assert (reply.text, reply.reason, reply.usage.output_tokens) == ("Once ", failures.REPLY_CUT, 3)
         assert await rig.answer() == ("Once ", True)
