@@ -48,7 +48,7 @@ async def report(words: str, context: ToolContext) -> str:
     return "reported"
 
 
-@tool
+@tool(max_result=10_000_000)
 def repeat(text: str, times: int) -> str:
     """Return a text several times over."""
     return text * times
