@@ -11,6 +11,7 @@ from everloop.workflows.contract.events import (
     AgentInvoked,
     IterationStarted,
     Narrated,
+    ProviderToolRan,
     RetryScheduled,
     StatusChanged,
     SubAgentEvent,
@@ -27,7 +28,16 @@ REMEMBERED = 5
 _LINES = 20
 _LINE_LENGTH = 160
 _KINDS_WITH_LINES = frozenset(
-    {"iteration", "tool-call", "tool-progress", "tool-complete", "agent-invoked", "narration", "retry"}
+    {
+        "iteration",
+        "provider-tool",
+        "tool-call",
+        "tool-progress",
+        "tool-complete",
+        "agent-invoked",
+        "narration",
+        "retry",
+    }
 )
 """Kinds of a sub-agent's events that make lines: the others are not even read."""
 
@@ -72,6 +82,8 @@ def _line_of(event: TaskEvent) -> str:  # noqa: C901, PLR0911 -- a line for each
     match event:
         case IterationStarted():
             return f"the model thinks about what to do next (turn {event.iteration})"
+        case ProviderToolRan():
+            return f"{event.name} of the provider has {event.status}"
         case ToolCalled():
             return f"calls {event.name} with {event.arguments}"
         case ToolProgressed():

@@ -7,6 +7,7 @@ from everloop.workflows.contract.events import (
     AgentInvoked,
     IterationStarted,
     Narrated,
+    ProviderToolRan,
     RetryScheduled,
     StatusChanged,
     SubAgentEvent,
@@ -70,6 +71,10 @@ CALLED = ToolCalled(iteration=1, call_id="c", name="search", arguments='{"query"
     [
         (IterationStarted(iteration=2, model="m"), "the model thinks about what to do next (turn 2)"),
         (CALLED, 'calls search with {"query": "minutes"}'),
+        (
+            ProviderToolRan(iteration=1, id="ws_1", name="web_search", status="started"),
+            "web_search of the provider has started",
+        ),
         (ToolProgressed(call_id="c", name="search", message="half\nway"), "search reports: half way"),
         (
             ToolCompleted(call_id="c", name="search", outcome="ok", result="secret", size=6),
