@@ -47,8 +47,12 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(seconds=60)
 _LAST_WORD = 3.0
 """Seconds that leaving may take; after that the call leaves when its slot expires."""
 
-_BUSY_SLOTS = (1.0, 3.0)
-"""Seconds until a call looks again whether there is a slot for it: not all at once."""
+_LOOK = 2000
+"""About how many milliseconds later a call looks again whether there is a slot for it; the more calls wait
+before it, the later."""
+
+TICKET = timedelta(minutes=10)
+"""How long after its turn a call finds it."""
 
 Why = Literal["down", "asked", "rate", "slots"]
 """Why a call is held back.
@@ -85,7 +89,7 @@ local function keep()
   end
 end
 redis.call('ZREMRANGEBYSCORE', calls, '-inf', time)
-redis.call('ZREMRANGEBYSCORE', tickets, '-inf', time - 60000)
+redis.call('ZREMRANGEBYSCORE', tickets, '-inf', time - {_ms(TICKET)})
 local open_until = at('open_until')
 if open_until > time then
   return {{'down', open_until - time}}
@@ -97,11 +101,7 @@ end
 if at(asked) > time then
   return {{'asked', at(asked) - time}}
 end
-local most = tonumber(ARGV[3])
-if most > 0 and not redis.call('ZSCORE', calls, call) and redis.call('ZCARD', calls) >= most then
-  return {{'slots', 0}}
-end
--- What has to wait for its turn has booked it, and finds it when it comes back: first come, first served.
+-- What has to wait has booked its turn, and finds it when it comes back: first come, first served.
 local turn = tonumber(redis.call('ZSCORE', tickets, call) or 0)
 if turn == 0 then
   turn = time
@@ -112,11 +112,15 @@ if turn == 0 then
       redis.call('HSET', state, name, used_up_to)
     end
   end
-end
-if turn > time then
   redis.call('ZADD', tickets, turn, call)
-  keep()
+end
+keep()
+if turn > time then
   return {{'rate', math.ceil(turn - time)}}
+end
+local most = tonumber(ARGV[3])
+if most > 0 and not redis.call('ZSCORE', calls, call) and redis.call('ZCARD', calls) >= most then
+  return {{'slots', {_LOOK} * (1 + math.floor(redis.call('ZRANK', tickets, call) / most))}}
 end
 redis.call('ZREM', tickets, call)
 redis.call('ZADD', calls, time + ARGV[6], call)
@@ -261,7 +265,9 @@ class ProviderGates:
         patience = PATIENCE
         while answer := await self._run(self._enter, keys, arguments):
             why, wait = cast("tuple[Why, int]", answer)
-            delay = random.uniform(*_BUSY_SLOTS) if why == "slots" else wait / 1000  # noqa: S311 -- no secret
+            delay = wait / 1000
+            if why == "slots":  # not all at once
+                delay *= random.uniform(0.5, 1.5)  # noqa: S311 -- no secret
             if delay > patience:
                 raise HeldBackError(passage.chosen, why, timedelta(seconds=delay))
             patience -= delay
