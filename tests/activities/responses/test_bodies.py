@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from everloop.models.catalogue import ModelEntry
+from everloop.models.catalogue import Catalogue, ModelEntry
 from everloop.models.interface import (
     ModelRequest,
     OutputSchema,
 )
+from everloop.models.responses import responses_body
 from everloop.workflows.contract.settings import ModelSettings
 from tests.support.fakes.responses import (
     ANSWERING,
@@ -27,6 +28,7 @@ from tests.support.fakes.responses import (
 from tests.support.servers.scripted_openai import Whole
 from tests.support.servers.zoo.provider import Object, Played
 from tests.support.servers.zoo.responses import OpenAIResponses
+from tests.support.servers.zoo.responses_rules import judge
 
 
 @pytest.mark.parametrize("settings", [ModelSettings(), WEB_SEARCH], ids=["calls", "web search"])
@@ -239,3 +241,14 @@ async def test_what_a_provider_refuses_is_left_out() -> None:
         await rig.ask(ModelRequest("openai/gpt-4o", (QUESTION,), settings=settings), "gpt-4o")
     assert rig.body.keys() == {"model", "stream", "store", "input"}
     assert rig.server.requests[0].headers["x-team"] == "search"
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["gpt-5.4-mini", "o3", "gpt-5-chat-latest", "gpt-4.1-mini", "gpt-4o", "gpt-4-turbo", "gpt-3.5-turbo-16k"],
+)
+def test_models_are_asked_as_their_entries_say(model: str) -> None:
+    """What ships says which models of OpenAI are not to be asked for their reasoning."""
+    provider = Catalogue.load(None, None, {"OPENAI_API_KEY": "k"}).providers["openai"]
+    assert provider.kind == "responses"
+    judge(responses_body(REQUEST, model, provider), [])

@@ -103,7 +103,7 @@ def judge(body: Object, given: Sequence[Sequence[Object]]) -> None:
 
 def _judge_settings(body: Object) -> None:
     model, effort = str(body["model"]), object_of(body.get("reasoning")).get("effort")
-    reasons = model.startswith(("gpt-5", "gpt-6", "o"))
+    reasons = model.startswith(("gpt-5", "gpt-6", "o")) and "-chat" not in model
     for name in ("temperature", "top_p"):
         if reasons and effort != "none" and name in body:
             _bad(f"Unsupported parameter: '{name}' is not supported with this model.", _PROBED, name)
