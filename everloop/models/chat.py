@@ -20,6 +20,7 @@ from everloop.models.client import (
     Failures,
     Object,
     extend,
+    headers_of,
     make_client,
     merge,
     read_events,
@@ -384,7 +385,7 @@ class Chat(Model):
             stream=True,
             # The client would walk through each message of its own argument (0.1 ms each, measured).
             extra_body=chat_body(request, model, self.provider),
-            extra_headers=request.settings.extra_headers,
+            extra_headers=headers_of(self.provider, request.settings),
             timeout=timeout_of(request.settings),
         )
         with failures.translated():

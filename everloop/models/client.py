@@ -57,20 +57,27 @@ SILENCE = timedelta(minutes=5)
 
 def make_client(provider: Provider) -> AsyncOpenAI:
     """Return the client of a provider; close it at the end. It does not retry: Temporal does."""
-    headers: dict[str, str | Omit] = {}
-    if provider.key_header.lower() != "authorization":
-        headers = {"Authorization": Omit(), provider.key_header: provider.key}
-    headers |= provider.headers
+    key = {provider.key_header: provider.key} if _has_own_header(provider) else {}
     return AsyncOpenAI(
         api_key=provider.key or NO_KEY,  # without one it reads the environment itself
         base_url=provider.base_url,
         max_retries=0,
-        default_headers=cast("Mapping[str, str]", headers),
+        default_headers={**key, **provider.headers},
         default_query=dict(provider.query),
         http_client=DefaultAsyncHttpxClient(
             headers=UNCOMPRESSED, event_hooks={"response": [bounding(total=MAX_STREAM)]}
         ),
     )
+
+
+def headers_of(provider: Provider, settings: ModelSettings) -> Mapping[str, str | Omit]:
+    """Return the headers of one request; only there the client lets its own for the key be left out."""
+    left_out = {"Authorization": Omit()} if _has_own_header(provider) else {}
+    return {**left_out, **(settings.extra_headers or {})}
+
+
+def _has_own_header(provider: Provider) -> bool:
+    return provider.key_header.lower() != "authorization"
 
 
 def timeout_of(settings: ModelSettings) -> Timeout:
@@ -332,6 +339,7 @@ class Failures:
 
 
 _MEANT = (
+    (re.compile("(api|overloaded|server)_"), 500),
     (re.compile("rate_limit"), 429),
     (re.compile("authentication_"), 401),
     (re.compile("permission_"), 403),

@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import Failures, make_client, read_events, timeout_of
+from everloop.models.client import Failures, headers_of, make_client, read_events, timeout_of
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -400,7 +400,7 @@ class Responses(Model):
             stream=True,
             # The client would walk through each item of its own argument.
             extra_body=responses_body(request, model, self.provider),
-            extra_headers=request.settings.extra_headers,
+            extra_headers=headers_of(self.provider, request.settings),
             timeout=timeout_of(request.settings),
         )
         with failures.translated():

@@ -3,24 +3,24 @@
 import copy
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
 from everloop.activities.model.reply import MAX_OPAQUE
-from everloop.models.catalogue import ModelEntry
+from everloop.models.catalogue import Catalogue, ModelEntry
+from everloop.models.catalogue import Provider as Entry
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
-from everloop.workflows.contract.settings import ModelSettings
 from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
 from tests.support.servers.scripted_openai import Raw, ReceivedRequest, Reply, Wire
 from tests.support.servers.zoo.anthropic import Anthropic, Copilot
 from tests.support.servers.zoo.deepseek import DeepSeek
 from tests.support.servers.zoo.engines import VLLM, LlamaCpp, OldLlamaCpp, QwenWithoutParser
 from tests.support.servers.zoo.gateways import FunctionCalls, LiteLLM, OllamaBehindLiteLLM
-from tests.support.servers.zoo.gemini import ANY_SIGNATURE, Gemini, Gemini2, Vertex
+from tests.support.servers.zoo.gemini import Gemini, Gemini2, Vertex
 from tests.support.servers.zoo.groq import Groq
 from tests.support.servers.zoo.local import LMStudio, OldOllama, Ollama
 from tests.support.servers.zoo.mistral import HostedGlm, Mistral
@@ -60,25 +60,17 @@ VARIANTS: list[type[Provider]] = [
 SPEAKING: list[type[Provider]] = [*PROVIDERS, OpenAIResponses]
 """All of them, whichever API they have."""
 
-TERMS: dict[type[Provider], dict[str, Any]] = {
-    OpenAIResponses: {"kind": "responses"},
-    OpenAI: {"max_tokens_field": "max_completion_tokens"},
-    DeepSeek: {"fill_message": {"reasoning_content": ""}},
-    Gemini: {
-        "fill_call": {"extra_content": {"google": {"thought_signature": ANY_SIGNATURE}}},
-        "models": {"": ModelEntry(settings=ModelSettings(thinking_tags=["think", "thought"]))},
-    },
-    Mistral: {"models": {"": ModelEntry(omit=frozenset({"stream_options"}))}},
-    Groq: {"models": {"": ModelEntry(omit=frozenset({"reasoning"}))}},
-    QwenWithoutParser: {"models": {"": ModelEntry(starts_thinking=True)}},
-    LlamaCpp: {"models": {"": ModelEntry(settings=ModelSettings(parallel_tool_calls=True))}},
-}
-"""What has to be known of a provider, and of those that inherit from it."""
+SHIPPED = Catalogue.load(None, None, {}).providers
+KNOWN = {each.name for each in fields(Entry)} - {"name", "base_url", "key"}
 
 
 def terms(kind: type[Provider]) -> dict[str, Any]:
-    """Return what is known of a provider."""
-    return next((TERMS[each] for each in kind.__mro__ if each in TERMS), dict[str, Any]())
+    """Return what ships of a provider; of a template that begins a thought, what its users have to say."""
+    if kind is QwenWithoutParser:
+        return {"models": {"": ModelEntry(starts_thinking=True)}}
+    entry = SHIPPED.get(kind.name)
+    known: dict[str, Any] = {each: getattr(entry, each) for each in KNOWN} if entry else {}
+    return {**known, "kind": "responses"} if kind is OpenAIResponses else known
 
 
 ASKING = Played(
@@ -258,7 +250,7 @@ Change = Callable[[Object], object]
 
 def ask(provider: Provider, body: Object) -> Wire:
     """Send a request without HTTP."""
-    answer = provider(ReceivedRequest(body, {}))
+    answer = provider(ReceivedRequest(body, {"api-key": "of a test"}))
     assert isinstance(answer, Wire)
     return answer
 

@@ -164,7 +164,7 @@ def _llama_error(code: int, message: str, kind: str, **more: int) -> Object:
 class LlamaCpp(LocalServer):
     """llama-server --jinja."""
 
-    name = "llama.cpp"
+    name = "llamacpp"
     model = "Qwen3.6-27B-Q4_0.gguf"
     reasoning = "reasoning_content"
     framing = Framing(comment=":")

@@ -176,7 +176,7 @@ _TRACKER = "https://github.com/lmstudio-ai/lmstudio-bug-tracker/issues"
 class LMStudio(LocalServer):
     """LM Studio, whose developer setting for reasoning is off: thought stands in the content."""
 
-    name = "lm-studio"
+    name = "lmstudio"
     model = "qwen3-30b-a3b-128k"
     quirks = (
         Quirk("role in each delta, <think> inline", f"{_TRACKER}/649"),

@@ -6,6 +6,7 @@ from typing import ClassVar, NoReturn
 
 from pydantic import JsonValue
 
+from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Wire
 from tests.support.servers.zoo.provider import (
     Fault,
     Given,
@@ -322,6 +323,11 @@ class Azure(OpenAI):
             f"{_GITHUB}/openai/openai-python/issues/1677",
         ),
         Quirk(
+            "the key stands in api-key; what has Authorization too is taken for a token of Entra",
+            "https://learn.microsoft.com/en-us/azure/ai-foundry/openai/reference",
+            "documented",
+        ),
+        Quirk(
             "a filtered reply ends with content_filter and an empty delta",
             "ravendb PR 22997",
             "assumed",
@@ -365,6 +371,12 @@ class Azure(OpenAI):
             headers={"retry-after": "86400", "x-ratelimit-remaining-tokens": "-1"},
         ),
     }
+
+    def __call__(self, received: ReceivedRequest) -> Answer:
+        if "api-key" not in received.headers or "authorization" in received.headers:
+            error: Object = {"code": "401", "message": "Access denied due to invalid subscription key."}
+            return Wire([json.dumps({"error": error}).encode()], 401, {"content-type": "application/json"})
+        return super().__call__(received)
 
     def play(self, given: Given, body: Object) -> list[Object | str]:
         prompt: Object = {"prompt_index": 0, "content_filter_results": _filters()}
