@@ -57,7 +57,7 @@ _NOT_BODY = ("model", "messages", "tools", "stream", "stream_options", "n")
 class ModelSettings(settings.ModelSettings):
     """How a model is asked, and how long it is waited for; what is not set is as the provider has it.
 
-    It stands in histories: no secrets in `extra_headers` and `extra_body`.
+    It stands in histories: no secrets in `extra_headers`, `extra_body` and `provider_tools`.
 
     Raises:
         AgentDefinitionError: a setting that no provider could take.

@@ -190,6 +190,7 @@ _MAX_ITEM = 65_536
 """Characters of an item that goes back, and that subscribers get; images that the provider made have more."""
 
 _OF_CALLS = frozenset({"type", "id", "call_id", "name", "arguments", "status"})
+_NO_DETAIL = frozenset({"type", "id", "status", "encrypted_content"})
 _REFUSAL = "response.refusal.delta"
 _WRITES = {
     "response.output_text.delta": "message",
@@ -242,7 +243,7 @@ class _Item:
         if not has_ended:
             return ProviderToolDelta(self.id, name, "started")
         failed = not whole or whole.get("error") or whole.get("status") in {"failed", "incomplete"}
-        detail = {key: value for key, value in whole.items() if key not in {"type", "id", "status"}}
+        detail = {key: value for key, value in whole.items() if key not in _NO_DETAIL}
         status = "failed" if failed else "completed"
         return ProviderToolDelta(self.id, name, status, detail if _is_small(detail) else None)
 

@@ -57,7 +57,7 @@ _Texts = Annotated[Sequence[str] | None, Field(description="a list of texts")]
 class ModelSettings:
     """How a model is asked, and how long it is waited for. None: not set; see `over`.
 
-    It stands in histories: no secrets in `extra_headers` and `extra_body`.
+    It stands in histories: no secrets in `extra_headers`, `extra_body` and `provider_tools`.
     """
 
     temperature: Annotated[float | None, Field(ge=0, le=2, description="a number from 0 to 2")] = None

@@ -225,6 +225,20 @@ async def test_other_servers_are_understood(wire: Wire | Whole, expected: list[D
         assert await rig.ask() == expected
 
 
+async def test_what_is_large_is_neither_told_nor_kept() -> None:
+    """An image that the provider made has no place in events, nor in histories; the rest goes back."""
+    output: list[Object] = [
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "sealed"},
+        {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "A" * 70_000},
+        {**_MESSAGE, "phase": "final_answer"},
+    ]
+    async with rig_of([Whole({"status": "completed", "output": [*output]})]) as rig:
+        deltas = await rig.ask()
+    tools = [delta for delta in deltas if isinstance(delta, ProviderToolDelta)]
+    assert tools == [ProviderToolDelta("ig", "image_generation", "completed")]
+    assert ended(deltas).opaque.fields == {"items": [{"text": 2, "phase": "final_answer"}]}
+
+
 _COMPUTER: Object = {"type": "response.output_item.added", "item": {"type": "computer_call", "id": "c"}}
 BROKEN: dict[str, tuple[Wire | Whole, type[ModelError]]] = {
     "a stream that ends early": (frames({"type": "response.created"}), ModelDownError),
