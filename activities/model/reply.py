@@ -12,6 +12,7 @@ import structlog
 from pydantic import JsonValue
 
 from everloop.models.interface import (
+    MAX_OPAQUE,
     CallDelta,
     Delta,
     Ended,
@@ -218,10 +219,6 @@ def _begins(text: str, name: str) -> bool:
 def overlap(text: str, word: str) -> int:
     """Return how many characters at the end of the text may begin the word, which is not in it."""
     return next((n for n in range(len(word) - 1, 0, -1) if text.endswith(word[:n])), 0)
-
-
-MAX_OPAQUE = 256 * 1024
-"""Bytes of all that a provider wants back with one reply and that nobody reads."""
 
 
 @dataclass

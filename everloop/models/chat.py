@@ -19,6 +19,7 @@ from everloop.models.client import (
     DONE,
     Failures,
     Object,
+    error_in,
     extend,
     headers_of,
     make_client,
@@ -28,6 +29,7 @@ from everloop.models.client import (
     without_flags,
 )
 from everloop.models.interface import (
+    MAX_OPAQUE,
     CallDelta,
     Delta,
     Ended,
@@ -46,15 +48,10 @@ from everloop.workflows.contract.settings import TOOL_CHOICES
 
 # The body of a request.
 
-_NAMES = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "stop": "stop",
-    "seed": "seed",
-    "verbosity": "verbosity",
-    "parallel_tool_calls": "parallel_tool_calls",
-    "service_tier": "service_tier",
-}
+_SAME_NAMES = frozenset(
+    ["temperature", "top_p", "stop", "seed", "verbosity", "parallel_tool_calls", "service_tier"]
+)
+"""Settings that have the names of the API."""
 
 _OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
 """Fields that providers refuse where no tools are offered."""
@@ -68,7 +65,7 @@ def chat_body(request: ModelRequest, model: str, provider: Provider) -> Object:
     settings, tools = request.settings, [tool.name for tool in request.tools]
     entry, choice = provider.entry(model), settings.tool_choice
     fields: Object = {"stream_options": {"include_usage": True}}
-    fields |= {_NAMES[name]: value for name, value in settings.given() if name in _NAMES}
+    fields |= {name: value for name, value in settings.given() if name in _SAME_NAMES}
     if settings.max_tokens:
         fields[provider.max_tokens_field] = settings.max_tokens
     if settings.effort and provider.effort:
@@ -189,6 +186,9 @@ class ChatReader:
         self._content: list[Object] | None = None
         self._text: list[str] = []
         self._fields: Object = {}
+        self._texts: dict[str, list[str]] = {}
+        self._size = 0
+        """Of what is kept, in characters; once it is too much, no more is added."""
         self._thought: list[str] = []
         self._calls: list[Object] = []
         self._names: list[str] = []
@@ -253,8 +253,18 @@ class ChatReader:
         if function := delta.get("function_call"):  # what calls were before there were several
             yield from self._add_fragment({"index": 0, "function": function})
         if delta.keys() - _KNOWN:
-            extra = {name: value for name, value in delta.items() if name not in _KNOWN}
-            merge(self._fields, without_flags(extra))
+            self._keep_fields({name: value for name, value in delta.items() if name not in _KNOWN})
+
+    def _keep_fields(self, extra: Object) -> None:
+        """Keep fields of the message; texts grow by the word, and are joined in the end."""
+        rest: Object = {}
+        for name, value in extra.items():
+            if isinstance(value, str):
+                self._texts.setdefault(name, []).append(value)
+            else:
+                rest[name] = value
+        if rest and self._size <= MAX_OPAQUE:
+            self._size += merge(self._fields, without_flags(rest))
 
     @staticmethod
     def _thought_of(delta: Object) -> str:
@@ -270,7 +280,7 @@ class ChatReader:
         if self._content is None:
             self._text.append(text)
         else:
-            extend(self._content, [{"type": "text", "text": text}])
+            self._keep_parts(self._content, [{"type": "text", "text": text}])
         yield TextDelta(text)
 
     def _add_parts(self, parts: Sequence[Object]) -> Iterator[Delta]:
@@ -278,7 +288,7 @@ class ChatReader:
         if self._content is None:
             before = "".join(self._text)
             self._content = [{"type": "text", "text": before}] if before else []
-        extend(self._content, parts)
+        self._keep_parts(self._content, parts)
         for part in parts:
             if part.get("type") == "text":
                 self._has_text = True
@@ -286,12 +296,17 @@ class ChatReader:
             elif text := _text_of_thinking(part):
                 yield ThoughtDelta(text)
 
+    def _keep_parts(self, whole: list[Object], parts: Sequence[Object]) -> None:
+        if self._size <= MAX_OPAQUE:
+            self._size += extend(whole, parts)
+
     def _add_fragment(self, fragment: Object) -> Iterator[Delta]:
         function: Object = fragment.get("function") or {}
         name: str = function.get("name") or ""
         number = self._number(fragment, name)
         extra = {key: value for key, value in fragment.items() if key not in _KNOWN_OF_CALLS}
-        merge(self._calls[number], extra)
+        if extra and self._size <= MAX_OPAQUE:
+            self._size += merge(self._calls[number], extra)
         arguments = function.get("arguments") or ""
         if not isinstance(arguments, str):  # an object, as it should be once it is read
             arguments = json.dumps(arguments, ensure_ascii=False)
@@ -326,7 +341,8 @@ class ChatReader:
 
     def _opaque(self) -> Opaque:
         thought, name = "".join(self._thought), ""
-        fields = {key: value for key, value in self._fields.items() if value not in ("", [], {})}
+        whole = {**{key: "".join(pieces) for key, pieces in self._texts.items()}, **self._fields}
+        fields = {key: value for key, value in whole.items() if value not in ("", [], {})}
         if thought:
             same = [key for key in _REASONING if fields.get(key) == thought]
             # Its details hold the reasoning as well: providers that give them want no other copy.
@@ -413,8 +429,8 @@ async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerato
                 is_done = True
                 break
             chunk: Any = json.loads(data)
-            if name == "error" or chunk.get("error") or chunk.get("object") == "error":
-                raise failures.of_answer(chunk)
+            if error := chunk if name == "error" else error_in(chunk):
+                raise failures.of_answer(error)
             for delta in reader.read(chunk):
                 yield delta
     if is_done and reader.is_empty:
@@ -424,8 +440,8 @@ async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerato
 
 async def _read_whole(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerator[Delta]:
     completion: Any = json.loads(b"".join([piece async for piece in body]))
-    if isinstance(completion.get("error"), dict):
-        raise failures.of_answer(completion)
+    if isinstance(error := error_in(completion), dict):
+        raise failures.of_answer(cast("Object", error))
     reader = ChatReader()
     for delta in reader.read_whole(completion):
         yield delta

@@ -57,12 +57,14 @@ SILENCE = timedelta(minutes=5)
 
 def make_client(provider: Provider) -> AsyncOpenAI:
     """Return the client of a provider; close it at the end. It does not retry: Temporal does."""
+    # The client would tell each provider what the environment says of an account at OpenAI.
+    left_out = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
     key = {provider.key_header: provider.key} if _has_own_header(provider) else {}
     return AsyncOpenAI(
         api_key=provider.key or NO_KEY,  # without one it reads the environment itself
         base_url=provider.base_url,
         max_retries=0,
-        default_headers={**key, **provider.headers},
+        default_headers=cast("Mapping[str, str]", {**left_out, **key, **provider.headers}),
         default_query=dict(provider.query),
         http_client=DefaultAsyncHttpxClient(
             headers=UNCOMPRESSED, event_hooks={"response": [bounding(total=MAX_STREAM)]}
@@ -95,25 +97,36 @@ _RUNNING = {"text", "thinking"}
 """Items that go on with the one before, if that is of the same type."""
 
 
-def merge(whole: Object, piece: Object, single: frozenset[str] = frozenset()) -> None:
-    """Add a piece; texts of the fields `single` are whole in each piece."""
+def merge(whole: Object, piece: Object, single: frozenset[str] = frozenset()) -> int:
+    """Add a piece; texts of the fields `single` are whole in each piece. Return how many characters came."""
+    size = 0
     for name, value in piece.items():
         had = whole.get(name)
         if isinstance(value, list):
-            extend(whole.setdefault(name, []), cast("list[Any]", value))
+            kept = cast("list[Any]", had if isinstance(had, list) else [])
+            size += extend(kept, cast("list[Any]", value))
+            whole[name] = kept
+        elif isinstance(had, dict) and isinstance(value, dict):
+            size += merge(cast("Object", had), cast("Object", value), _SINGLE)
         elif isinstance(had, str) and isinstance(value, str) and name not in single:
             whole[name] = had + value
-        elif isinstance(had, dict) and isinstance(value, dict):
-            merge(cast("Object", had), cast("Object", value), _SINGLE)
+            size += len(value)
         elif value is not None:
             whole[name] = value
+            size += len(value) if isinstance(value, str) and had is None else 0
+    return size
 
 
-def extend(whole: list[Any], pieces: Sequence[Any]) -> None:
-    """Add items; one that says by its index or its type that it goes on with another is joined to that."""
+def extend(whole: list[Any], pieces: Sequence[Any]) -> int:
+    """Add items; one that says by its index or its type that it goes on with another is joined to that.
+
+    Return how many characters came.
+    """
+    size = 0
     for piece in pieces:
         if not isinstance(piece, dict):
             whole.append(piece)
+            size += len(str(piece))
             continue
         added = cast("Object", piece)
         known: Object | None = next((item for item in whole if _has_index_of(item, added)), None)
@@ -121,7 +134,8 @@ def extend(whole: list[Any], pieces: Sequence[Any]) -> None:
             known = whole[-1]
         if known is None:
             whole.append(known := {})
-        merge(known, added, _SINGLE)
+        size += merge(known, added, _SINGLE)
+    return size
 
 
 def _has_index_of(item: Object, piece: Object) -> bool:
@@ -364,6 +378,15 @@ def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _
     codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
     wait = retry_after(headers, datetime.now(UTC)) or _told_wait(told)
     return _Fault(status, codes, json.dumps(told, default=str), wait)
+
+
+def error_in(chunk: Object) -> object:
+    """Return the error that came in the place of a reply, or in the middle of it; it has several places."""
+    if chunk.get("object") == "error":
+        return chunk
+    choices: Sequence[Object] = chunk.get("choices") or ()
+    error: object = chunk.get("error")
+    return error or next((one["error"] for one in choices if one.get("error")), None)
 
 
 def _told(body: object) -> Mapping[str, Any]:

@@ -97,6 +97,10 @@ class ProviderToolDelta:
     detail: JsonValue = None
 
 
+MAX_OPAQUE = 256 * 1024
+"""Bytes of all that goes back with one reply and that nobody reads; of more than that nothing is kept."""
+
+
 @dataclass(frozen=True)
 class Opaque:
     """Fields that the provider wants back with this reply, and that nobody else reads.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from everloop.activities.model.reply import MAX_OPAQUE
 from everloop.models.catalogue import Catalogue, ModelEntry
 from everloop.models.catalogue import Provider as Entry
+from everloop.models.interface import MAX_OPAQUE
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig

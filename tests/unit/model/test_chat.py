@@ -10,13 +10,21 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from everloop.activities.model.provider import returned
-from everloop.activities.model.reply import MAX_OPAQUE, ReplyAssembler
+from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.model.request import build_request
 from everloop.agents.agent import Agent
 from everloop.models.catalogue import ModelEntry, Provider
 from everloop.models.chat import ChatReader, chat_body
 from everloop.models.client import read_events
-from everloop.models.interface import CallDelta, Ended, ModelDownError, ModelRequest, Opaque, OutputSchema
+from everloop.models.interface import (
+    MAX_OPAQUE,
+    CallDelta,
+    Ended,
+    ModelDownError,
+    ModelRequest,
+    Opaque,
+    OutputSchema,
+)
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from everloop.workflows.contract.settings import ModelSettings
 from tests.support.cutting import cut

@@ -1,6 +1,7 @@
 """What the failures of a provider mean: retry or not, how long, and what the operator is told."""
 
 from datetime import timedelta
+from typing import Any
 
 import httpx2
 import pytest
@@ -10,12 +11,15 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.failures import provider_failure
 from everloop.models.catalogue import ChosenModel, Provider
-from everloop.models.client import Failures
+from everloop.models.client import Failures, error_in
 from everloop.models.interface import (
     ModelBusyError,
     ModelDownError,
     ModelError,
+    ModelRefusedError,
     ModelRequest,
+    OutputSchema,
+    OutputUnsupportedError,
     UnreadableReplyError,
 )
 from everloop.runtime.bounded_answers import AnswerTooLargeError
@@ -214,3 +218,32 @@ def test_an_author_says_how_often_a_call_is_tried_again(retries: int, calls: int
     settings = ModelSettings(retries=retries)
     ends = [provider_failure(BUSY, count, 0, settings).non_retryable for count in range(1, calls + 1)]
     assert ends == [*[False] * (calls - 1), True]
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"error": {"code": 503, "message": SECRET}, "choices": []},
+        {"choices": [{"finish_reason": "stop", "error": {"code": 503, "message": SECRET}}]},
+        {"object": "error", "code": 503, "message": SECRET},
+        {"error": [{"error": {"code": "503", "message": SECRET}}]},
+    ],
+)
+def test_an_error_is_found_wherever_it_stands(chunk: dict[str, JsonValue]) -> None:
+    """In the middle of a stream, or in the place of a reply."""
+    error = Failures(OPENAI, ModelRequest("openai/gpt", ()), "gpt").of_answer(error_in(chunk))
+    assert (type(error), str(error)) == (ModelDownError, "the provider 'openai' failed (503)")
+    assert not error_in({"choices": [{"delta": {}}]})
+
+
+@pytest.mark.parametrize("by", ["json_schema", "tool", "prompt"])
+def test_only_what_was_asked_for_is_refused_as_the_form_of_the_answer(by: Any) -> None:  # noqa: ANN401 -- a rung
+    """Another form is tried then; a text that happens to name one is an ordinary refusal."""
+    request = ModelRequest("openai/gpt", (), output=OutputSchema("city", {}, by))
+    for told, forms in (
+        ("response_format is unavailable now", {"json_schema", "tool"}),
+        ("Thinking mode does not support this tool_choice", {"tool"}),
+        ("max_tokens is too large", set[str]()),
+    ):
+        error = Failures(OPENAI, request, "gpt").of_error(status_error(400, message=told))
+        assert type(error) is (OutputUnsupportedError if by in forms else ModelRefusedError)
