@@ -70,7 +70,7 @@ def terms(kind: type[Provider]) -> dict[str, Any]:
         return {"models": {"": ModelEntry(starts_thinking=True)}}
     entry = SHIPPED.get(kind.name)
     known: dict[str, Any] = {each: getattr(entry, each) for each in KNOWN} if entry else {}
-    return {**known, "kind": "responses"} if kind is OpenAIResponses else known
+    return {**known, "kind": "responses" if kind is OpenAIResponses else "chat"}
 
 
 ASKING = Played(
