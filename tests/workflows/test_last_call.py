@@ -1,7 +1,6 @@
 """At a limit the model answers with what it has; where no tool works it is told, before the task ends."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -32,7 +31,6 @@ def endless(count: int) -> list[Script]:
 
 async def at_last(call: CallModelInput) -> AssistantMessage:
     """Answer a last call as the activity does."""
-    assert call.last
     closing = f"{call.last}; the answer is what there was by then"
     return answer("Half.").model_copy(update={"closing": closing, "usage": USAGE})
 
@@ -115,7 +113,7 @@ async def test_a_message_that_the_last_call_has_not_seen_is_not_answered(start_t
 )
 async def test_there_is_no_last_call(start_task: StartTask, agent: AgentSpec) -> None:
     """Where the agent has none, or is to leave an artifact, which it cannot write without tools."""
-    ports = FakePorts(ScriptedModel(*endless(2)))
+    ports = FakePorts(ScriptedModel(*endless(2), answer("too late")))
     async with start_task(ports, agent) as handle:
         failed = await failure_of(handle)
     assert (failed.type, len(ports.model.calls)) == (failures.ITERATION_LIMIT, 2)
@@ -163,14 +161,10 @@ async def test_a_sub_agent_answers_at_the_limit_of_both(
     assert given.startswith(read)
 
 
-def failing(*, but: str) -> Callable[[RunToolInput], ToolReply | None]:
-    """No call works, but for one."""
-
-    def reply(call: RunToolInput) -> ToolReply | None:
-        done = call.call.result("no", "error")
-        return None if call.call.id == but else done
-
-    return reply
+def failing(call: RunToolInput) -> ToolReply | None:
+    """Let no call work, but for one; a person says no to another."""
+    outcome = "rejected" if call.call.id == "no" else "error"
+    return None if call.call.id == "works" else call.call.result("no", outcome)
 
 
 TOLD = "[In the last 2 iterations no tool call worked. Do something else, or answer with what you have.]"
@@ -181,7 +175,7 @@ TOLD = "[In the last 2 iterations no tool call worked. Do something else, or ans
     [
         ([answer("done")], "", 1),
         ([asks(("c3", "x"))], failures.TOOL_FAILURE_LIMIT, 1),
-        ([REFUSED, asks(("c3", "x"))], failures.TOOL_FAILURE_LIMIT, 1),
+        ([REFUSED, asks(("no", "x")), asks(("c3", "x"))], failures.TOOL_FAILURE_LIMIT, 1),
         ([asks(("works", "x")), *(asks((f"c{n}", "x")) for n in (4, 5)), answer("done")], "", 2),
     ],
     ids=["answers", "goes on", "told once", "works again"],
@@ -192,7 +186,7 @@ async def test_the_model_is_told_that_no_tool_works(
     """Before the iteration that may end the task; clients do not see it, one call that works is enough."""
     agent = AgentSpec(id="agent", max_tool_failures=2, last_call=True)
     script = [asks(("c1", "x")), asks(("c2", "x")), *after]
-    ports = FakePorts(ScriptedModel(*script), CountingTools(reply=failing(but="works")))
+    ports = FakePorts(ScriptedModel(*script), CountingTools(reply=failing))
     async with start_task(ports, agent) as handle:
         if failure:
             failed = await failure_of(handle)
