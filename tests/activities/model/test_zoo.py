@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from everloop.activities.model.reply import MAX_OPAQUE
 from everloop.models.catalogue import Catalogue, ModelEntry
 from everloop.models.catalogue import Provider as Entry
-from everloop.models.interface import MAX_OPAQUE
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
@@ -68,6 +68,7 @@ def terms(kind: type[Provider]) -> dict[str, Any]:
     """Return what ships of a provider; of a template that begins a thought, what its users have to say."""
     if kind is QwenWithoutParser:
         return {"models": {"": ModelEntry(starts_thinking=True)}}
+    # OpenAI speaks both.
     entry = SHIPPED.get(kind.name)
     known: dict[str, Any] = {each: getattr(entry, each) for each in KNOWN} if entry else {}
     return {**known, "kind": "responses" if kind is OpenAIResponses else "chat"}
