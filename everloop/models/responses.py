@@ -262,7 +262,7 @@ class _Reader:
         self._has_spoken = self._has_refused = False
 
     def read(self, event: Object) -> Iterator[Delta]:
-        """Yield what an event adds; one that nobody knows, such as `keepalive`, adds nothing."""
+        """Yield what an event adds; one that nobody knows adds nothing."""
         kind: str = event["type"]
         if kind in _WRITES:
             if event["delta"]:
@@ -274,6 +274,8 @@ class _Reader:
         elif kind == "response.reasoning_summary_part.added":
             item = self._item(event, "reasoning")
             yield from [self._say(item, _APART)] if item.written else ()
+        elif kind == "keepalive":  # it thinks unseen, for minutes: it is not silent
+            yield from (ThoughtDelta("", item.id) for item in self._items[-1:] if item.type == "reasoning")
         elif kind in {"response.completed", "response.incomplete"}:
             yield from self._end(event["response"])
 

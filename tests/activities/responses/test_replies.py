@@ -168,6 +168,17 @@ WIRES: dict[str, tuple[Wire | Whole, list[Delta]]] = {
             Ended("tool_calls", "m", "r"),
         ],
     ),
+    "a model that thinks unseen": (
+        frames(
+            {"type": "response.output_item.added", "item": {"type": "reasoning", "id": "rs", "summary": []}},
+            {"type": "keepalive"},
+            {"type": "response.output_item.done", "item": {"type": "reasoning", "id": "rs", "summary": []}},
+            {"type": "response.output_item.done", "item": _MESSAGE},
+            {"type": "keepalive"},
+            COMPLETED,
+        ),
+        [ThoughtDelta("", "rs"), TextDelta("Hi"), Ended("stop", "m", "r")],
+    ),
     "Copilot: another id in each event": (
         frames(
             {"type": "response.output_item.added", "output_index": 0, "item": {"type": "message", "id": "1"}},
