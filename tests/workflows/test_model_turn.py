@@ -155,3 +155,23 @@ async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask
     await run(start_task(ports, agent))
     (compaction,) = ports.model.compactions
     assert (compaction.iteration, compaction.compaction.strategy) == (3, "summary")
+
+
+async def test_another_model_sums_up_where_one_is_away(start_task: StartTask) -> None:
+    """It is asked for the next reply as well, and subscribers learn why."""
+    compaction = Compaction(strategy="summary", prompt_tokens=1000)
+    agent = MODELS.model_copy(update={"compaction": compaction})
+    usages = [Usage(input_tokens=500), Usage(input_tokens=1000)]
+    replies = [asks((f"c{n}", "x")).model_copy(update={"usage": usage}) for n, usage in enumerate(usages)]
+    ports = FakePorts(ScriptedModel(*replies, answer("done")))
+    ports.model.summary_failures = [AWAY]
+    await run(start_task(ports, agent))
+    assert [(call.model, call.has_fallback) for call in ports.model.compactions] == [
+        ("first", True),
+        ("second", True),
+    ]
+    last = ports.model.calls[-1]
+    assert (last.model, last.warning) == (
+        "second",
+        "the provider said no; the task goes on with model 'second'",
+    )

@@ -56,6 +56,8 @@ class TranscriptCallInput(Wire):
     """The run that this one continues, until its first reply: its cache is copied."""
     settings: ModelSettings = ModelSettings()
     """Those that the task has pinned of its agent."""
+    has_fallback: bool = False
+    """There is another model to ask where this one cannot answer."""
 
 
 class CallModelInput(TranscriptCallInput):
@@ -78,8 +80,6 @@ class CallModelInput(TranscriptCallInput):
     """The reply decides whether there is to be a task; all that it can call is `CREATE_TASK`."""
     usage: Usage | None = None
     """What the task has used so far, for agents whose plugins look at model calls."""
-    has_fallback: bool = False
-    """There is another model to ask where this one cannot answer."""
     last: str = ""
     """The limit that the task has come to, in words: the model answers now, without tools."""
 

@@ -28,6 +28,7 @@ from everloop.workflows.contract.messages import (
     measure,
 )
 from everloop.workflows.contract.ports import AgentPort, ModelPort, TranscriptPort
+from everloop.workflows.contract.settings import Compaction
 from everloop.workflows.contract.tasks import AgentSpec
 from everloop.workflows.limits import (
     TaskStoppedError,
@@ -71,6 +72,8 @@ class ModelTurn:
     def __init__(self, scope: TaskScope) -> None:
         self._scope = scope
         self._state = scope.state
+        self._warning = ""
+        """For subscribers, with the next call."""
 
     async def ask(self) -> AssistantMessage:
         """Ask for the next reply; an answer that a newer message of the client overtook becomes interim.
@@ -176,26 +179,28 @@ class ModelTurn:
 
     async def _reply(self) -> AssistantMessage:
         """Ask until there is a reply; make room once, then try the other models, then perhaps an operator."""
-        warning, may_compact = "", True
+        may_compact = True
         while True:
             try:
-                return await self._call(warning)
+                return await self._call()
             except ActivityError as error:
                 stop_if_cancelled()
                 self._state.tries += 1
-                failure, warning = failure_type(error), ""
+                failure = failure_type(error)
                 if failure == failures.CONTEXT_TOO_LONG and may_compact and await self._compact():
                     may_compact = False
                     continue
                 if failure in _OTHER_MODEL_HELPS and self._has_fallback:
-                    warning = self._fall_back(error)
+                    self._fall_back(error)
                 elif failure in _OPERATOR_HELPS and self._agent.on_model_failure == "wait":
                     await self._wait_for_operator(failure_text(error))
                 else:
                     raise
                 may_compact = True
 
-    async def _call(self, warning: str) -> AssistantMessage:
+    async def _call(self) -> AssistantMessage:
+        warning, self._warning = self._warning, ""
+
         async def call(resends: int) -> AssistantMessage:
             # A run that had to send its transcript again may follow one that has ended (Reset), and the view
             # still say how that one did.
@@ -225,7 +230,6 @@ class ModelTurn:
             tool=self._agent.artifact_tool if state.answer else None,
             routing=self._scope.has_hidden_task,
             usage=state.usage if MODEL_HOOKS & set(self._agent.hooks) else None,
-            has_fallback=self._has_fallback,
             last=state.last_call,
         )
 
@@ -240,6 +244,7 @@ class ModelTurn:
             new=state.new_messages,
             previous_run=state.previous_run,
             settings=self._agent.settings,
+            has_fallback=self._has_fallback,
         )
 
     async def _resend_transcript(self) -> None:
@@ -260,25 +265,36 @@ class ModelTurn:
         end = find_end(state.transcript, first=state.recalled, least=least)
         if spec is None or end is None:
             return False
-        line = f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
-        summary = await self.with_transcript(
-            lambda _: workflow.execute_activity_method(
-                ModelPort.compact_context,
-                CompactContextInput(
-                    **dict(self._transcript_call()), first=state.recalled, end=end, compaction=spec
-                ),
-                **model_call(self._queue, line),
-            )
-        )
-        state.fold_summary(summary)
+        state.fold_summary(await self._summary(spec, end))
         stop_if_cancelled()
         return True
 
-    def _fall_back(self, error: ActivityError) -> str:
-        """Turn to the next model; return the warning for subscribers. Who refuses is not asked again."""
+    async def _summary(self, spec: Compaction, end: int) -> SummaryMessage:
+        """Ask for what stands for the messages up to `end`; another model, where one is away."""
+        state = self._state
+        line = f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
+        while True:
+            try:
+                return await self.with_transcript(
+                    lambda _: workflow.execute_activity_method(
+                        ModelPort.compact_context,
+                        CompactContextInput(
+                            **dict(self._transcript_call()), first=state.recalled, end=end, compaction=spec
+                        ),
+                        **model_call(self._queue, line),
+                    )
+                )
+            except ActivityError as error:
+                stop_if_cancelled()
+                if failure_type(error) != failures.MODEL_UNAVAILABLE or not self._has_fallback:
+                    raise
+                self._fall_back(error)
+
+    def _fall_back(self, error: ActivityError) -> None:
+        """Turn to the next model, and let subscribers be warned. Who refuses is not asked again."""
         is_away = failure_type(error) == failures.MODEL_UNAVAILABLE
         self._state.fall_back(workflow.now() + COME_BACK if is_away else None)
-        return f"{failure_text(error)}; the task goes on with model {self._model!r}"
+        self._warning = f"{failure_text(error)}; the task goes on with model {self._model!r}"
 
     async def _wait_for_operator(self, reason: str) -> None:
         """Wait for the signal `resume`; the next call tells that the task works again."""

@@ -84,12 +84,16 @@ TASK_WORK = (WORKFLOWS_QUEUE, MODEL_QUEUE, TOOLS_QUEUE)
 
 
 class ScriptedModel(ModelPort):
-    """Plays its replies in order. An exception is raised, a function is awaited."""
+    """Plays its replies in order. An exception is raised, a function is awaited.
+
+    Summaries fail first with `summary_failures`.
+    """
 
     def __init__(self, *script: Script) -> None:
         self._script = list(script)
         self.calls: list[CallModelInput] = []
         self.compactions: list[CompactContextInput] = []
+        self.summary_failures: list[Exception] = []
         self._called = asyncio.Condition()
 
     async def until_asked(self, times: int) -> None:
@@ -110,6 +114,8 @@ class ScriptedModel(ModelPort):
     @activity.defn
     async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
         self.compactions.append(call)
+        if self.summary_failures:
+            raise self.summary_failures.pop(0)
         return SummaryMessage(end=call.end, text="what was said", usage=Usage(input_tokens=1))
 
 
