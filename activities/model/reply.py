@@ -405,9 +405,7 @@ class ReplyAssembler:
         """Keep what the provider wants back; all of it, or nothing where that is too much."""
         fields = dict(ended.opaque.fields)
         self._reasoning_field = ended.opaque.reasoning_field
-        if (
-            self._reasoning_field and self._has_inline_thoughts
-        ):  # the reasoning is more than came in the field
+        if self._reasoning_field and self._has_inline_thoughts:  # there is more reasoning than that
             fields[self._reasoning_field], self._reasoning_field = "".join(self._given_reasoning), ""
         opaque = _as_text(fields)
         calls = {number: _as_text(ended.opaque.calls.get(number, {})) for number in self._calls}

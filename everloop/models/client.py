@@ -145,7 +145,8 @@ def _has_index_of(item: Object, piece: Object) -> bool:
 
 
 def _runs_on(item: Object, piece: Object) -> bool:
-    return "index" not in piece and _kind(item) == _kind(piece) and _kind(piece) in _RUNNING
+    is_numbered = "index" in piece or "index" in item
+    return not is_numbered and _kind(item) == _kind(piece) and _kind(piece) in _RUNNING
 
 
 def _kind(item: Object) -> object:

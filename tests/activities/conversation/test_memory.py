@@ -121,14 +121,16 @@ RESULT = ToolMessage(call_id="c1", name="find", content="found")
 RECALLED = (said("before"), AssistantMessage(text="yes"))
 WORK = (
     said("now"),
-    AssistantMessage(tool_calls=(CALL,), reasoning="hm"),
+    AssistantMessage(
+        tool_calls=(CALL.model_copy(update={"opaque": "{}"}),), reasoning="hm", opaque="{}", source="p/m"
+    ),
     RESULT,
     AssistantMessage(text="Done."),
 )
 
 
 async def test_what_a_task_added_to_its_transcript_is_remembered(rig: ConversationRig) -> None:
-    """Not what it recalled itself; a retry adds nothing."""
+    """Not what it recalled itself, nor what a provider wanted back; a retry adds nothing."""
     for _ in range(2):
         await rig.save_cached([*RECALLED, *WORK], first=2)
     kept = await kept_messages(rig.conversations, rig.context)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -98,6 +98,10 @@ OPAQUE: dict[str, tuple[list[Object], Opaque]] = {
         ],
         Opaque({"content": [thinking("I see"), said("Yes")]}),
     ),
+    "items that say that they are others": (
+        [{"own": [{**said("a"), "index": 0}, {**said("b"), "index": 1}, said("c"), said("d"), "e"]}],
+        Opaque({"own": [{**said("a"), "index": 0}, {**said("b"), "index": 1}, said("cd"), "e"]}),
+    ),
     "parts without a thought": ([{"content": [said("Yes")]}], Opaque()),
     "a field of a call, and one that comes behind it": (
         [call(0, extra={"g": {"sig": "a"}}), call(1), call(1, extra={"g": {"sig": "b"}})],
@@ -166,6 +170,19 @@ def test_too_much_to_send_back_is_dropped_as_a_whole() -> None:
         [made] = assembler.reply.tool_calls
         assert (bool(made.opaque), bool(assembler.reply.opaque)) == (is_kept, is_kept)
         assert (assembler.is_opaque_dropped, assembler.reply.reasoning_field) == (not is_kept, "reasoning")
+
+
+def test_no_more_is_gathered_than_goes_back() -> None:
+    """Each piece makes a text anew: without end that would take longer and longer."""
+    pieces = [detail("t", text="x" * 1000) for _ in range(3 * MAX_OPAQUE // 1000)]
+    [whole] = cast("list[Object]", end_of(*pieces).opaque.fields["reasoning_details"])
+    assert MAX_OPAQUE < len(whole["text"]) < MAX_OPAQUE + 2000
+
+
+def test_reasoning_of_two_places_goes_back_under_its_own_name() -> None:
+    """What came in the field, and no more, is what the provider knows."""
+    reply = assembled([("reasoning", "I "), ("content", "<think>see</think>Yes")])
+    assert (reply.reasoning, reply.reasoning_field, reply.opaque) == ("I see", "", '{"reasoning":"I "}')
 
 
 NUMBERS: dict[str, list[tuple[int | None, str, str]]] = {

@@ -147,10 +147,18 @@ def test_a_cut_stream_is_no_reply(chunks: list[Json]) -> None:
         feed(chunks)
 
 
+def test_a_call_whose_name_was_cut_off_is_none() -> None:
+    """The reply was too long; the calls before it are whole."""
+    calls = [call_chunk(0, "a", "f", "{}"), call_chunk(1, "b")]
+    reply, _ = assemble(calls, finish="length")
+    assert [call.name for call in reply.tool_calls] == ["f"]
+
+
 def test_a_lone_half_of_a_character_is_replaced() -> None:
     """Half a character, which could not be stored, does not fail the call."""
-    reply, _ = assemble([chunk({"content": "a\ud83d"}), call_chunk(0, "a\ude00", "f", '"\ud83d"')])
-    assert reply.text == "a\ufffd"
+    thought = chunk({"reasoning": "b\ud83d"})
+    reply, _ = assemble([thought, chunk({"content": "a\ud83d"}), call_chunk(0, "a\ude00", "f", '"\ud83d"')])
+    assert (reply.text, reply.reasoning) == ("a\ufffd", "b\ufffd")
     assert reply.tool_calls == (ToolCall(id="r00007c01", name="f", arguments='"\ufffd"'),)
 
 
