@@ -1,5 +1,6 @@
 """Getting a reply when the first model cannot give one, or the prompt is too long."""
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -9,11 +10,12 @@ from temporalio.exceptions import ApplicationError
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage, text_of
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.settings import Compaction, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from everloop.workflows.turns import model_turn
 from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, failure_of, run
+from tests.workflows.conftest import Handle, StartTask, failure_of, run
 
 MODELS = AgentSpec(
     id="agent", model="first", fallback_models=("second", "third"), settings=ModelSettings(effort="high")
@@ -26,12 +28,26 @@ def fails(failure: str) -> ApplicationError:
     return ApplicationError("the provider said no", type=failure, non_retryable=True)
 
 
+async def model_call_lines(handle: Handle) -> AsyncIterator[str]:
+    """Yield what Temporal's UI says of each model call."""
+    async for event in handle.fetch_history_events():
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "call_model":
+            yield WIRE_DATA_CONVERTER.payload_converter.from_payload(event.user_metadata.summary, str)
+
+
 @pytest.mark.parametrize("failure", [failures.MODEL_UNAVAILABLE, failures.MODEL_REFUSED])
 async def test_the_next_model_stands_in(start_task: StartTask, failure: str) -> None:
-    """It is told why, subscribers are warned, and the task stays with it; settings hold for all."""
+    """It is told why, subscribers are warned, operators see it, and it stays; settings hold for all."""
     ports = FakePorts(ScriptedModel(fails(failure), asks(("a", "x")), answer("done")))
-    result = await run(start_task(ports, MODELS))
+    async with start_task(ports, MODELS) as handle:
+        result = await handle.result()
+        lines = [each async for each in model_call_lines(handle)]
     assert result.excerpt == "done"
+    assert lines == [
+        "iteration 1 · first · effort high · 1 message",
+        "iteration 1 · second · effort high · 1 message",
+        "iteration 2 · second · effort high · 3 messages",
+    ]
     assert [call.model for call in ports.model.calls] == ["first", "second", "second"]
     assert [call.settings for call in ports.model.calls] == [MODELS.settings] * 3
     first, second, third = ports.model.calls
