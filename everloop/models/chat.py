@@ -424,12 +424,12 @@ class Chat(Model):
 async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerator[Delta]:
     reader, is_done = ChatReader(), False
     async with aclosing(read_events(body)) as events:
-        async for name, data in events:
-            if name == "data" and data.startswith(DONE):
+        async for kind, data in events:
+            if kind == "data" and data.startswith(DONE):
                 is_done = True
                 break
             chunk: Any = json.loads(data)
-            if error := chunk if name == "error" else error_in(chunk):
+            if error := chunk if kind == "error" else error_in(chunk):
                 raise failures.of_answer(error)
             for delta in reader.read(chunk):
                 yield delta

@@ -169,25 +169,30 @@ DONE = "[DONE]"
 
 
 async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, str]]:
-    """Yield field and content of server-sent events, however lines end and wherever bytes are cut.
+    """Yield kind and content of server-sent events, however lines end and wherever bytes are cut.
 
-    The field is `data`, or `error` as old servers of llama.cpp have it. Comments and other fields are left
-    out, and a blank line is not waited for at the end of the body; a line that has no end was cut.
+    The kind is `error` for events of that name, and for the field that old servers of llama.cpp have, else
+    `data`. Comments and other fields are left out, and a blank line is not waited for at the end of the body;
+    a line that has no end was cut.
     """
     data: list[str] = []
+    kind = "data"
     async with aclosing(_whole_lines(body)) as lines:
         async for line in lines:
             name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
             value = value.removeprefix(" ")
             if name == "data":
                 data.append(value)
+            elif name == "event":
+                kind = "error" if value == "error" else "data"
             elif name == "error":
                 yield name, value
             elif data and not line.strip():
-                yield "data", "\n".join(data)
+                yield kind, "\n".join(data)
                 data.clear()
+                kind = "data"
     if data:
-        yield "data", "\n".join(data)
+        yield kind, "\n".join(data)
 
 
 async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:

@@ -265,8 +265,17 @@ def test_tokens_are_counted_as_the_provider_does(usage: JsonValue, expected: Usa
     assert end_of({"content": "Hi"}, usage=usage).usage == expected
 
 
-STREAM = 'data: {"a": "🜁"}\n\n: ping\n\nevent: x\ndata:1\ndata: 2\n\nerror: {"code":400}\n\ndata: [DONE]\n'
-EVENTS = [("data", '{"a": "🜁"}'), ("data", "1\n2"), ("error", '{"code":400}'), ("data", "[DONE]")]
+STREAM = (
+    'data: {"a": "🜁"}\n\n: ping\n\nevent: x\ndata:1\ndata: 2\n\n'
+    'error: {"code":400}\n\nevent: error\ndata: 3\n\ndata: [DONE]\n'
+)
+EVENTS = [
+    ("data", '{"a": "🜁"}'),
+    ("data", "1\n2"),
+    ("error", '{"code":400}'),
+    ("error", "3"),
+    ("data", "[DONE]"),
+]
 
 
 @given(st.sets(st.integers(1, 200)), st.sampled_from(["\n", "\r\n", "\r"]))
