@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Turn
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
 from everloop.agents.limits import Compaction, Limits, Memory, ModelSettings
@@ -14,6 +14,7 @@ from everloop.agents.plugins import handoff, prompt, sub_agent, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
 
 
@@ -80,6 +81,16 @@ def test_a_task_pins_all_that_the_loop_needs() -> None:
         settings=ModelSettings(effort="high"),
         last_call=True,
     )
+
+
+def test_an_agent_without_a_model_has_no_last_call() -> None:
+    """Nobody would read that it is the last, nor that no tool works."""
+
+    async def reply(_turn: Turn) -> AssistantMessage:
+        raise NotImplementedError
+
+    assert not agent(respond=reply).spec.last_call
+    assert not agent(limits=Limits(last_call=False)).spec.last_call
 
 
 def test_a_task_pins_which_tools_write_artifacts() -> None:
