@@ -59,7 +59,7 @@ def make_client(provider: Provider) -> AsyncOpenAI:
     """Return the client of a provider; close it at the end. It does not retry: Temporal does."""
     # The client would tell each provider what the environment says of an account at OpenAI.
     left_out = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
-    key = {provider.key_header: provider.key} if _has_own_header(provider) else {}
+    key = {provider.key_header: provider.key} if provider.key and not _has_bearer(provider) else {}
     return AsyncOpenAI(
         api_key=provider.key or NO_KEY,  # without one it reads the environment itself
         base_url=provider.base_url,
@@ -74,12 +74,13 @@ def make_client(provider: Provider) -> AsyncOpenAI:
 
 def headers_of(provider: Provider, settings: ModelSettings) -> Mapping[str, str | Omit]:
     """Return the headers of one request; only there the client lets its own for the key be left out."""
-    left_out = {"Authorization": Omit()} if _has_own_header(provider) else {}
+    is_wanted = _has_bearer(provider) or any(name.lower() == "authorization" for name in provider.headers)
+    left_out = {} if is_wanted else {"Authorization": Omit()}
     return {**left_out, **(settings.extra_headers or {})}
 
 
-def _has_own_header(provider: Provider) -> bool:
-    return provider.key_header.lower() != "authorization"
+def _has_bearer(provider: Provider) -> bool:
+    return bool(provider.key) and provider.key_header.lower() == "authorization"
 
 
 def timeout_of(settings: ModelSettings) -> Timeout:
