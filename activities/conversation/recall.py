@@ -12,14 +12,11 @@ from everloop.workflows.contract.messages import (
     FilePart,
     Part,
     SpokenMessage,
-    SummaryMessage,
     TextPart,
     ToolCall,
     ToolMessage,
-    ToolsMessage,
     TranscriptMessage,
     UserMessage,
-    text_of,
 )
 from everloop.workflows.contract.names import name_calls
 from everloop.workflows.contract.settings import Memory
@@ -113,7 +110,7 @@ MAX_URL_CHARACTERS = 1_000
 def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMessage]:
     """Return what is worth remembering: words, tool calls with their results, and where files are.
 
-    Left out are summaries and lists of tools, replies that were refused and what said so to the model, calls
+    Left out are summaries and lists of tools, replies that were refused, what only the model was told, calls
     without a result, what a model thought, and how it came to a task.
     """
     spoken = list(_without_refusals(transcript))
@@ -135,14 +132,11 @@ def remembered(transcript: Sequence[TranscriptMessage]) -> list[ConversationMess
 
 
 def _without_refusals(transcript: Iterable[TranscriptMessage]) -> Iterable[SpokenMessage]:
-    """Return the messages that stand. The message after a refused reply is the workflow's, if it says why."""
-    refusal = ""
+    """Return the messages that stand: no refused reply, and nothing that only the model was told."""
     for message in transcript:
-        if isinstance(message, SummaryMessage | ToolsMessage):
-            continue
-        is_reason = bool(refusal) and isinstance(message, UserMessage) and refusal in text_of(message.parts)
-        refusal = message.refused if isinstance(message, AssistantMessage) else ""
-        if not refusal and not is_reason:
+        is_notice = isinstance(message, UserMessage) and not message.message_id
+        is_refused = isinstance(message, AssistantMessage) and message.refused
+        if isinstance(message, SpokenMessage) and not is_notice and not is_refused:
             yield message
 
 

@@ -41,6 +41,11 @@ def said(text: str = "a") -> UserMessage:
     return UserMessage(message_id="m", parts=(TextPart(text=text),))
 
 
+def told(text: str) -> UserMessage:
+    """A notice to the model, which no client sees."""
+    return said(text).model_copy(update={"message_id": ""})
+
+
 def call(id_: str, name: str = "find", arguments: str = "{}") -> ToolCall:
     return ToolCall(id=id_, name=name, arguments=arguments)
 
@@ -82,14 +87,18 @@ REMEMBERED: dict[str, tuple[Sequence[TranscriptMessage], Sequence[ConversationMe
         [said(), DONE],
     ),
     "no refused reply, nor what told the model why": (
-        [said(), refused(DONE), said(f"Refused: {WHY}"), DONE],
+        [said(), refused(DONE), told(f"Refused: {WHY}"), DONE],
         [said(), DONE],
+    ),
+    "nothing else that only the model was told": (
+        [said(), asks(call("1")), found("1"), told("No call worked."), DONE],
+        [said(), asks(call("1")), found("1"), DONE],
     ),
     "what the user said after a refused reply": (
         [said(), refused(DONE), said("and this"), DONE],
         [said(), said("and this"), DONE],
     ),
-    "no refused calls": ([said(), refused(asks(call("1"))), said(WHY), DONE], [said(), DONE]),
+    "no refused calls": ([said(), refused(asks(call("1"))), told(WHY), DONE], [said(), DONE]),
     "calls with their results": (
         [said(), BOTH, found("2"), found("1"), DONE],
         [said(), BOTH, found("2"), found("1"), DONE],
