@@ -12,7 +12,7 @@ from a2a.utils.errors import InvalidParamsError
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, Service
-from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import Raw, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 from tests.support.wires.raw_stream import Event, RawStream
 
 
@@ -85,6 +85,26 @@ def _of_extension(update: Event) -> Event | None:
 def _kinds(events: Sequence[Event]) -> list[str]:
     """Return the kinds in the order in which they came, several of one kind in a row as one."""
     return [kind for kind, _ in groupby(event["kind"] for event in events)]
+
+
+WANTED_BACK = Raw('{"choices": [{"delta": {"signature": "EjQKMgEMOdbH"}}]}')
+
+
+async def test_what_a_provider_wants_back_is_seen_by_nobody_else(steady: Service) -> None:
+    """It goes back with the reply, as the reasoning does; clients get it neither in a stream nor later."""
+    call = tool_call("repeat", '{"text": "ab", "times": 2}')
+    steady.model.script = [Reply([Reasoning("I see."), WANTED_BACK, call]), Reply(["Done.", WANTED_BACK])]
+
+    sent = RawStream().sent(steady.gateway.url, "Repeat ab.", **{"A2A-Extensions": EVENTS_EXTENSION})
+    async with sent as events:
+        seen = [update async for update in events]
+    async with connected(steady.gateway.url) as client:
+        listed = await client.list_tasks(ListTasksRequest(include_artifacts=True, history_length=100))
+
+    [asked] = [each for each in steady.model.requests[1].conversation if each["role"] == "assistant"]
+    assert (asked["signature"], asked["reasoning_content"]) == ("EjQKMgEMOdbH", "I see.")
+    assert "I see." in repr(seen)
+    assert "EjQKMgEMOdbH" not in repr((seen, listed))
 
 
 async def test_twenty_equal_messages_are_one_task(steady: Service) -> None:
