@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,8 +19,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
 from everloop.activities.model.call import OpenAIModel
-from everloop.activities.model.prices import Prices
-from everloop.activities.model.provider import ModelKeyError, ModelProvider, ModelSettings, opened_chat
+from everloop.activities.model.clients import Clients, check_agents
+from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import Narrator
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
@@ -32,7 +32,7 @@ from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
-from everloop.models.chat import Chat
+from everloop.models.catalogue import Catalogue, ModelsSettings
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, hide_environment, report_unknown
@@ -157,24 +157,24 @@ class _Servers:
 
     redis: Redis
     blobs: Blobs
-    chat: Chat
+    clients: Clients
     temporal: Client
 
 
 @asynccontextmanager
-async def _connected(models: ModelSettings, telemetry: Telemetry) -> AsyncGenerator[_Servers]:
+async def _connected(telemetry: Telemetry) -> AsyncGenerator[_Servers]:
     async with (
         _checked_redis() as redis,
         opened_blobs(BlobSettings(), redis) as blobs,
-        opened_chat(models) as chat,
+        aclosing(Clients()) as clients,
     ):
-        yield _Servers(redis, blobs, chat, await connect_worker(telemetry.plugins, blobs))
+        yield _Servers(redis, blobs, clients, await connect_worker(telemetry.plugins, blobs))
 
 
-def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, models: ModelSettings) -> Ports:
+def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, catalogue: Catalogue) -> Ports:
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
-    provider = ModelProvider(servers.chat, models.model, Prices(models.prices), captures_content=content)
+    models = Models(catalogue, servers.clients, captures_content=content)
     configs = PushConfigs(redis)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(
@@ -186,9 +186,9 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
     conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
-    conversation = RememberedConversation(conversations, transcripts, provider, records)
+    conversation = RememberedConversation(conversations, transcripts, models, records)
     return Ports(
-        model=OpenAIModel(provider, agents, views, transcripts, artifacts, records),
+        model=OpenAIModel(models, agents, views, transcripts, artifacts, records),
         tools=AgentTools(
             agents,
             views,
@@ -203,7 +203,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, mo
         publish=ViewPublisher(views, secrets, artifacts, conversation),
         agents=AgentCatalogue(agents, views, transcripts, records),
         context=conversation,
-        narrator=Narrator(provider, views, records),
+        narrator=Narrator(models, views, records),
         housekeeping=StoreHousekeeping(
             redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
         ),
@@ -232,16 +232,17 @@ async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
 
 async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
-    settings, models = WorkerSettings(), ModelSettings()
-    models.check_key(agents)
+    settings, asked = WorkerSettings(), ModelsSettings()
+    catalogue = Catalogue.load(asked.file, asked.model, os.environ)
+    check_agents(catalogue, agents)
     settings.check_names({*queues, *queues_named_by(agents)})
     telemetry = configure_telemetry("everloop-worker")
     stopping = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     try:
-        async with _connected(models, telemetry) as servers:
-            ports = _wire(servers, agents, settings, models)
+        async with _connected(telemetry) as servers:
+            ports = _wire(servers, agents, settings, catalogue)
             async with _closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
                 if names.WORKFLOWS_QUEUE in queues:
                     await announce_user(servers.temporal, servers.blobs, settings.task_queue)
@@ -256,6 +257,8 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
                     task_queue=settings.task_queue,
                     queues=list(queues),
                     agents=[a.id for a in agents],
+                    models_file=str(asked.file) if asked.file else None,
+                    prices_of=str(catalogue.date),
                 )
                 await stopping.wait()
                 _log.info("worker stops", grace=settings.shutdown_grace)
@@ -274,7 +277,7 @@ def work(given: WorkerArguments) -> int:
         if given.processes > 1:
             return uvloop.run(_run_processes(given))
         uvloop.run(run(load_agents(AgentSettings().agents), given.queues))
-    except (AgentError, ModelKeyError, QueueNameError, StartError) as error:
+    except (AgentError, QueueNameError, StartError) as error:
         sys.stderr.write(f"worker: {error}\n")
         return 1
     except ValidationError as error:

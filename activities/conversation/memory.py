@@ -7,7 +7,7 @@ from temporalio import activity
 from everloop.activities.conversation.recall import recalled, remembered, token_budget, with_lines_for_files
 from everloop.activities.conversation.summaries import ConversationCompactor
 from everloop.activities.lease import begin_attempt
-from everloop.activities.model.provider import ModelProvider
+from everloop.activities.model.models import Models
 from everloop.activities.transcripts import whole_transcript
 from everloop.stores.conversations import Conversations, Room, newest_messages
 from everloop.stores.tool_records import ToolRecords
@@ -34,13 +34,13 @@ class RememberedConversation(ContextPort):
         self,
         conversations: Conversations,
         transcripts: Transcripts,
-        provider: ModelProvider,
+        models: Models,
         leases: ToolRecords,
     ) -> None:
         self._leases = leases
         self._conversations = conversations
         self._transcripts = transcripts
-        self._compactor = ConversationCompactor(conversations, provider)
+        self._compactor = ConversationCompactor(conversations, models)
 
     @activity.defn
     async def load_context(self, call: LoadContextInput) -> LoadContextResult:

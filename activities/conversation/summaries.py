@@ -14,7 +14,7 @@ from everloop.activities.conversation.recall import (
 )
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.model.compaction import write_summary
-from everloop.activities.model.provider import ModelProvider
+from everloop.activities.model.models import Models
 from everloop.stores.conversations import Conversations, ConversationSummary, Room, newest_turns, safe_ends
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CompactConversationInput, ConversationMessage
@@ -103,9 +103,9 @@ class ConversationCompactor:
     The messages stay where they are, so that a failure loses nothing.
     """
 
-    def __init__(self, conversations: Conversations, provider: ModelProvider) -> None:
+    def __init__(self, conversations: Conversations, models: Models) -> None:
         self._conversations = conversations
-        self._provider = provider
+        self._models = models
 
     async def is_long(self, context: str, memory: Memory) -> bool:
         """Whether the model is to sum up a part of the conversation."""
@@ -154,8 +154,8 @@ class ConversationCompactor:
     ) -> ConversationSummary:
         earlier = "\n\n".join(summary.text for summary in step.earlier)
         notes = [SummaryMessage(end=1, text=earlier), *step.messages]
-        model = self._provider.choose(call.model, call.task.agent_id)
-        text, usage = await write_summary(self._provider, call.task, model, notes, len(notes), heartbeat)
+        model = self._models.choose(call.model, call.task.agent_id).name
+        text, usage = await write_summary(self._models, call.task, model, notes, len(notes), heartbeat)
         if not text:
             raise ApplicationError(
                 f"model {model!r} wrote no summary of the conversation; it is asked again later",

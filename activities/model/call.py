@@ -1,4 +1,4 @@
-"""Language-model calls: Chat Completions, streamed."""
+"""Language-model calls, streamed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,13 +32,13 @@ from everloop.activities.model.events import (
 )
 from everloop.activities.model.failures import failure_fields, translate_model_errors
 from everloop.activities.model.files import FileReader, Takes
-from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
-from everloop.activities.model.plugins import ModelPlugins
-from everloop.activities.model.provider import (
-    ModelProvider,
+from everloop.activities.model.models import (
+    Models,
     finish_within,
     read_stream,
 )
+from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
+from everloop.activities.model.plugins import ModelPlugins
 from everloop.activities.model.reply import Shown
 from everloop.activities.model.request import (
     build_request,
@@ -98,24 +98,24 @@ class _Attempt:
 
 
 class OpenAIModel(ModelPort):
-    """Asks a provider that speaks Chat Completions."""
+    """Asks the models of agents."""
 
     def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name
         self,
-        provider: ModelProvider,
+        models: Models,
         agents: AgentRegistry,
         views: TaskViews,
         transcripts: Transcripts,
         artifacts: Artifacts,
         records: ToolRecords,
     ) -> None:
-        self._provider = provider
+        self._models = models
         self._agents = agents
         self._views = views
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._leases = records
-        self._compactor = ContextCompactor(provider, views, transcripts, records)
+        self._compactor = ContextCompactor(models, views, transcripts, records)
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
@@ -136,8 +136,10 @@ class OpenAIModel(ModelPort):
         opened = await self._open(call, lease)
         attempt = self._attempt(call, lease, opened.attempt, agent)
         try:
-            model = RESPONDER if agent.respond else self._provider.choose(call.model, agent.id)
-            with translate_model_errors(call.settings, heartbeat, has_fallback=call.has_fallback):
+            chosen = None if agent.respond else self._models.choose(call.model, agent.id)
+            model = chosen.name if chosen else RESPONDER
+            settings = call.settings.over(chosen.settings) if chosen else call.settings
+            with translate_model_errors(settings, heartbeat, has_fallback=call.has_fallback):
                 return await self._reply(attempt, opened, model)
         except OvertakenError:
             raise
@@ -189,8 +191,6 @@ class OpenAIModel(ModelPort):
         transcript = whole_transcript(opened, call.length)
         if draft:
             draft.is_published |= any(map(was_answer, transcript))
-        if call.needs_price and not attempt.agent.respond:
-            self._provider.require_price(model)
         await self._publish(attempt, opening_events(call, attempt.count, model))
         if written := await self._unjudged_reply(attempt):
             ours = await self._judged(attempt, written, transcript, call.settings)
@@ -218,9 +218,10 @@ class OpenAIModel(ModelPort):
         if attempt.output:
             request = replace(request, output=output_schema(attempt.output))
         request = await attempt.plugins.before(request)
+        chosen = self._models.choose(request.model, agent.id)  # a hook may name another one
         if call.needs_price:
-            self._provider.require_price(request.model)
-        return request
+            self._models.require_price(chosen, agent.id)
+        return replace(request, model=chosen.name)
 
     async def _take_response(
         self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
@@ -253,7 +254,7 @@ class OpenAIModel(ModelPort):
         call, artifacts = attempt.call, attempt.artifacts
         draft = None if attempt.output else attempt.draft
         publish = partial(self._publish, attempt)
-        longest = self._provider.longest_reply.total_seconds()
+        longest = self._models.longest_reply.total_seconds()
         async with (
             DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher,
             finish_within(longest),
@@ -302,14 +303,14 @@ class OpenAIModel(ModelPort):
         Returns it, and how many thoughts there are now.
         """
         call, name = attempt.call, attempt.agent.name
-        assembler = self._provider.assembler(request, call.length, attempt.artifacts.tools)
+        assembler = self._models.assembler(request, call.length, attempt.artifacts.tools)
         assembler.thoughts = thoughts
-        async with self._provider.stream(call.task, request, assembler, agent_name=name) as stream:
+        async with self._models.stream(call.task, request, assembler, agent_name=name) as stream:
             await self._try_publish(attempt, recovery_events(call, attempt.count))
             await read_stream(stream, assembler, publisher.add)
         if assembler.is_opaque_dropped:
             await self._try_publish(attempt, [Warned(text=_DROPPED)])
-        return self._provider.priced(request, assembler.reply), assembler.thoughts
+        return self._models.priced(request, assembler.reply), assembler.thoughts
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
         """Return what the model has replied to an attempt whose worker died while plugins judged it."""

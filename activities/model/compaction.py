@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
 from everloop.activities.model.failures import translate_model_errors
-from everloop.activities.model.provider import ModelProvider, read_stream
+from everloop.activities.model.models import Models, read_stream
 from everloop.activities.model.request import last_summary, spoken, user_text
 from everloop.activities.publish import try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
@@ -27,7 +27,6 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
-from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
 
 # Asking the model to sum up the older part of a conversation.
@@ -115,7 +114,7 @@ def _shortened(text: str) -> str:
 
 
 async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for whom
-    provider: ModelProvider,
+    models: Models,
     task: TaskRef,
     model: str,
     messages: Sequence[TranscriptMessage],
@@ -130,12 +129,13 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
     Raises:
         ApplicationError: the model cannot be asked now, or at all.
     """
-    with translate_model_errors(ModelSettings(), heartbeat):
+    settings = models.catalogue.find(model, task.agent_id).settings
+    with translate_model_errors(settings, heartbeat):
         request = summary_request(model, messages, end, first=first)
-        assembler = provider.assembler(request)
-        async with provider.stream(task, request, assembler) as stream:
+        assembler = models.assembler(request)
+        async with models.stream(task, request, assembler) as stream:
             await read_stream(stream, assembler, lambda _: None)
-        reply = provider.priced(request, assembler.reply)
+        reply = models.priced(request, assembler.reply)
     # Why a model writes none, or half a sentence, is nothing to remember in place of a conversation.
     is_summary = reply.finish_reason not in {"refusal", "content_filter"}
     return reply.text.strip() if is_summary else "", reply.usage
@@ -148,9 +148,9 @@ class ContextCompactor:
     """Writes the message that stands for older ones. Dying anywhere costs at most another summary."""
 
     def __init__(
-        self, provider: ModelProvider, views: TaskViews, transcripts: Transcripts, leases: ToolRecords
+        self, models: Models, views: TaskViews, transcripts: Transcripts, leases: ToolRecords
     ) -> None:
-        self._provider = provider
+        self._models = models
         self._views = views
         self._transcripts = transcripts
         self._leases = leases
@@ -190,9 +190,9 @@ class ContextCompactor:
         if call.compaction.strategy == "window":
             return SummaryMessage(first=call.first, end=call.end), ""
         try:
-            model = self._provider.choose(call.model, call.task.agent_id)
+            model = self._models.choose(call.model, call.task.agent_id).name
             text, usage = await write_summary(
-                self._provider, call.task, model, transcript, call.end, heartbeat, call.first
+                self._models, call.task, model, transcript, call.end, heartbeat, call.first
             )
         except ApplicationError as failure:
             if not failure.non_retryable:

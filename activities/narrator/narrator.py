@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.lease import MODEL_LEASE, CallLease
-from everloop.activities.model.provider import ModelProvider
+from everloop.activities.model.models import Models
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request
 from everloop.activities.publish import try_publish
@@ -67,7 +67,7 @@ class Narration:
 
     def __init__(  # noqa: PLR0913, PLR0917 -- all that one narration needs
         self,
-        provider: ModelProvider,
+        models: Models,
         views: TaskViews,
         call: NarrateInput,
         model: str,
@@ -75,7 +75,7 @@ class Narration:
         lease: CallLease,
         heartbeat: Heartbeat,
     ) -> None:
-        self._provider = provider
+        self._models = models
         self._views = views
         self._task = call.task
         self._model = model
@@ -186,9 +186,9 @@ class Narration:
         self._heartbeat.carried["calls"] = self._calls + 1
         self._heartbeat.send()
         request = narration_request(self._model, self._subject, self._story)
-        assembler = self._provider.assembler(request)
+        assembler = self._models.assembler(request)
         try:
-            async with self._provider.stream(self._task, request, assembler) as stream:
+            async with self._models.stream(self._task, request, assembler) as stream:
                 await _read(stream, assembler)
         except Exception as error:  # noqa: BLE001 -- whatever a provider answers, the task is not to fail by it
             self._note_failure(error)
@@ -246,13 +246,13 @@ class Narrator(NarratorPort):
 
     def __init__(
         self,
-        provider: ModelProvider,
+        models: Models,
         views: TaskViews,
         leases: ToolRecords,
         *,
         terms: NarrationTerms = _TERMS,
     ) -> None:
-        self._provider = replace(provider, longest_reply=LONGEST_ANSWER)
+        self._models = replace(models, longest_reply=LONGEST_ANSWER)
         self._views = views
         self._leases = leases
         self._terms = terms
@@ -260,12 +260,12 @@ class Narrator(NarratorPort):
     @activity.defn
     async def narrate(self, call: NarrateInput) -> None:
         try:
-            model = self._provider.choose(call.narrator.model or call.model, call.task.agent_id)
+            model = self._models.choose(call.narrator.model or call.model, call.task.agent_id).name
         except ApplicationError as error:
             _log.warning("nothing is narrated", failure=error.message)
             return
         name = f"narration {call.task.run_id}"
         lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
         async with heartbeating() as heartbeat:
-            narration = Narration(self._provider, self._views, call, model, self._terms, lease, heartbeat)
+            narration = Narration(self._models, self._views, call, model, self._terms, lease, heartbeat)
             await narration.run()

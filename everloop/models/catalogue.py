@@ -142,7 +142,7 @@ class ModelsSettings(Settings):
 
 
 class UnknownModelError(StartError):
-    """No provider is known for a model that is to be asked, or nobody names one."""
+    """A model that is to be asked is of no known provider, or cannot be asked, or nobody names one."""
 
 
 _DEFAULT = "openai"
@@ -178,6 +178,17 @@ class Catalogue:
         providers = {reader.name: reader.provider() for reader in readers}
         missing = {reader.name: reader.missing[0] for reader in readers if reader.missing}
         return cls(providers, default_model, missing, shipped.date)
+
+    def choose(self, name: str | None, agent_id: str) -> ChosenModel:
+        """Return the model that a name, or else the default, means, if it can be asked.
+
+        Raises:
+            UnknownModelError: as `find` does, or because a variable of its provider is not set.
+        """
+        chosen = self.find(name, agent_id)
+        if problem := self.missing.get(chosen.provider.name):
+            raise UnknownModelError(f"agent {agent_id!r} asks {chosen.name}, and {problem}")
+        return chosen
 
     def find(self, name: str | None, agent_id: str) -> ChosenModel:
         """Return the model that a name, or else the default, means.
@@ -264,7 +275,7 @@ class _Reader:
         """Return it. ModelsFileError: the address in a variable is none."""
         base_url = self._address()
         table = self._table
-        key = self._variable(table.get("key_variable", ""), "the key")
+        key = self._variable(table.get("key_variable", ""), "the key (to any word if it wants none)")
         headers = {name: self._filled(name, value) for name, value in table.get("headers", {}).items()}
         made = {name: value for name, value in table.items() if name not in EntryTable.model_fields}
         made |= {"base_url": base_url, "headers": headers, "key": key}

@@ -73,9 +73,9 @@ async def test_an_answer_is_streamed_and_returned_once(redis: Redis) -> None:
         assert await rig.answer() == ("Hel", False)
         gate.set()
         reply = await running
-        usage = Usage(input_tokens=7, output_tokens=2)
+        usage = Usage(input_tokens=7, output_tokens=2, cost=None)
         assert reply == AssistantMessage(
-            text="Hello", model="test-model", finish_reason="stop", usage=usage, source="test-model"
+            text="Hello", model="test-model", finish_reason="stop", usage=usage, source="openai/test-model"
         )
         assert UsageReported(iteration=1, usage=usage) in await rig.events()
         assert await rig.run(attempt=2) == reply
@@ -146,7 +146,7 @@ async def test_events_come_in_order() -> None:
 
         _, status, iteration, *deltas, whole, usage = await rig.events()
         assert status == working().model_copy(update={"received": (QUESTION,)})
-        assert iteration == IterationStarted(iteration=1, model="test-model")
+        assert iteration == IterationStarted(iteration=1, model="openai/test-model")
         assert whole == ContentCompleted(iteration=1, finish_reason="stop", model="test-model")
         assert isinstance(usage, UsageReported)
         is_text = [isinstance(event, ArtifactChunk) for event in deltas]
@@ -383,7 +383,7 @@ async def test_a_limit_of_cost_needs_a_price() -> None:
     async with model_rig([Reply(["Hi"])]) as rig:
         failure = await rig.fail(rig.changed(needs_price=True))
         assert (failure.type, failure.non_retryable) == (PRICE_UNKNOWN, True)
-        assert "'test-model' is not known: set EVERLOOP_PRICES" in failure.message
+        assert 'is not known: set price of [models."openai/test-model"] in models.toml' in failure.message
         assert rig.provider.requests == []
         assert (await rig.run(rig.changed(needs_price=True, model="priced-model"))).text == "Hi"
 

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.failures import RETRIES
-from everloop.activities.model.provider import LONGEST_REPLY
+from everloop.activities.model.models import LONGEST_REPLY
 from everloop.stores.leases import Lease
 from everloop.workflows.contract.events import Resumed, RetryScheduled, TaskEvent
 from everloop.workflows.contract.failures import (
@@ -111,7 +111,7 @@ async def test_a_wait_is_shown() -> None:
     async with model_rig([Refusal(429, headers={"Retry-After": "3"})]) as rig:
         await rig.views.publish(*rig.place, [working()])
         delay = (await rig.fail()).next_retry_delay
-        reason = "the provider 'test' limits the rate of requests (429)"
+        reason = "the provider 'openai' limits the rate of requests (429)"
         assert delay
         assert timedelta(seconds=3) <= delay <= timedelta(seconds=3.3)
         retry = RetryScheduled(attempt=1, reason=reason, delay=delay.total_seconds())
@@ -123,7 +123,7 @@ async def test_a_wait_is_shown() -> None:
 async def test_a_recovery_clears_the_status() -> None:
     """The note of the wait is taken back when the provider answers, and the draft is replaced."""
     async with model_rig([Reply(["Hel"], ending="cut"), Refusal(503), Reply(["Hello"])]) as rig:
-        for attempt, why in ((1, "no connection"), (2, "the provider 'test' failed (503)")):
+        for attempt, why in ((1, "no connection"), (2, "the provider 'openai' failed (503)")):
             await rig.fail(attempt=attempt)
             assert (await rig.note()).startswith(f"waiting for the model: {why}")
         await rig.run(attempt=3)

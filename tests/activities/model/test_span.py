@@ -28,11 +28,11 @@ async def test_a_call_is_a_chat_span(spans: InMemorySpanExporter) -> None:
         await rig.run()
 
     span = span_of(rig, spans)
-    assert (span.name, span.kind) == ("chat test-model", SpanKind.CLIENT)
+    assert (span.name, span.kind) == ("chat openai/test-model", SpanKind.CLIENT)
     assert dict(span.attributes or {}) == {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "test",
-        "gen_ai.request.model": "test-model",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "openai/test-model",
         "gen_ai.request.stream": True,
         "gen_ai.output.type": "text",
         "server.address": "127.0.0.1",

@@ -84,7 +84,7 @@ ANSWERING = Played(thought="That is enough.", text="Both are cities — 🜁.")
 
 async def loop(provider: Provider, rig: ModelRig) -> tuple[AssistantMessage, AssistantMessage]:
     """Run two iterations: two parallel calls, and their results."""
-    rig.port = rig.port_to(provider.model)
+    rig.port = rig.port_to(f"openai/{provider.model}")
     asking = await rig.run()
     results = tuple(call.result(f"{call.name} found it") for call in asking.tool_calls)
     length = rig.call.length + 1 + len(results)
@@ -200,7 +200,7 @@ async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> N
     """The reason of the end comes through, and the provider takes the first half for the second."""
     provider = kind(Played(text="And then", reason="length"), Played(text=" it ended."))
     async with model_rig(provider, **terms(type(provider))) as rig:
-        rig.port = rig.port_to(provider.model)
+        rig.port = rig.port_to(f"openai/{provider.model}")
         reply = await rig.run()
         assert await rig.answer() == ("And then it ended.", True)
     assert (reply.text, reply.finish_reason) == ("And then it ended.", "stop")
@@ -212,7 +212,7 @@ async def test_a_refusal_is_read(kind: type[Provider]) -> None:
     """What the model declines with comes through, as its answer or as the reason why there is none."""
     provider = kind(Played(refusal="I cannot help with that."))
     async with model_rig(provider, **terms(type(provider))) as rig:
-        rig.port = rig.port_to(provider.model)
+        rig.port = rig.port_to(f"openai/{provider.model}")
         reply = await rig.run()
     assert "I cannot help with that." in {reply.text, reply.closing.removeprefix("the model declined: ")}
 
@@ -222,7 +222,7 @@ async def test_a_cut_is_noticed(kind: type[Provider]) -> None:
     """A lost connection is no end of a reply: the call is tried again."""
     provider = kind(Played(text="And then", cut=True))
     async with model_rig(provider, **terms(type(provider))) as rig:
-        rig.port = rig.port_to(provider.model)
+        rig.port = rig.port_to(f"openai/{provider.model}")
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
 
@@ -263,7 +263,7 @@ async def test_failures_are_taken_for_what_they_are(kind: type[Provider], name: 
     """A failure is retried if waiting helps, and ends the call under its own name if not."""
     fault = kind.faults[name]
     async with model_rig(lambda _: fault.wire, **terms(kind)) as rig:
-        rig.port = rig.port_to(kind.model)
+        rig.port = rig.port_to(f"openai/{kind.model}")
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == MEANT[fault.means]
 

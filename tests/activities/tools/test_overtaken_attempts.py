@@ -13,14 +13,13 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop import Agent, Plugin, sub_agent
 from everloop.activities.conversation.memory import RememberedConversation
-from everloop.activities.model.provider import ModelProvider
+from everloop.activities.model.models import Models
 from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
-from everloop.models.catalogue import Provider
-from everloop.models.chat import Chat
+from everloop.models.catalogue import Catalogue
 from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations import Conversations
 from everloop.stores.secrets import Secrets
@@ -71,7 +70,7 @@ async def rig(redis_url: str) -> AsyncGenerator[Rig]:
     registry, task_id = AgentRegistry([agent, writer]), new_id()
     async with connect_redis(redis_url) as redis:
         views, transcripts, records = TaskViews(redis), Transcripts(redis), ToolRecords(redis)
-        models = ModelProvider(Chat(Provider("none")), "m")
+        models = Models(Catalogue({}))
         await views.create(submitted(task_id))
         yield Rig(
             redis,

@@ -12,7 +12,7 @@ from everloop.runtime.settings import Settings
 ROOT = Path(__file__).parents[3]
 PACKAGES = tuple(
     f"everloop/{name}"
-    for name in ("activities", "agents", "examples", "gateway", "runtime", "stores", "workers")
+    for name in ("activities", "agents", "examples", "gateway", "models", "runtime", "stores", "workers")
 )
 
 NOT_DEPLOYED = frozenset({"everloop.examples.conformance"})

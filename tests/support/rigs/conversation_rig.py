@@ -8,9 +8,7 @@ from redis.asyncio import Redis
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.memory import RememberedConversation
-from everloop.activities.model.provider import ModelProvider
-from everloop.models.chat import Chat
-from everloop.models.responses import Responses
+from everloop.activities.model.models import Models
 from everloop.stores.conversations import Conversations, ConversationSummary
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
@@ -31,7 +29,7 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.model_rig import chat_at
+from tests.support.rigs.model_rig import opened_models, provider_at
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
 SUMMARY = Memory(strategy="summary", max_messages=4)
@@ -52,12 +50,10 @@ def spoken(message: ConversationMessage) -> str:
 class ConversationRig:
     """A conversation and transcripts in stores, tasks that recall it, and a model that sums it up."""
 
-    def __init__(self, chat: Chat | Responses, redis: Redis, model: str | None = "test-model") -> None:
+    def __init__(self, models: Models, redis: Redis) -> None:
         self.conversations = Conversations(redis)
         self.transcripts = Transcripts(redis)
-        self.port = RememberedConversation(
-            self.conversations, self.transcripts, ModelProvider(chat, model), MemoryToolRecords()
-        )
+        self.port = RememberedConversation(self.conversations, self.transcripts, models, MemoryToolRecords())
         self.context_id = uuid4().hex
         self.context = context_key("ann", self.context_id)
 
@@ -120,5 +116,5 @@ class ConversationRig:
 async def conversation_rig(
     provider: ScriptedOpenAI, redis: Redis, model: str | None = "test-model"
 ) -> AsyncGenerator[ConversationRig]:
-    async with chat_at(provider) as chat:
-        yield ConversationRig(chat, redis, model)
+    async with opened_models(provider_at(provider), default=model) as models:
+        yield ConversationRig(models, redis)

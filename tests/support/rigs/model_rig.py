@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -15,17 +15,15 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.call import OpenAIModel
-from everloop.activities.model.prices import Price, Prices
-from everloop.activities.model.provider import ModelProvider
+from everloop.activities.model.clients import Clients
+from everloop.activities.model.models import Models
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import Plugin, prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
-from everloop.models.catalogue import Provider
-from everloop.models.chat import Chat
+from everloop.models.catalogue import Catalogue, ModelEntry, Price, Provider
 from everloop.models.interface import ModelRequest
-from everloop.models.responses import Responses
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import Lease
 from everloop.stores.transcripts import Reply as TranscriptReply
@@ -72,7 +70,7 @@ class ModelRig:
     def __init__(  # noqa: PLR0913 -- what a test may put in place
         self,
         provider: ScriptedOpenAI,
-        chat: Chat | Responses,
+        models: Models,
         *,
         views: TaskViews,
         transcripts: Transcripts,
@@ -84,7 +82,7 @@ class ModelRig:
         )
         self.place = (self.task.task_id, self.task.run_id)
         self.context = context_key("o", "c")
-        self.provider, self.chat, self.agent = provider, chat, agent
+        self.provider, self.models, self.agent = provider, models, agent
         self.views, self.transcripts, self.artifacts = views, transcripts, artifacts
         self.leases = MemoryToolRecords()
         self.port = self.port_to("test-model")
@@ -93,11 +91,19 @@ class ModelRig:
         )
         self.position = START
 
-    def port_to(self, model: str | None, **settings: Any) -> OpenAIModel:  # noqa: ANN401 -- of a `ModelProvider`
+    def port_to(self, model: str | None, **settings: Any) -> OpenAIModel:  # noqa: ANN401 -- of `Models`
         """Return a port on the stores of this rig that asks another model, or in another way."""
-        provider = ModelProvider(self.chat, model, Prices({"priced-model": PRICE}), **settings)
+        catalogue = dataclasses.replace(self.models.catalogue, default_model=model)
+        models = dataclasses.replace(self.models, catalogue=catalogue, **settings)
         agents = AgentRegistry([self.agent])
-        return OpenAIModel(provider, agents, self.views, self.transcripts, self.artifacts, self.leases)
+        return OpenAIModel(models, agents, self.views, self.transcripts, self.artifacts, self.leases)
+
+    def know(self, *providers: Provider) -> None:
+        """Let there be further providers."""
+        known = {**self.models.catalogue.providers, **{each.name: each for each in providers}}
+        catalogue = dataclasses.replace(self.models.catalogue, providers=known)
+        self.models = dataclasses.replace(self.models, catalogue=catalogue)
+        self.port = self.port_to(catalogue.default_model)
 
     def changed(self, **fields: object) -> CallModelInput:
         """Return the call with other fields."""
@@ -196,16 +202,18 @@ class ModelRig:
         return (text_of(response.parts), response.complete) if response else None
 
 
+def provider_at(server: ScriptedOpenAI, **terms: Any) -> Provider:  # noqa: ANN401 -- of a `Provider`
+    """Return a provider that wants to be asked on these terms; it is the one of models that name none."""
+    known: dict[str, Any] = {"name": "openai", "key": "sk-secret", "key_variable": "TEST_KEY", **terms}
+    known["models"] = {"priced-model": ModelEntry(price=PRICE), **known.get("models", {})}
+    return Provider(base_url=server.base_url, **known)
+
+
 @asynccontextmanager
-async def chat_at(server: ScriptedOpenAI, **terms: Any) -> AsyncGenerator[Chat | Responses]:  # noqa: ANN401 -- of a `Provider`
-    """Yield the model of a provider that wants to be asked on these terms."""
-    known: dict[str, Any] = {"name": "test", "key": "sk-secret", "key_variable": "TEST_KEY", **terms}
-    provider = Provider(base_url=server.base_url, **known)
-    chat = Responses(provider) if provider.kind == "responses" else Chat(provider)
-    try:
-        yield chat
-    finally:
-        await chat.close()
+async def opened_models(*providers: Provider, default: str | None = "test-model") -> AsyncGenerator[Models]:
+    """Yield the models of these providers."""
+    async with aclosing(Clients()) as clients:
+        yield Models(Catalogue({each.name: each for each in providers}, default), clients)
 
 
 @asynccontextmanager
@@ -221,11 +229,11 @@ async def model_rig(
     """Yield a rig on memory stores, unless others are given; its task is known and works."""
     async with (
         ScriptedOpenAI(script) as provider,
-        chat_at(provider, **terms) as chat,
+        opened_models(provider_at(provider, **terms)) as models,
     ):
         rig = ModelRig(
             provider,
-            chat,
+            models,
             views=views or MemoryTaskViews(),
             transcripts=transcripts or MemoryTranscripts(),
             artifacts=artifacts or MemoryArtifacts(),

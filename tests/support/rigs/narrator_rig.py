@@ -10,10 +10,8 @@ from uuid import uuid4
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.provider import ModelProvider
+from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
-from everloop.models.chat import Chat
-from everloop.models.responses import Responses
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
@@ -22,7 +20,7 @@ from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
 from tests.stores.examples import said, status
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.model_rig import chat_at, new_view
+from tests.support.rigs.model_rig import new_view, opened_models, provider_at
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
 QUICK = NarrationTerms(least_interval=0.01)
@@ -61,14 +59,13 @@ class NarratorRig:
     def __init__(
         self,
         provider: ScriptedOpenAI,
-        chat: Chat | Responses,
+        models: Models,
         views: TaskViews,
         terms: NarrationTerms,
-        model: str | None,
     ) -> None:
         self.provider, self.views = provider, views
         self.task = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="o", agent_id="agent")
-        self.port = Narrator(ModelProvider(chat, model), views, MemoryToolRecords(), terms=terms)
+        self.port = Narrator(models, views, MemoryToolRecords(), terms=terms)
         self.call = NarrateInput(task=self.task, narrator=NarratorSpec(interval=0.01))
         self.environment = ActivityEnvironment()
         self.environment.info = replace(self.environment.info, scheduled_time=datetime.now(UTC))
@@ -146,9 +143,9 @@ async def narrator_rig(
     """Yield a rig whose task works, unless it is to begin later."""
     async with (
         ScriptedOpenAI(script) as provider,
-        chat_at(provider) as chat,
+        opened_models(provider_at(provider), default=model) as models,
     ):
-        rig = NarratorRig(provider, chat, views or MemoryTaskViews(), terms, model)
+        rig = NarratorRig(provider, models, views or MemoryTaskViews(), terms)
         if begins:
             await rig.begin()
         yield rig

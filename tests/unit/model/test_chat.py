@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from everloop.activities.model.provider import returned
+from everloop.activities.model.models import returned
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.model.request import build_request
 from everloop.agents.agent import Agent

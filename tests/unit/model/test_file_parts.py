@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from everloop.activities.model.files import MAX_TEXT_FILE, Place, ReadFiles, Takes
-from everloop.activities.model.provider import FILE_TOKENS, estimated_usage
+from everloop.activities.model.models import FILE_TOKENS, estimated_usage
 from everloop.activities.model.request import build_request, user_text
 from everloop.agents.agent import Agent
 from everloop.workflows.contract.messages import (

@@ -3,7 +3,6 @@
 import pytest
 from pydantic import ValidationError
 
-from everloop.activities.model.provider import ModelSettings
 from everloop.deploy.local.settings import StackSettings
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import StoreSettings
@@ -32,11 +31,6 @@ from tests.support.deploy.process_settings import process_settings, variables_of
             StoreSettings,
             {"redis_url": "secret"},
             "EVERLOOP_REDIS_URL: expected redis://, rediss:// or unix://; correct it",
-        ),
-        (
-            ModelSettings,
-            {"OPENAI_API_KEY": "k", "EVERLOOP_MODEL_TIMEOUT": "-1"},
-            "EVERLOOP_MODEL_TIMEOUT: Input should be greater than 0",
         ),
     ],
 )

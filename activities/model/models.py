@@ -1,107 +1,52 @@
-"""The provider of models: which one is asked, how its answer is read, what it costs."""
+"""The models that can be asked: which one, how its answer is read, what it costs."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from collections.abc import Set as AbstractSet
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import ceil
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import httpx2
+import structlog
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
-from pydantic import AnyHttpUrl, Field, JsonValue, SecretStr, field_validator
-from pydantic_settings import NoDecode
+from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.prices import LIST_PRICES, Price, Prices, read_prices
+from everloop.activities.model.clients import Clients, unpriced
 from everloop.activities.model.reply import THINKING_TAGS, ReplyAssembler, Shown
+from everloop.activities.model.rungs import answer_of_tool
 from everloop.activities.spans import of_task, record_completion, record_prompt
 from everloop.activities.telemetry import error_type, record_usage, timed_model_call
-from everloop.agents.agent import Agent
-from everloop.models.catalogue import ModelEntry, Provider
-from everloop.models.chat import Chat
-from everloop.models.interface import Delta, ModelDownError, ModelRequest
-from everloop.models.responses import Responses
-from everloop.runtime.settings import Settings
+from everloop.models.catalogue import Catalogue, ChosenModel, Provider, UnknownModelError
+from everloop.models.client import SILENCE
+from everloop.models.interface import (
+    Delta,
+    Model,
+    ModelDownError,
+    ModelRequest,
+    OutputUnsupportedError,
+)
 from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.workflows.contract import failures
-from everloop.workflows.contract import settings as contract
 from everloop.workflows.contract.messages import AssistantMessage, Usage
+from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
 
-# Which model provider to ask.
-
-
-class ModelKeyError(Exception):
-    """An agent asks a model, and there is no key for it; the message says which variable to set."""
-
-
-class ModelSettings(Settings):
-    """Where the models are, read from the environment; an empty variable counts as not set.
-
-    `OPENAI_API_KEY` is required where an agent asks a model. `OPENAI_BASE_URL`: any server that speaks Chat
-    Completions (default: OpenAI). `EVERLOOP_MODEL`: the model of agents that name none.
-    `EVERLOOP_MODEL_TIMEOUT`: how many seconds the provider may be silent, before its reply or within it
-    (default 300). `EVERLOOP_PRICES`: what models cost, a JSON object that adds to the list in
-    `everloop.activities.model.prices`.
-
-    Raises:
-        ValidationError: a variable is missing or wrong; it is named, its value is not shown.
-    """
-
-    api_key: SecretStr = Field(default=SecretStr(""), validation_alias="OPENAI_API_KEY")
-    base_url: AnyHttpUrl = Field(
-        default=AnyHttpUrl("https://api.openai.com/v1"), validation_alias="OPENAI_BASE_URL"
-    )
-    model: str | None = Field(default=None, validation_alias="EVERLOOP_MODEL")
-    timeout: float = Field(default=300, gt=0, validation_alias="EVERLOOP_MODEL_TIMEOUT")
-    prices: Annotated[dict[str, Price], NoDecode] = Field(default={}, validation_alias="EVERLOOP_PRICES")
-
-    def check_key(self, agents: Iterable[Agent]) -> None:
-        """Find out that there is a key, if any of these agents asks a model.
-
-        Raises:
-            ModelKeyError: there is none.
-        """
-        if self.api_key.get_secret_value().strip():
-            return
-        if asking := next((agent for agent in agents if agent.asks_model), None):
-            raise ModelKeyError(
-                f"OPENAI_API_KEY is not set, and the agent {asking.id!r} asks a model: set it to the key of "
-                "the model provider (to any word if the server at OPENAI_BASE_URL wants none)"
-            )
-
-    @field_validator("prices", mode="before")
-    @classmethod
-    def _are_prices(cls, prices: object) -> object:
-        return read_prices(prices) if isinstance(prices, str) else prices
-
-
-@asynccontextmanager
-async def opened_chat(settings: ModelSettings) -> AsyncGenerator[Chat]:
-    """Yield the model of a process."""
-    silence = timedelta(seconds=settings.timeout)
-    entry = ModelEntry(settings=contract.ModelSettings(first_token=silence, between_tokens=silence))
-    chat = Chat(
-        Provider(
-            "openai",
-            base_url=str(settings.base_url),
-            base_url_variable="OPENAI_BASE_URL",
-            key=settings.api_key.get_secret_value(),
-            key_variable="OPENAI_API_KEY",
-            max_tokens_field="max_completion_tokens",
-            models={"": entry},
-        )
-    )
-    try:
-        yield chat
-    finally:
-        await chat.close()
-
+_log = structlog.get_logger()
 
 # The tokens of a model call whose provider did not count them.
 
@@ -177,68 +122,63 @@ def _bare(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class ModelProvider:
-    """A provider of models.
+class Models:
+    """The models that can be asked; everything that asks one does so here.
 
-    `default_model` serves agents that name none. A reply takes at most `longest_reply` (default 25 minutes).
-    `captures_content`: spans have prompts and replies on them (default: no).
+    A reply takes at most `longest_reply` (default 25 minutes). `captures_content`: spans have prompts and
+    replies on them (default: no).
     """
 
-    chat: Chat | Responses
-    default_model: str | None
-    prices: Prices = LIST_PRICES
+    catalogue: Catalogue
+    clients: Clients = field(default_factory=Clients)
     longest_reply: timedelta = LONGEST_REPLY
     captures_content: bool = False
 
-    def choose(self, model: str | None, agent_id: str) -> str:
+    def choose(self, name: str | None, agent_id: str) -> ChosenModel:
         """Return the model to ask.
 
         Raises:
-            ApplicationError: `ModelRefused`: nobody names one.
+            ApplicationError: `ModelRefused`: there is none.
         """
-        if chosen := model or self.default_model:
-            return chosen
-        raise ApplicationError(
-            f"agent {agent_id!r} names no model: set EVERLOOP_MODEL, or Agent(model=…)",
-            type=failures.MODEL_REFUSED,
-            non_retryable=True,
-        )
+        try:
+            return self.catalogue.choose(name, agent_id)
+        except UnknownModelError as error:
+            raise ApplicationError(str(error), type=failures.MODEL_REFUSED, non_retryable=True) from None
 
-    def require_price(self, model: str) -> None:
-        """Pass if it is known what the model costs.
+    def require_price(self, chosen: ChosenModel, agent_id: str) -> None:
+        """Pass if it is known what the model costs; agents that hooks send to other models are asked here.
 
         Raises:
             ApplicationError: `PriceUnknown`.
         """
-        if not self.prices.find(model):
+        if not chosen.price:
             raise ApplicationError(
-                f"the agent limits its cost, and the price of model {model!r} is not known: "
-                "set EVERLOOP_PRICES",
-                type=failures.PRICE_UNKNOWN,
-                non_retryable=True,
+                unpriced(chosen, agent_id), type=failures.PRICE_UNKNOWN, non_retryable=True
             )
 
     def priced(self, request: ModelRequest, reply: AssistantMessage) -> AssistantMessage:
-        """Return the reply with its cost. The price is that of the model asked for.
+        """Return the reply with its source and its cost, None if that is unknown.
 
-        Tokens that the provider did not count are estimated: limits shall hold with any provider.
+        The price is that of the model asked for. Tokens that the provider did not count are estimated: limits
+        shall hold with any provider.
         """
         tokens = estimated_usage(request, reply) if reply.usage == Usage() else reply.usage
-        return reply.model_copy(
-            update={"usage": self.prices.add_cost(request.model, tokens), "source": request.model}
-        )
+        chosen = self.catalogue.find(request.model, "")
+        cost = chosen.price.cost(tokens) if chosen.price else None
+        usage = tokens.model_copy(update={"cost": cost})
+        return reply.model_copy(update={"usage": usage, "source": chosen.name})
 
     def assembler(
         self, request: ModelRequest, position: int = 0, drafted: AbstractSet[str] = frozenset()
     ) -> ReplyAssembler:
         """Return what puts the reply to a request together; see `ReplyAssembler`."""
-        entry = self.chat.provider.entry(request.model)
-        tags = request.settings.over(entry.settings).thinking_tags
+        chosen = self.catalogue.find(request.model, "")
+        tags = request.settings.over(chosen.settings).thinking_tags
         return ReplyAssembler(
             position,
             drafted,
             tags=THINKING_TAGS if tags is None else tags,
-            starts_thinking=entry.starts_thinking,
+            starts_thinking=chosen.starts_thinking,
         )
 
     @asynccontextmanager
@@ -253,34 +193,55 @@ class ModelProvider:
         Raises:
             ModelError: there is no reply; also where it took longer than `longest_reply`.
         """
-        model, entry = request.model, self.chat.provider.entry(request.model)
+        chosen = self.choose(request.model, task.agent_id)
         sent = replace(
             request,
-            settings=request.settings.over(entry.settings),
-            messages=returned(request.messages, model, self.chat.provider),
+            model=chosen.name,
+            settings=request.settings.over(chosen.settings),
+            messages=returned(request.messages, chosen.name, chosen.provider),
         )
         with (
-            self._span(task, request, agent_name) as span,
-            timed_model_call(task.agent_id, model) as record_first_chunk,
+            self._span(task, sent, chosen, agent_name) as span,
+            timed_model_call(task.agent_id, chosen.name) as record_first_chunk,
         ):
             async with (
                 finish_within(self.longest_reply.total_seconds()),
-                aclosing(self.chat.stream(sent, model)) as deltas,
+                aclosing(self._reply(chosen, sent)) as deltas,
             ):
                 yield _timed(deltas, record_first_chunk)
             self._record_reply(span, assembler)
-            record_usage(task.agent_id, model, self.priced(request, assembler.reply).usage)
+            record_usage(task.agent_id, chosen.name, self.priced(sent, assembler.reply).usage)
+
+    async def _reply(self, chosen: ChosenModel, request: ModelRequest) -> AsyncGenerator[Delta]:
+        """Yield the reply; an answer that has to be data is asked for by the best means that are taken."""
+        model, rungs = self.clients.of(chosen.provider), self.clients.rungs
+        *better, last = rungs.of(chosen, request)
+        for sent in better:
+            try:
+                async with aclosing(_deltas(model, sent, chosen)) as deltas:
+                    async for delta in deltas:
+                        yield delta
+            except OutputUnsupportedError as error:
+                rungs.refuse(chosen, request, sent)
+                _log.info("model takes no such output", model=chosen.name, codes=error.codes)
+            else:
+                return
+        async with aclosing(_deltas(model, last, chosen)) as deltas:
+            async for delta in deltas:
+                yield delta
 
     @contextmanager
-    def _span(self, task: TaskRef, request: ModelRequest, agent_name: str) -> Generator[Span]:
+    def _span(
+        self, task: TaskRef, request: ModelRequest, chosen: ChosenModel, agent_name: str
+    ) -> Generator[Span]:
         """Trace one call (OpenTelemetry semantic conventions for generative AI).
 
         An exception is recorded by its kind, not by its message; the address without secrets of its URL.
         """
-        url = httpx2.URL(self.chat.provider.base_url)
+        url = httpx2.URL(chosen.provider.base_url)
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "chat",
-            "gen_ai.provider.name": self.chat.provider.name,
+            "gen_ai.provider.name": chosen.provider.name,
             "gen_ai.request.model": request.model,
             "gen_ai.request.stream": True,
             "gen_ai.output.type": "json" if request.output else "text",
@@ -307,6 +268,42 @@ class ModelProvider:
         )
         if self.captures_content:
             record_completion(span, reply)
+
+
+async def _deltas(model: Model, request: ModelRequest, chosen: ChosenModel) -> AsyncGenerator[Delta]:
+    """Yield one reply as it comes.
+
+    Raises:
+        ModelDownError: nothing came for too long. What keeps a connection alive is nothing.
+    """
+    by_tool = request.output is not None and request.output.by == "tool"
+    async with (
+        aclosing(model.stream(request, chosen.model)) as stream,
+        aclosing(_heard(stream, request.settings, chosen.provider.name)) as heard,
+        aclosing(answer_of_tool(heard) if by_tool else heard) as deltas,
+    ):
+        async for delta in deltas:
+            yield delta
+
+
+async def _heard(
+    stream: AsyncIterator[Delta], settings: ModelSettings, provider: str
+) -> AsyncGenerator[Delta]:
+    longest, what = settings.first_token or SILENCE, "before its reply"
+    while True:
+        limit = asyncio.timeout(longest.total_seconds())
+        try:
+            async with limit:
+                delta = await anext(stream, None)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            waited = f"{longest.total_seconds():g} s"
+            raise ModelDownError(f"the provider {provider!r} was silent for {waited} {what}") from None
+        if delta is None:
+            return
+        yield delta
+        longest, what = settings.between_tokens or SILENCE, "within its reply"
 
 
 async def _timed(deltas: AsyncIterable[Delta], record_first: Callable[[], None]) -> AsyncGenerator[Delta]:

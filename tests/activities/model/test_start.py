@@ -1,0 +1,124 @@
+"""What a worker is told that cannot ask the models of its agents."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from everloop.activities.model.clients import Clients, check_agents, make_model
+from everloop.agents.agent import Agent, Turn
+from everloop.agents.guard import budget
+from everloop.agents.limits import Limits, Memory
+from everloop.agents.plugins import narrator
+from everloop.models.catalogue import Catalogue, Provider
+from everloop.models.chat import Chat
+from everloop.models.responses import Responses
+from everloop.runtime.settings import StartError
+from everloop.workflows.contract.messages import AssistantMessage
+from tests.support.fakes.models import PlayedModel
+
+MODELS = """
+[providers.office]
+base_url = "http://gpu:8000/v1"
+key_variable = "OFFICE_KEY"
+headers = { X-Sign = "$OFFICE_SIGN" }
+
+[providers.acme]
+kind = "acme.models:make"
+base_url = "http://acme"
+
+[providers.mine]
+kind = "tests.support.fakes.models:none"
+base_url = "http://mine"
+
+[models."office/priced"]
+price = { input = 1, output = 2 }
+"""
+
+
+async def reply(turn: Turn) -> AssistantMessage:
+    return AssistantMessage(text=str(len(turn.messages)))
+
+
+def agent(*models: str, **fields: object) -> Agent:
+    return Agent(id="a", name="A", description="", models=models, **fields)  # pyright: ignore[reportArgumentType] -- settings of a test
+
+
+REPLYING = Agent(id="r", name="R", description="", respond=reply)
+OFFICE = {"OFFICE_KEY": "k", "OFFICE_SIGN": "s"}
+
+
+def check(folder: Path, agents: Sequence[Agent], default: str | None = None, **variables: str) -> None:
+    (folder / "models.toml").write_text(MODELS)
+    check_agents(Catalogue.load(folder / "models.toml", default, variables), agents)
+
+
+@pytest.mark.parametrize(
+    ("agents", "told"),
+    [
+        ([agent()], "agent 'a' names no model: set EVERLOOP_MODEL, or Agent(model=…)"),
+        (
+            [REPLYING, agent("gpt-4.1")],
+            "agent 'a' asks openai/gpt-4.1, and OPENAI_API_KEY is not set: set it to",
+        ),
+        ([replace(REPLYING, memory=Memory(strategy="summary"))], "agent 'r' names no model"),
+        ([agent("ollama/x", "offcie/x")], "no provider is called 'offcie': did you mean office/x?"),
+        (
+            [agent("ollama/x", plugins=[narrator(model="groq/x")])],
+            "agent 'a' asks groq/x, and GROQ_API_KEY is not",
+        ),
+        ([agent("office/x")], "agent 'a' asks office/x, and OFFICE_KEY is not set: set it to the key"),
+        (
+            [agent("azure/x")],
+            "AZURE_OPENAI_BASE_URL is not set: set it to the address of the provider 'azure'",
+        ),
+        (
+            [agent("acme/x")],
+            "providers.acme.kind: cannot load 'acme.models:make' (ModuleNotFoundError); give",
+        ),
+        (
+            [agent("mine/x")],
+            "providers.mine.kind: cannot load 'tests.support.fakes.models:none' (AttributeError)",
+        ),
+        (
+            [agent("ollama/x", limits=Limits(cost=1))],
+            "agent 'a' limits its cost, and the price of ollama/x is not",
+        ),
+        (
+            [agent("ollama/x", plugins=[budget(cost=1)])],
+            'known: set price of [models."ollama/x"] in models.toml',
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_one_line(tmp_path: Path, agents: list[Agent], told: str) -> None:
+    """It names agent and model, and what to set."""
+    with pytest.raises(StartError) as caught:
+        check(tmp_path, agents)
+    (line,) = str(caught.value).splitlines()
+    assert told in line
+
+
+def test_a_fallback_without_a_price_is_told_too(tmp_path: Path) -> None:
+    """The first has one."""
+    both = agent("office/priced", "office/other", limits=Limits(cost=1))
+    with pytest.raises(StartError, match="the price of office/other is not known"):
+        check(tmp_path, [both], **OFFICE)
+    check(tmp_path, [agent("office/priced", limits=Limits(cost=1))], **OFFICE)
+
+
+def test_what_no_agent_asks_is_not_looked_at(tmp_path: Path) -> None:
+    """Keys of other providers, and models of agents whose function replies."""
+    check(tmp_path, [REPLYING, agent(), agent("ollama/x", "lmstudio/y")], default="vllm/z")
+
+
+async def test_a_kind_makes_the_model() -> None:
+    """Those that ship, and an author's own; each once a process."""
+    clients = Clients()
+    models = [clients.of(Provider(kind, kind=kind, base_url="http://p")) for kind in ("chat", "responses")]
+    assert [type(model) for model in models] == [Chat, Responses]
+    assert clients.of(Provider("chat")) is models[0]
+    await clients.aclose()
+
+    own = make_model(Provider("own", kind="tests.support.fakes.models:PlayedModel"))
+    assert isinstance(own, PlayedModel)
