@@ -125,7 +125,7 @@ async def test_the_history_of_another_model_is_taken(kind: type[Provider]) -> No
     """Who answers may change in mid-task: what the one before wanted back is not sent to the next."""
     provider = kind(ANSWERING)
     async with model_rig(provider, **terms(kind)) as rig:
-        rig.port = rig.port_to(provider.model)
+        rig.port = rig.port_to(f"openai/{provider.model}")
         results = [call.result("found") for call in EARLIER.tool_calls]
         await rig.store(QUESTION, EARLIER, *results)
         reply = await rig.run(rig.changed(iteration=2, length=4, new=()))
