@@ -24,8 +24,8 @@ ENVIRONMENT = {
 }
 
 ABOUT_THE_MODEL = """\
-The answers came from a script, not from a language model. For a real one, set OPENAI_API_KEY and
-EVERLOOP_MODEL (and OPENAI_BASE_URL for a provider other than OpenAI), and run it again."""
+The answers came from a script, not from a language model. For a real one, set EVERLOOP_MODEL
+and the key of its provider (OPENAI_API_KEY for OpenAI; EVERLOOP_MODEL=ollama/qwen3 needs none), and run it again."""
 
 
 async def play(directory: Path, screen: Screen) -> int:

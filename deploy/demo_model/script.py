@@ -27,8 +27,8 @@ It plays a fixed script and cannot answer that. It can
 - calculate: "What is 2 ** 64 - 1?",
 - count: "Count to 100".
 
-To have a language model answer, set OPENAI_API_KEY and EVERLOOP_MODEL (and OPENAI_BASE_URL for a provider \
-other than OpenAI), and start Everloop again."""
+To have a language model answer, set EVERLOOP_MODEL and the key of its provider (OPENAI_API_KEY for \
+OpenAI; EVERLOOP_MODEL=ollama/qwen3 needs none), and start Everloop again."""
 
 _READABLE = (".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json")
 _FILE = re.compile(r"^(?P<name>\S+) \((?P<bytes>\d+) bytes\)$", re.MULTILINE)

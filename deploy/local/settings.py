@@ -1,9 +1,12 @@
 """What the local stack reads from the environment."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr, ValidationError
 
 from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.errors import StackSettingsError
+from everloop.models.catalogue import ModelsSettings
 from everloop.runtime.settings import Settings, explain
 from everloop.workflows.contract.names import DEFAULT_TASK_QUEUE
 
@@ -15,7 +18,7 @@ class StackSettings(Settings):
 
     Ports (EVERLOOP_PORT is the gateway's): default any free one. EVERLOOP_GRPC_PORT: where the gateway speaks
     gRPC; default nowhere. EVERLOOP_PUBLIC_URL: default the gateway's address on this machine. OPENAI_API_KEY,
-    OPENAI_BASE_URL and EVERLOOP_MODEL: all unset means the scripted demo model.
+    OPENAI_BASE_URL and EVERLOOP_MODEL: all unset, and no models.toml, means the scripted demo model.
     """
 
     port: int | None = PORT
@@ -29,9 +32,16 @@ class StackSettings(Settings):
     openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")
     openai_base_url: str = Field(default="", validation_alias="OPENAI_BASE_URL")
 
+    models_file: Path | None = None
+
+    @property
+    def has_models_file(self) -> bool:
+        return ModelsSettings(models_file=self.models_file).file is not None
+
     @property
     def uses_demo_model(self) -> bool:
-        return not self.openai_api_key and not self.openai_base_url
+        is_set = self.openai_api_key or self.openai_base_url or self.model not in {"", MODEL}
+        return not (is_set or self.has_models_file)
 
     @property
     def wanted_ports(self) -> dict[str, tuple[str, int]]:
@@ -55,7 +65,7 @@ def load_settings() -> StackSettings:
     """Read the environment.
 
     Raises:
-        StackSettingsError: a variable has no usable value, or the model is set up by halves.
+        StackSettingsError: a variable has no usable value, or a provider is set and no model.
     """
     try:
         settings = StackSettings()
@@ -66,19 +76,9 @@ def load_settings() -> StackSettings:
 
 
 def _check_model(settings: StackSettings) -> None:
-    if settings.uses_demo_model:
-        if settings.model not in {"", MODEL}:
-            raise StackSettingsError(
-                f"EVERLOOP_MODEL is {settings.model}, but OPENAI_API_KEY is not set; "
-                "set it, or unset EVERLOOP_MODEL to use the scripted demo model"
-            )
-        return
-    if not settings.openai_api_key:
+    """Look for what no worker could tell: with a models.toml agents may name the models that they ask."""
+    if not (settings.uses_demo_model or settings.model or settings.has_models_file):
         raise StackSettingsError(
-            "OPENAI_BASE_URL is set, but OPENAI_API_KEY is not; set it (to any word if none is needed)"
-        )
-    if not settings.model:
-        raise StackSettingsError(
-            "OPENAI_API_KEY is set, but EVERLOOP_MODEL is not; set it to the model to use (gpt-4.1-mini), "
-            "or unset OPENAI_API_KEY and OPENAI_BASE_URL to use the scripted demo model"
+            "OPENAI_API_KEY or OPENAI_BASE_URL is set, but EVERLOOP_MODEL is not; set it to the model to use "
+            "(gpt-4.1-mini), or unset both to use the scripted demo model"
         )

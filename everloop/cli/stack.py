@@ -32,7 +32,7 @@ CONFORMANCE_WEBHOOKS = "127.0.0.0/8,::1,localhost,example.com"
 """Where compatibility kits let notifications go."""
 
 INTERRUPTED_START = "interrupted before it was up; all that had started is stopped"
-SCRIPTED = " (a script, no language model: set OPENAI_API_KEY and EVERLOOP_MODEL for a real one)"
+SCRIPTED = " (a script, no language model: set EVERLOOP_MODEL and its provider's key for a real one)"
 INTERRUPTED_DEMO = "interrupted; all that had started is stopped"
 
 Directory = Annotated[
@@ -54,7 +54,7 @@ def up(directory: Directory = STATE, *, as_json: Json = False) -> None:
     """Run all of Everloop on this machine until Ctrl-C.
 
     That is Temporal with its UI, Valkey, a worker and a gateway, whose addresses are printed. State survives
-    a restart. Without OPENAI_API_KEY a scripted demo model answers, and says so.
+    a restart. Without a model of yours a scripted one answers, and says so.
     """
     _run_stack(directory, {}, None, as_json=as_json)
 
