@@ -25,7 +25,8 @@ ENVIRONMENT = {
 
 ABOUT_THE_MODEL = """\
 The answers came from a script, not from a language model. For a real one, set EVERLOOP_MODEL
-and the key of its provider (OPENAI_API_KEY for OpenAI; EVERLOOP_MODEL=ollama/qwen3 needs none), and run it again."""
+and the key of its provider (OPENAI_API_KEY for OpenAI; EVERLOOP_MODEL=ollama/qwen3 needs none), and run it
+again."""
 
 
 async def play(directory: Path, screen: Screen) -> int:
