@@ -42,18 +42,20 @@ from everloop.activities.model.plugins import ModelPlugins
 from everloop.activities.model.reply import Shown
 from everloop.activities.model.request import (
     build_request,
-    largest_result,
+    cache_key,
+    explained,
     made_to_call,
     only_create_task,
     sent_messages,
     until_called,
+    with_cache_hints,
     without_tools,
 )
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
-from everloop.models.interface import ModelRefusedError, ModelRequest
+from everloop.models.interface import ModelRefusedError, ModelRequest, PromptTooLongError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import OvertakenError
@@ -143,10 +145,9 @@ class OpenAIModel(ModelPort):
                 return await self._reply(attempt, opened, model)
         except OvertakenError:
             raise
-        except ApplicationError as error:
-            failure = _explained(error, opened)
+        except ApplicationError as failure:
             await self._publish_failure(attempt, failure)
-            raise failure from None
+            raise
 
     def _attempt(self, call: CallModelInput, lease: CallLease, count: int, agent: Agent) -> _Attempt:
         number = attempt_number(call.tries, count)
@@ -204,7 +205,8 @@ class OpenAIModel(ModelPort):
         self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
     ) -> ModelRequest:
         agent, call = attempt.agent, attempt.call
-        reader = FileReader(self._artifacts, call.task, Takes(agent.model_takes))
+        takes = Takes(agent.model_takes, self._models.choose(model, agent.id).takes)
+        reader = FileReader(self._artifacts, call.task, takes)
         files = await reader.read(sent_messages(transcript))
         prompts = await attempt.plugins.prompts()
         request = build_request(model, agent, transcript, files=files, prompts=prompts)
@@ -221,7 +223,7 @@ class OpenAIModel(ModelPort):
         chosen = self._models.choose(request.model, agent.id)  # a hook may name another one
         if call.needs_price:
             self._models.require_price(chosen, agent.id)
-        return replace(request, model=chosen.name)
+        return with_cache_hints(replace(request, model=chosen.name), chosen, cache_key(call.task))
 
     async def _take_response(
         self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
@@ -259,7 +261,11 @@ class OpenAIModel(ModelPort):
             DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher,
             finish_within(longest),
         ):
-            written, thoughts = await self._stream(attempt, request, publisher)
+            try:
+                written, thoughts = await self._stream(attempt, request, publisher)
+            except PromptTooLongError as error:
+                window = self._models.choose(request.model, attempt.agent.id).window
+                raise explained(error, window, transcript) from None
             if more := None if call.tool else continuation(request, written):
                 written = await self._continued(attempt, written, more, publisher, thoughts)
             rest = await publisher.stop()
@@ -383,12 +389,3 @@ class OpenAIModel(ModelPort):
 
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
         return await try_publish(self._views, attempt.call.task, events, attempt.lease.lease)
-
-
-def _explained(failure: ApplicationError, opened: OpenedTranscript) -> ApplicationError:
-    """Return the failure; that of a conversation which is too long with what takes the most room in it."""
-    largest = largest_result(opened.messages or ())
-    if failure.type != failures.CONTEXT_TOO_LONG or not largest:
-        return failure
-    text = f"{failure.message}; {largest}"
-    return ApplicationError(text, type=failure.type, non_retryable=failure.non_retryable)

@@ -23,7 +23,7 @@ from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext
 from everloop.agents.tool import listed
 from everloop.models.catalogue import ChosenModel
-from everloop.models.interface import ModelRequest
+from everloop.models.interface import ModelRequest, PromptTooLongError
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -368,12 +368,18 @@ def _offered_tools(
     return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript, files))
 
 
-def largest_result(transcript: Sequence[TranscriptMessage]) -> str:
-    """Return the tool whose result takes the most room in a request, and how much; empty: there is none."""
+def explained(
+    error: PromptTooLongError, window: int | None, transcript: Sequence[TranscriptMessage]
+) -> PromptTooLongError:
+    """Return the error with how much room there is, if that is known, and what takes the most of it."""
+    text = str(error)
+    if window:
+        text += f"; the window has {window:,} tokens"
     results = [message for message in sent_messages(transcript) if isinstance(message, ToolMessage)]
     sizes = [(len(result.content.encode(errors="replace")), result.name) for result in results]
-    size, name = max(sizes, default=(0, ""))
-    return f"the largest result in it is that of {name!r}, {size:,} bytes" if name else ""
+    for size, name in [max(sizes)] if sizes else []:
+        text += f"; the largest result in it is that of {name!r}, {size:,} bytes"
+    return PromptTooLongError(text, codes=error.codes)
 
 
 def _built_in_tools(

@@ -12,6 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.failures import RETRIES
 from everloop.activities.model.models import LONGEST_REPLY
+from everloop.models.catalogue import ModelEntry
 from everloop.stores.leases import Lease
 from everloop.workflows.contract.events import Resumed, RetryScheduled, TaskEvent
 from everloop.workflows.contract.failures import (
@@ -78,16 +79,20 @@ async def test_a_provider_failure_has_a_name(answer: Answer, kind: str) -> None:
         assert len(rig.provider.requests) == 1
 
 
-async def test_a_conversation_that_is_too_long_names_its_largest_result() -> None:
-    """Whoever reads it knows which tool returned too much, and how much it was."""
+@pytest.mark.parametrize("window", [128_000, None])
+async def test_a_conversation_that_is_too_long_names_its_largest_result(window: int | None) -> None:
+    """Whoever reads it knows which tool returned too much, and the window of the model, if anybody does."""
     results = [
         ToolMessage(call_id=name, name=name, content="x" * size) for name, size in (("a", 9), ("b", 70))
     ]
     asked = AssistantMessage(tool_calls=tuple(ToolCall(id=name, name=name, arguments="") for name in "ab"))
-    async with model_rig([Refusal(400, "context_length_exceeded")]) as rig:
+    async with model_rig(
+        [Refusal(400, "context_length_exceeded")], models={"": ModelEntry(window=window)}
+    ) as rig:
         await rig.store(QUESTION, asked, *results)
         failure = await rig.fail(rig.changed(length=4, new=()))
-    assert failure.message.endswith("; the largest result in it is that of 'b', 70 bytes")
+    room = "; the window has 128,000 tokens" if window else ": use a larger model"
+    assert failure.message.endswith(f"{room}; the largest result in it is that of 'b', 70 bytes")
     assert (failure.type, failure.non_retryable) == (CONTEXT_TOO_LONG, True)
 
 

@@ -13,6 +13,7 @@ from everloop.activities.model.files import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES
 from everloop.agents.plugins import tools as plugin_of
 from everloop.agents.tool import digest_of, tool
 from everloop.agents.tool_context import ToolContext
+from everloop.models.catalogue import ModelEntry
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
@@ -192,6 +193,27 @@ async def test_a_tool_shows_files_of_any_kind(media_type: str, expected: JsonVal
     content = request.conversation[-1]["content"]
     assert isinstance(content, list)
     assert content[2:] == [expected]
+
+
+@pytest.mark.parametrize(("takes", "kind"), [(None, "image_url"), (("image/*",), "image_url"), ((), "text")])
+async def test_a_model_gets_no_more_than_its_provider_says(takes: tuple[str, ...] | None, kind: str) -> None:
+    """The agent takes images; whether its model does is known, or nobody knows."""
+    async with model_rig([Reply(["Fine."])], models={"": ModelEntry(takes=takes)}) as rig:
+        await rig.run(rig.changed(new=(says(await store(rig, "input-1", b"hi")),)))
+    assert kinds(rig.provider.requests[0])[-1][-1] == kind
+
+
+@pytest.mark.parametrize("hints", ["key", "breakpoints", ""])
+async def test_a_provider_gets_the_hints_that_it_wants(hints: str) -> None:
+    """The same with each call of a conversation."""
+    async with model_rig([Reply(["Fine."])] * 2, cache=hints) as rig:
+        for position in range(2):
+            await rig.run(rig.changed(length=1 + position, new=(says(TextPart(text="Hi")),)))
+            await rig.store(says(TextPart(text="Hi")), start=1)
+    first, second = (request.body for request in rig.provider.requests)
+    assert first.get("prompt_cache_key") == second.get("prompt_cache_key")
+    assert ("prompt_cache_key" in first) is (hints == "key")
+    assert ("cache_control" in str(first)) is (hints == "breakpoints")
 
 
 async def test_what_cannot_be_shown_is_an_error_of_the_tool() -> None:

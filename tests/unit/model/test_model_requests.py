@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from everloop.activities.model.request import (
     build_request,
     cache_key,
-    largest_result,
     made_to_call,
     only_create_task,
     readable_arguments,
@@ -334,15 +333,6 @@ def test_hints_can_be_switched_off(hints: str) -> None:
     assert with_cache_hints(off, chosen(hints, cache=True), "k") == off
     assert with_cache_hints(REQUEST, chosen(hints, cache=False), "k") == REQUEST
     assert (with_cache_hints(on, chosen(hints, cache=False), "k") == on) is (hints == "")
-
-
-def test_the_largest_result_is_named() -> None:
-    """Of those that the request has."""
-    results = [
-        ToolMessage(call_id="c", name=name, content="é" * size) for name, size in (("a", 9), ("b", 1_000))
-    ]
-    assert largest_result([ASKED, *results]) == "the largest result in it is that of 'b', 2,000 bytes"
-    assert largest_result([ASKED, *results, SummaryMessage(end=3, text="Found.")]) == ""
 
 
 @pytest.mark.parametrize(
