@@ -17,6 +17,7 @@ from everloop.models.interface import ModelRequest
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, UsageReported, Warned
 from everloop.workflows.contract.messages import (
@@ -121,6 +122,8 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
     end: int,
     heartbeat: Heartbeat,
     first: int = 0,
+    *,
+    has_fallback: bool = False,
 ) -> tuple[str, Usage]:
     """Return what the model writes of the messages before `end` (see `summary_request`); it may be empty.
 
@@ -130,7 +133,7 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
         ApplicationError: the model cannot be asked now, or at all.
     """
     settings = models.catalogue.find(model, task.agent_id).settings
-    with translate_model_errors(settings, heartbeat):
+    with translate_model_errors(settings, heartbeat, has_fallback=has_fallback):
         request = summary_request(model, messages, end, first=first)
         assembler = models.assembler(request)
         async with models.stream(task, request, assembler) as stream:
@@ -192,12 +195,21 @@ class ContextCompactor:
         try:
             model = self._models.choose(call.model, call.task.agent_id).name
             text, usage = await write_summary(
-                self._models, call.task, model, transcript, call.end, heartbeat, call.first
+                self._models,
+                call.task,
+                model,
+                transcript,
+                call.end,
+                heartbeat,
+                call.first,
+                has_fallback=call.has_fallback,
             )
         except ApplicationError as failure:
             if not failure.non_retryable:
                 await self._publish_retry(call, failure, lease)
                 raise
+            if call.has_fallback and failure.type == failures.MODEL_UNAVAILABLE:
+                raise  # another model may write it
             return _fallback(call, transcript, Usage()), failure.message
         if text := text[:MAX_SUMMARY_CHARACTERS]:
             return SummaryMessage(first=call.first, end=call.end, text=text, usage=usage), ""

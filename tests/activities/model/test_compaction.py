@@ -7,7 +7,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
-from everloop.activities.model.failures import RETRIES
+from everloop.activities.model.failures import FALL_BACK_AFTER, RETRIES
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
@@ -105,6 +105,16 @@ async def test_without_a_summary_messages_are_left_out(answer: Answer, failures:
         assert len(rig.provider.requests) == 1
         [warning] = await warnings(rig)
         assert warning.startswith(f"{LEFT_OUT}; no summary: ")
+
+
+async def test_another_model_may_write_a_summary() -> None:
+    """Where there is one, a provider that stays away fails the call soon, and nothing is left out."""
+    async with model_rig([Refusal(503)]) as rig:
+        call = (await prepare(rig)).model_copy(update={"has_fallback": True})
+        with pytest.raises(ApplicationError) as caught:
+            await rig.compact(call, failures=FALL_BACK_AFTER - 1)
+        assert (caught.value.type, caught.value.non_retryable) == (MODEL_UNAVAILABLE, True)
+        assert await warnings(rig) == []
 
 
 async def test_the_agent_of_a_summary_need_not_be_known() -> None:
