@@ -329,7 +329,7 @@ def _text(why: Why, chosen: ChosenModel) -> str:
         case "asked":
             return f"{provider.name} wants to be asked for {chosen.model} later (429)"
         case "slots":
-            return f"{provider.name} takes {provider.concurrency} calls at once"
+            return f"{provider.name} takes {provider.concurrency} at once"
         case "rate":
             return f"{provider.name} takes {_rates(provider)} a minute"
 

@@ -6,7 +6,14 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 from pydantic import JsonValue
+from redis.asyncio import Redis
 
+from everloop.stores.keys import (
+    provider_calls_key,
+    provider_failures_key,
+    provider_key,
+    provider_tickets_key,
+)
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent
@@ -169,3 +176,19 @@ async def after(views: TaskViews, *steps: Step) -> TaskView:
     for step in steps:
         await step(views, view)
     return view
+
+
+PROVIDER_KEYS = (provider_key, provider_calls_key, provider_tickets_key, provider_failures_key)
+
+
+async def let_pass(redis: Redis, provider: str, seconds: float) -> None:
+    """Let time pass for a provider: make all times that are kept of it earlier."""
+    state, calls, tickets, failures = (key(provider) for key in PROVIDER_KEYS)
+    for name in await redis.hkeys(state):
+        if name not in {"probe", "pause"}:
+            await redis.hincrbyfloat(state, name, -1000 * seconds)
+    for times in (calls, tickets):
+        for call in await redis.zrange(times, 0, -1):
+            await redis.zincrby(times, -1000 * seconds, str(call))
+    for index, time in enumerate(await redis.lrange(failures, 0, -1)):
+        await redis.lset(failures, index, str(int(time) - round(1000 * seconds)))

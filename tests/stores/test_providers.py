@@ -18,17 +18,10 @@ from everloop.deploy.local.servers import LOOPBACK
 from everloop.models.catalogue import ChosenModel, Provider
 from everloop.models.interface import ModelBusyError, ModelDownError, ModelRefusedError
 from everloop.runtime.redis import connect_redis
-from everloop.stores.keys import (
-    provider_calls_key,
-    provider_failures_key,
-    provider_key,
-    provider_tickets_key,
-)
+from everloop.stores.keys import provider_calls_key, provider_key
 from everloop.stores.providers import FAILURES, HeldBackError, ProviderGates
-from tests.stores.examples import new_id
+from tests.stores.examples import PROVIDER_KEYS, let_pass, new_id
 from tests.support.servers.processes import free_port
-
-KEYS = (provider_key, provider_calls_key, provider_tickets_key, provider_failures_key)
 
 HOLD_A_SLOT = """
 import asyncio, sys
@@ -72,19 +65,6 @@ async def fail(gates: ProviderGates, chosen: ChosenModel, error: BaseException) 
     with pytest.raises(type(error)):
         async with gates.hold(chosen, new_id(), 1):
             raise error
-
-
-async def let_pass(redis: Redis, provider: str, seconds: float) -> None:
-    """Let time pass for a provider: make all times that are kept of it earlier."""
-    state, calls, tickets, failures = (key(provider) for key in KEYS)
-    for name in await redis.hkeys(state):
-        if name not in {"probe", "pause"}:
-            await redis.hincrbyfloat(state, name, -1000 * seconds)
-    for times in (calls, tickets):
-        for call in await redis.zrange(times, 0, -1):
-            await redis.zincrby(times, -1000 * seconds, str(call))
-    for index, time in enumerate(await redis.lrange(failures, 0, -1)):
-        await redis.lset(failures, index, str(int(time) - round(1000 * seconds)))
 
 
 async def bring_down(gates: ProviderGates, chosen: ChosenModel) -> None:
@@ -270,7 +250,7 @@ async def test_calls_go_on_without_redis() -> None:
     assert [log["event"] for log in logs] == ["store is away: calls of models go on uncounted"]
 
 
-@pytest.mark.parametrize("key", KEYS[1:])
+@pytest.mark.parametrize("key", PROVIDER_KEYS[1:])
 def test_all_keys_of_a_provider_are_in_one_hash_slot(key: Callable[[str], str]) -> None:
     """Scripts may use them together, whatever the provider's name."""
     for name in ("office", "{x}", "a}b{c"):
