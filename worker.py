@@ -44,6 +44,7 @@ from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.conversations import Conversations
+from everloop.stores.providers import ProviderGates
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
 from everloop.stores.retention import RetentionSettings
@@ -174,7 +175,7 @@ async def _connected(telemetry: Telemetry) -> AsyncGenerator[_Servers]:
 def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, catalogue: Catalogue) -> Ports:
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
-    models = Models(catalogue, servers.clients, captures_content=content)
+    models = Models(catalogue, servers.clients, ProviderGates(redis), captures_content=content)
     configs = PushConfigs(redis)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(

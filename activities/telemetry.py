@@ -15,6 +15,7 @@ from everloop.models.interface import ModelError
 from everloop.runtime.telemetry.instruments import begin, begin_statuses, counter, histogram
 from everloop.runtime.telemetry.logs import bind_task
 from everloop.stores.leases import OvertakenError
+from everloop.stores.providers import Why
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.housekeeping import Kind
 from everloop.workflows.contract.messages import ToolMessage, Usage
@@ -61,6 +62,9 @@ _tokens = histogram(
 _cost = counter(
     "everloop.model.cost", "{USD}", "What model calls cost in US dollars, by the price list of the worker."
 )
+_held_back = counter(
+    "everloop.model.gate", "{call}", "Model calls that were held back before they were sent."
+)
 _tool_calls = counter("everloop.tool.calls", "{call}", "What attempts at tool calls came to.")
 _tool_durations = histogram(
     "everloop.tool.duration", "s", "Time that the function of a tool ran.", bounds=TOOL_SECONDS
@@ -95,6 +99,11 @@ def record_usage(agent_id: str, model: str, usage: Usage) -> None:
     _tokens.record(usage.output_tokens, {**attributes, "gen_ai.token.type": "output"})
     if usage.cost is not None:
         _cost.add(usage.cost, {"agent": agent_id, "model": model})
+
+
+def record_held_back(provider: str, why: Why) -> None:
+    """Count a model call that the gate of its provider held back."""
+    _held_back.add(1, {"provider": provider, "why": why})
 
 
 @contextmanager

@@ -24,13 +24,14 @@ import structlog
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 from pydantic import JsonValue
+from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.clients import Clients, unpriced
 from everloop.activities.model.reply import THINKING_TAGS, ReplyAssembler, Shown
 from everloop.activities.model.rungs import answer_of_tool
 from everloop.activities.spans import of_task, record_completion, record_prompt
-from everloop.activities.telemetry import error_type, record_usage, timed_model_call
+from everloop.activities.telemetry import error_type, record_held_back, record_usage, timed_model_call
 from everloop.models.catalogue import Catalogue, ChosenModel, Provider, UnknownModelError
 from everloop.models.client import SILENCE
 from everloop.models.interface import (
@@ -41,6 +42,7 @@ from everloop.models.interface import (
     OutputUnsupportedError,
 )
 from everloop.runtime.telemetry.instruments import span_without_content
+from everloop.stores.providers import HeldBackError, Passage, ProviderGates
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, Usage
 from everloop.workflows.contract.settings import ModelSettings
@@ -55,6 +57,10 @@ _CHARACTERS = 4
 
 FILE_TOKENS = 1000
 """Of a file that the model gets as it is: about a page, or an image of middling size."""
+
+
+_REPLY_TOKENS = 1000
+"""Of a reply that is still to come, unless settings say how many it may have."""
 
 
 def estimated_usage(request: ModelRequest, reply: AssistantMessage) -> Usage:
@@ -131,6 +137,7 @@ class Models:
 
     catalogue: Catalogue
     clients: Clients = field(default_factory=Clients)
+    gates: ProviderGates | None = None
     longest_reply: timedelta = LONGEST_REPLY
     captures_content: bool = False
 
@@ -192,6 +199,7 @@ class Models:
 
         Raises:
             ModelError: there is no reply; also where it took longer than `longest_reply`.
+            HeldBackError: the model may not be asked now.
         """
         chosen = self.choose(request.model, task.agent_id)
         sent = replace(
@@ -200,17 +208,45 @@ class Models:
             settings=request.settings.over(chosen.settings),
             messages=returned(request.messages, chosen.name, chosen.provider),
         )
-        with (
-            self._span(task, sent, chosen, agent_name) as span,
-            timed_model_call(task.agent_id, chosen.name) as record_first_chunk,
-        ):
-            async with (
-                finish_within(self.longest_reply.total_seconds()),
-                aclosing(self._reply(chosen, sent)) as deltas,
+        async with self._gate(task, chosen, sent) as passage:
+            with (
+                self._span(task, sent, chosen, agent_name) as span,
+                timed_model_call(task.agent_id, chosen.name) as record_first_chunk,
             ):
-                yield _timed(deltas, record_first_chunk)
-            self._record_reply(span, assembler)
-            record_usage(task.agent_id, chosen.name, self.priced(sent, assembler.reply).usage)
+
+                def note_first() -> None:
+                    passage.outcome = "answered"
+                    record_first_chunk()
+
+                async with (
+                    finish_within(self.longest_reply.total_seconds()),
+                    aclosing(self._reply(chosen, sent)) as deltas,
+                ):
+                    yield _timed(deltas, note_first)
+                self._record_reply(span, assembler)
+            usage = self.priced(sent, assembler.reply).usage
+            passage.used = usage.input_tokens + usage.output_tokens
+            record_usage(task.agent_id, chosen.name, usage)
+
+    @asynccontextmanager
+    async def _gate(
+        self, task: TaskRef, chosen: ChosenModel, request: ModelRequest
+    ) -> AsyncGenerator[Passage]:
+        # An activity makes one call at a time, and all its attempts have its id.
+        call = f"{task.task_id} {task.run_id} {activity.info().activity_id}"
+        if not self.gates:
+            yield Passage(chosen, call, 0)
+            return
+        tokens = 0
+        if chosen.provider.tokens_per_minute:
+            written = request.settings.max_tokens or _REPLY_TOKENS
+            tokens = estimated_usage(request, AssistantMessage()).input_tokens + written
+        try:
+            async with self.gates.hold(chosen, call, tokens) as passage:
+                yield passage
+        except HeldBackError as error:
+            record_held_back(error.provider, error.why)
+            raise
 
     async def _reply(self, chosen: ChosenModel, request: ModelRequest) -> AsyncGenerator[Delta]:
         """Yield the reply; an answer that has to be data is asked for by the best means that are taken."""
