@@ -1,0 +1,33 @@
+"""Agents on several providers of models; some fall back from one provider to another."""
+
+from everloop import Agent, prompt, tool, tools
+
+
+@tool
+def search(query: str) -> str:
+    """Search the library."""
+    return f"{query} is a city"
+
+
+def _asking(*models: str) -> Agent:
+    """Return an agent that is called as its providers are; without any it asks the worker's model."""
+    name = "-or-".join(model.partition("/")[0] for model in models) or "anywhere"
+    plugins = [prompt("Look them up."), tools(search)]
+    return Agent(id=name, name=name, description="Looks cities up.", models=models, plugins=plugins)
+
+
+DEEPSEEK = "deepseek/deepseek-v4-flash"
+GEMINI = "gemini/gemini-3.7-flash"
+OLLAMA = "ollama/qwen3:8b"
+
+of_the_zoo = [
+    _asking(DEEPSEEK),
+    _asking(GEMINI),
+    _asking(OLLAMA),
+    _asking("vllm/Qwen/Qwen3.6-35B-A3B-FP8"),
+    _asking("openrouter/anthropic/claude-sonnet-5"),
+    _asking(DEEPSEEK, GEMINI),
+    _asking(GEMINI, DEEPSEEK),
+    _asking(GEMINI, OLLAMA),
+]
+anywhere = _asking()
