@@ -19,6 +19,7 @@ from everloop.models.client import (
     DONE,
     Failures,
     Object,
+    drain,
     error_in,
     extend,
     headers_of,
@@ -427,6 +428,7 @@ async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerato
         async for kind, data in events:
             if kind == "data" and data.startswith(DONE):
                 is_done = True
+                await drain(events)
                 break
             chunk: Any = json.loads(data)
             if error := chunk if kind == "error" else error_in(chunk):

@@ -4,10 +4,11 @@ The text that a provider sends along may repeat the prompt or parts of the key. 
 our own words and of codes, and errors are raised without their cause.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -165,6 +166,9 @@ def without_flags(extra: Object) -> Object:
 
 # The events of a stream.
 
+_DRAINED_WITHIN = 0.5
+"""Seconds; some servers leave it open."""
+
 DONE = "[DONE]"
 """The data of the event behind the last one."""
 
@@ -209,6 +213,14 @@ async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
             yield line
     if held and held[-1].endswith(b"\r"):
         yield b"".join(held)
+
+
+async def drain(events: AsyncIterable[object]) -> None:
+    """Read what follows on the last event, which is the end of the body: the connection can be used again."""
+    with suppress(TimeoutError, httpx2.TransportError, AnswerTooLargeError):
+        async with asyncio.timeout(_DRAINED_WITHIN):
+            async for _ in events:
+                pass
 
 
 # What failures mean: one table, from what went wrong to what an operator can do.

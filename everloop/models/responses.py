@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import Failures, headers_of, make_client, read_events, timeout_of
+from everloop.models.client import DONE, Failures, headers_of, make_client, read_events, timeout_of
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -401,8 +401,7 @@ class Responses(Model):
         asking = self._client.responses.with_streaming_response.create(
             model=model,
             stream=True,
-            # The client would walk through each item of its own argument.
-            extra_body=responses_body(request, model, self.provider),
+            extra_body=responses_body(request, model, self.provider),  # see `everloop.models.chat`
             extra_headers=headers_of(self.provider, request.settings),
             timeout=timeout_of(request.settings),
         )
@@ -426,7 +425,8 @@ class Responses(Model):
 async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
     async with aclosing(read_events(body)) as lines:
         async for _, data in lines:
-            yield json.loads(data)
+            if not data.startswith(DONE):  # with which some gateways end all their streams
+                yield json.loads(data)
 
 
 async def _whole(body: bytes) -> AsyncGenerator[Object]:

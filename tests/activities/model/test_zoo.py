@@ -186,9 +186,10 @@ FRAMINGS = {
 
 
 @pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS)
-async def test_bytes_may_be_laid_out_otherwise(framing: Framing) -> None:
+@pytest.mark.parametrize("kind", [OpenAI, OpenAIResponses])
+async def test_bytes_may_be_laid_out_otherwise(kind: type[Provider], framing: Framing) -> None:
     """Lines, labels, comments, and how the bytes are cut make no difference."""
-    provider = OpenAI(ASKING, ANSWERING, framing=framing)
+    provider = kind(ASKING, ANSWERING, framing=framing)
     async with model_rig(provider, **terms(type(provider))) as rig:
         asking, answering = await loop(provider, rig)
     assert [call.arguments for call in asking.tool_calls] == [arguments for _, arguments in ASKING.calls]
