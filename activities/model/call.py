@@ -55,10 +55,11 @@ from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.transcripts import keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
-from everloop.models.interface import ModelRefusedError, ModelRequest, PromptTooLongError
+from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRequest, PromptTooLongError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.leases import OvertakenError
+from everloop.stores.providers import HeldBackError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from everloop.stores.views.store import TaskViews
@@ -194,7 +195,10 @@ class OpenAIModel(ModelPort):
             draft.is_published |= any(map(was_answer, transcript))
         await self._publish(attempt, opening_events(call, attempt.count, model))
         if written := await self._unjudged_reply(attempt):
-            ours = await self._judged(attempt, written, transcript, call.settings)
+            settings = call.settings
+            if not attempt.agent.respond:
+                settings = settings.over(self._models.choose(model, attempt.agent.id).settings)
+            ours = await self._judged(attempt, written, transcript, settings)
             return await self._take_whole(attempt, ours, recovery_events(call, attempt.count))
         if attempt.agent.respond:
             return await self._take_response(attempt, attempt.agent.respond, transcript)
@@ -236,9 +240,7 @@ class OpenAIModel(ModelPort):
             problem = f"the agent's own function failed: {type(error).__name__}: {error}"
             raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
         ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
-        ours = await attempt.plugins.after(ours)
-        ours = as_output(ours, attempt.output) if attempt.output else ours
-        return await self._take_whole(attempt, ours)
+        return await self._take_whole(attempt, await self._judged(attempt, ours, transcript, call.settings))
 
     async def _take_whole(
         self, attempt: _Attempt, judged: AssistantMessage, recovery: Sequence[TaskEvent] = ()
@@ -291,13 +293,17 @@ class OpenAIModel(ModelPort):
         publisher: DeltaPublisher,
         thoughts: int,
     ) -> AssistantMessage:
-        """Return a reply with its rest; one whose rest the provider refuses stays as it was cut off."""
+        """Return a reply with its rest; without, where the provider does not take the call for that.
+
+        To ask for both once more would be paid anew each time: what held up the rest may do so again.
+        """
         iteration = attempt.call.iteration
         _log.info("model reply continued", iteration=iteration, **written.usage.model_dump())
         try:
             rest, _ = await self._stream(attempt, more, publisher, thoughts)
-        except ModelRefusedError as error:  # such as: the window of the model is full
-            _log.warning("model reply not continued", iteration=iteration, codes=error.codes)
+        except (ModelRefusedError, ModelBusyError, HeldBackError) as error:
+            kind = type(error).__name__
+            _log.warning("model reply not continued", iteration=iteration, error_type=kind, codes=error.codes)
             return written
         return joined(written, rest)
 
@@ -334,6 +340,8 @@ class OpenAIModel(ModelPort):
     ) -> AssistantMessage:
         """Return a reply as it counts, after its plugins have seen it."""
         reply, call = await attempt.plugins.after(reply), attempt.call
+        if attempt.agent.respond:  # no model ended it
+            return as_output(reply, attempt.output) if attempt.output else reply
         if call.tool and not reply.tool_calls:  # the client has its answer, and this is no other one
             return reply
         return judge(reply, transcript, settings, attempt.output, last=call.last)

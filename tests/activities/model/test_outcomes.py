@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from everloop.agents.agent import Turn
 from everloop.agents.limits import ModelSettings
+from everloop.models.catalogue import ModelEntry
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
@@ -134,10 +135,12 @@ BROKEN_OFF = Wire(
 
 
 @pytest.mark.parametrize(
-    "refusal", [Refusal(400, "context_length_exceeded"), BROKEN_OFF], ids=["all", "late"]
+    "refusal",
+    [Refusal(400, "context_length_exceeded"), BROKEN_OFF, Refusal(429, headers={"retry-after": "60"})],
+    ids=["all", "late", "busy"],
 )
 async def test_a_rest_that_the_provider_refuses_costs_nothing(refusal: Answer) -> None:
-    """A reply is cut off where the window of the model is full, too: what there is of it stands."""
+    """Such as where the window of the model is full: what there is of it stands, and is not paid twice."""
     async with model_rig([CUT, refusal]) as rig:
         reply = await rig.run()
         assert (reply.text, reply.reason, reply.usage.output_tokens) == ("Once ", failures.REPLY_CUT, 3)
@@ -152,14 +155,24 @@ async def test_the_rest_may_be_calls() -> None:
         assert await rig.answer() == ("", False)
 
 
-async def test_settings_decide() -> None:
-    """Those of the agent; of a hook, where it sets others for a call."""
-    told = Before(make=lambda request: replace(request, settings=ModelSettings(on_length="tell")))
-    for plugins, wanted in (((), (True, False)), ((told,), (False, True))):
-        async with model_rig([CUT], agent=agent(*plugins)) as rig:
-            reply = await rig.run(rig.changed(settings=ModelSettings(on_length="fail")))
-            assert (reply.fails, bool(reply.refused)) == wanted
-            assert await rig.answer() in {None, ("", False)}
+TELLS, FAILS = ModelSettings(on_length="tell"), ModelSettings(on_length="fail")
+
+
+@pytest.mark.parametrize(
+    ("of_hook", "of_agent", "of_model", "wanted"),
+    [(TELLS, FAILS, None, "told"), (None, TELLS, FAILS, "told"), (None, None, FAILS, "fails")],
+    ids=["of a hook", "of the agent", "of the model"],
+)
+async def test_settings_decide(
+    of_hook: ModelSettings | None, of_agent: ModelSettings | None, of_model: ModelSettings | None, wanted: str
+) -> None:
+    """Those of a hook come first, then those of the agent, then those of the model."""
+    hooks = [Before(make=lambda request: replace(request, settings=of_hook))] if of_hook else []
+    known = {"test-model": ModelEntry(settings=of_model or ModelSettings())}
+    async with model_rig([CUT], agent=agent(*hooks), models=known) as rig:
+        reply = await rig.run(rig.changed(settings=of_agent or ModelSettings()))
+        assert (bool(reply.refused), reply.fails) == (wanted == "told", wanted == "fails")
+        assert await rig.answer() in {None, ("", False)}
 
 
 async def test_the_model_is_told_once() -> None:
@@ -182,6 +195,6 @@ async def test_a_responder_may_say_nothing() -> None:
     async def silent(_turn: Turn) -> AssistantMessage:
         return AssistantMessage()
 
-    async with model_rig(agent=agent(respond=silent)) as rig:
+    async with model_rig(agent=agent(After(make=lambda _: None), respond=silent)) as rig:
         reply = await rig.run()
         assert (reply.refused, reply.fails) == ("", False)
