@@ -14,10 +14,7 @@ from everloop.activities.model.drafts import ResponseDraft
 from everloop.activities.model.events import DeltaPublisher
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.agents.artifact_tools import artifacts
-from everloop.deploy.local.servers import LOOPBACK
-from everloop.models.catalogue import Provider
-from everloop.models.chat import Chat
-from everloop.models.interface import Ended, ModelRequest, TextDelta, ThoughtDelta
+from everloop.models.interface import TextDelta, ThoughtDelta
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.views.store import TaskViews
@@ -150,33 +147,3 @@ async def test_a_defect_is_not_hidden() -> None:
         recorder.end(LookupError())
         with pytest.raises(LookupError):
             await publisher.stop()
-
-
-async def test_a_connection_serves_one_reply_after_the_other() -> None:
-    """What stands behind the last event is read: a handshake takes as long as some replies."""
-    whole = b'data: {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
-    connections = 0
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-                await reader.readexactly(length)
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
-                writer.write(b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(whole), whole))
-                await writer.drain()
-                await asyncio.sleep(0)  # the end of the body is another piece
-                writer.write(b"0\r\n\r\n")
-        writer.close()
-
-    async with await asyncio.start_server(serve, LOOPBACK, 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        chat = Chat(Provider("test", base_url=f"http://{LOOPBACK}:{port}"))
-        for _ in range(3):
-            async with contextlib.aclosing(chat.stream(ModelRequest("test/m", ()), "m")) as deltas:
-                assert [type(delta) async for delta in deltas] == [TextDelta, Ended]
-        await chat.close()
-    assert connections == 1

@@ -15,7 +15,7 @@ from everloop.models.catalogue import Provider as Entry
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
-from tests.support.servers.scripted_openai import Raw, ReceivedRequest, Refusal, Reply, Wire
+from tests.support.servers.scripted_openai import Raw, ReceivedRequest, Reply, Wire
 from tests.support.servers.zoo.anthropic import Anthropic, Copilot
 from tests.support.servers.zoo.deepseek import DeepSeek
 from tests.support.servers.zoo.engines import VLLM, LlamaCpp, OldLlamaCpp, QwenWithoutParser
@@ -144,30 +144,6 @@ async def test_what_goes_back_is_shown_to_nobody() -> None:
             assert ("for the provider" in reply.opaque) == kept
             assert "for the provider" not in shown
             assert ("wants more back" in shown) != kept
-
-
-KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
-    ({}, {"authorization": "Bearer sk-secret"}),
-    ({"key": ""}, {}),
-    ({"key": "", "headers": {"authorization": "Basic a"}}, {"authorization": "Basic a"}),
-    ({"key_header": "api-key"}, {"api-key": "sk-secret"}),
-    ({"key": "", "key_header": "api-key"}, {}),
-]
-
-
-@pytest.mark.parametrize(("known", "sent"), KEYS)
-@pytest.mark.parametrize("kind", ["chat", "responses"])
-async def test_a_key_is_sent_as_the_provider_wants_it(
-    monkeypatch: pytest.MonkeyPatch, kind: str, known: dict[str, Any], sent: dict[str, str]
-) -> None:
-    """Where there is none, none is, and nobody hears of an account at OpenAI."""
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-environment")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
-    async with model_rig([Refusal(401)], kind=kind, **known) as rig:
-        await rig.fail()
-        headers = rig.provider.requests[0].headers
-    assert {name: headers[name] for name in ("authorization", "api-key") if name in headers} == sent
-    assert "environment" not in str(headers)
 
 
 FRAMINGS = {

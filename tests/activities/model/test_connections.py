@@ -1,0 +1,67 @@
+"""How a provider is connected to: with which key, and how often."""
+
+import asyncio
+from contextlib import aclosing, suppress
+from typing import Any
+
+import pytest
+
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.models.catalogue import Provider
+from everloop.models.chat import Chat
+from everloop.models.interface import Ended, ModelRequest, TextDelta
+from tests.support.rigs.model_rig import model_rig
+from tests.support.servers.scripted_openai import Refusal
+
+KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({}, {"authorization": "Bearer sk-secret"}),
+    ({"key": ""}, {}),
+    ({"key": "", "headers": {"authorization": "Basic a"}}, {"authorization": "Basic a"}),
+    ({"key_header": "api-key"}, {"api-key": "sk-secret"}),
+    ({"key": "", "key_header": "api-key"}, {}),
+]
+
+
+@pytest.mark.parametrize(("known", "sent"), KEYS)
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+async def test_a_key_is_sent_as_the_provider_wants_it(
+    monkeypatch: pytest.MonkeyPatch, kind: str, known: dict[str, Any], sent: dict[str, str]
+) -> None:
+    """Where there is none, none is, and nobody hears of an account at OpenAI."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-environment")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-environment")
+    async with model_rig([Refusal(401)], kind=kind, **known) as rig:
+        await rig.fail()
+        headers = rig.provider.requests[0].headers
+    assert {name: headers[name] for name in ("authorization", "api-key") if name in headers} == sent
+    assert "environment" not in str(headers)
+
+
+async def test_a_connection_serves_one_reply_after_the_other() -> None:
+    """What stands behind the last event is read: a handshake takes as long as some replies."""
+    whole = b'data: {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                await reader.readexactly(length)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n")
+                writer.write(b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(whole), whole))
+                await writer.drain()
+                await asyncio.sleep(0)  # the end of the body is another piece
+                writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, LOOPBACK, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        chat = Chat(Provider("test", base_url=f"http://{LOOPBACK}:{port}"))
+        for _ in range(3):
+            async with aclosing(chat.stream(ModelRequest("test/m", ()), "m")) as deltas:
+                assert [type(delta) async for delta in deltas] == [TextDelta, Ended]
+        await chat.close()
+    assert connections == 1
