@@ -1,0 +1,11 @@
+"""The agent of the tests about a provider that goes away and comes back."""
+
+from everloop import Agent, prompt
+
+agent = Agent(
+    id="two",
+    name="Two providers",
+    description="Asks another provider where the first is away.",
+    models=["office/m", "openai/m"],
+    plugins=[prompt("Answer.")],
+)
