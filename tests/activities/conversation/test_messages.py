@@ -153,6 +153,12 @@ def test_long_messages_are_cut() -> None:
     assert result == found("1", content=cut(long, MAX_RESULT_CHARACTERS))
 
 
+def test_of_results_only_the_words_are_remembered() -> None:
+    """No later task reads on in one, or looks at its files again."""
+    shown = found("1").model_copy(update={"files": (linked("a", 9),), "whole": 70_000, "kept": "r1-x"})
+    assert remembered([asks(call("1")), shown]) == [asks(call("1")), found("1")]
+
+
 def linked(name: str, length: int) -> FilePart:
     return FilePart(filename=name, media_type="a/b", url="https://x.example/".ljust(length, "a"))
 
