@@ -227,7 +227,8 @@ class OpenAIModel(ModelPort):
         chosen = self._models.choose(request.model, agent.id)  # a hook may name another one
         if call.needs_price:
             self._models.require_price(chosen, agent.id)
-        return with_cache_hints(replace(request, model=chosen.name), chosen, cache_key(call.task))
+        request = replace(request, model=chosen.name, settings=request.settings.over(chosen.settings))
+        return with_cache_hints(request, chosen, cache_key(call.task))
 
     async def _take_response(
         self, attempt: _Attempt, respond: Responder, transcript: Sequence[TranscriptMessage]
