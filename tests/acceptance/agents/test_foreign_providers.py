@@ -11,7 +11,6 @@ from pydantic import JsonValue
 
 from tests.support.a2a_client import Answer, connected, request
 from tests.support.rigs.deployment import running_deployment
-from tests.support.rigs.provider_rig import ANSWERING, ASKING
 from tests.support.servers.foreign import (
     LITELLM_KEY,
     NotInstallableError,
@@ -21,6 +20,7 @@ from tests.support.servers.foreign import (
     running_litellm,
 )
 from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.zoo.all import ANSWERING, ASKING
 from tests.support.servers.zoo.deepseek import DeepSeek
 from tests.support.servers.zoo.openai_chat import OpenAI
 from tests.support.servers.zoo.provider import Provider, loaded

@@ -8,17 +8,10 @@ from pathlib import Path
 from everloop.deploy.local.servers import LOOPBACK
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
 from tests.support.servers.scripted_openai import ScriptedOpenAI
-from tests.support.servers.zoo.provider import Played, Provider
+from tests.support.servers.zoo.provider import Provider
 
 NOWHERE = f"http://{LOOPBACK}:9/v1"
 """Of the provider that no agent here asks."""
-
-ASKING = Played(
-    thought="Two look-ups: Köln 🜁 and Ålesund.",
-    text="I look it up.",
-    calls=(("search", '{"query": "Köln 🜁"}'), ("search", '{"query": "Ålesund"}')),
-)
-ANSWERING = Played(thought="That is enough.", text="Both are cities — 🜁.")
 
 
 @dataclass
