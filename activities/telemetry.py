@@ -155,7 +155,7 @@ def _record_tool_call(agent_id: str, tool: str, outcome: str) -> None:
 def _model_attributes(agent_id: str, model: str) -> dict[str, str]:
     return {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "openai",
+        "gen_ai.provider.name": model.partition("/")[0],
         "gen_ai.request.model": model,
         "gen_ai.agent.id": agent_id,
     }

@@ -1,7 +1,6 @@
 """Where a task stops by itself, and how it goes on when a model, a prompt or a tool fails."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -22,15 +21,22 @@ from tests.support.servers.scripted_openai import ReceivedRequest, Refusal, Repl
 DECLINED = Whole(
     {"choices": [{"message": {"role": "assistant", "refusal": "I won't."}, "finish_reason": "stop"}]}
 )
-PRICES = {"first": {"input": 1.0, "output": 0.0}, "second": {"input": 0.1, "output": 0.0}}
-"""US dollars per million tokens."""
+MODELS = """
+[models."openai/first"]
+price = { input = 1.0, output = 0.0 }
+
+[models."openai/second"]
+price = { input = 0.1, output = 0.0 }
+"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def limited(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
-    agents, prices = "tests.support.agents.limited:agent", json.dumps(PRICES)
     directory = tmp_path_factory.mktemp("limited")
-    async with running_service(directory, agents, EVERLOOP_PRICES=prices) as service:
+    file = directory / "models.toml"
+    file.write_text(MODELS)
+    agents, variables = "tests.support.agents.limited:agent", {"EVERLOOP_MODELS_FILE": str(file)}
+    async with running_service(directory, agents, **variables) as service:
         yield service
 
 

@@ -28,7 +28,7 @@ SCRIPT = [
     Reply(["Half an ans", asyncio.Event()]),
     Reply(["A whole answer."], usage=(40, 5)),
 ]
-PRICES = '{"scripted": {"input": 1000, "output": 100000}}'
+MODELS = '[models."openai/scripted"]\nprice = { input = 1000, output = 100000 }'
 ITERATION = "everloop_iteration_duration_seconds"
 STATUS, DELIVERIES = "everloop_tasks_status_total", "everloop_push_deliveries_total"
 MODEL_LABELS = {"gen_ai_agent_id", "gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model"}
@@ -61,7 +61,9 @@ async def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     The second worker keeps no task in memory, so that it replays the task at each step.
     """
     directory = tmp_path_factory.mktemp("watched")
-    settings = {"EVERLOOP_PUSH_ALLOW": "127.0.0.0/8", "EVERLOOP_PRICES": PRICES}
+    file = directory / "models.toml"
+    file.write_text(MODELS)
+    settings = {"EVERLOOP_PUSH_ALLOW": "127.0.0.0/8", "EVERLOOP_MODELS_FILE": str(file)}
     async with (
         ScriptedOpenAI(SCRIPT) as model,
         running_webhook() as hook,
