@@ -90,6 +90,7 @@ class _Attempt:
     lease: CallLease
     count: int
     agent: Agent
+    heartbeat: Heartbeat
     draft: ResponseDraft | None
     artifacts: ArtifactStreams
     plugins: ModelPlugins
@@ -137,20 +138,19 @@ class OpenAIModel(ModelPort):
         self, call: CallModelInput, agent: Agent, lease: CallLease, heartbeat: Heartbeat
     ) -> AssistantMessage:
         opened = await self._open(call, lease)
-        attempt = self._attempt(call, lease, opened.attempt, agent)
+        attempt = self._attempt(call, lease, opened.attempt, agent, heartbeat)
         try:
-            chosen = None if agent.respond else self._models.choose(call.model, agent.id)
-            model = chosen.name if chosen else RESPONDER
-            settings = call.settings.over(chosen.settings) if chosen else call.settings
-            with translate_model_errors(settings, heartbeat, has_fallback=call.has_fallback):
-                return await self._reply(attempt, opened, model)
+            model = RESPONDER if agent.respond else self._models.choose(call.model, agent.id).name
+            return await self._reply(attempt, opened, model)
         except OvertakenError:
             raise
         except ApplicationError as failure:
             await self._publish_failure(attempt, failure)
             raise
 
-    def _attempt(self, call: CallModelInput, lease: CallLease, count: int, agent: Agent) -> _Attempt:
+    def _attempt(
+        self, call: CallModelInput, lease: CallLease, count: int, agent: Agent, heartbeat: Heartbeat
+    ) -> _Attempt:
         number = attempt_number(call.tries, count)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
         publisher = ArtifactPublisher(self._artifacts, call.task, call.length, self._views, lease=lease.lease)
@@ -160,6 +160,7 @@ class OpenAIModel(ModelPort):
             lease,
             count,
             agent,
+            heartbeat,
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
             artifacts=ArtifactStreams(publisher, context, call.length, number, drafted),
             plugins=ModelPlugins(agent, call, self._leases, lease.lease),
@@ -203,7 +204,8 @@ class OpenAIModel(ModelPort):
         if attempt.agent.respond:
             return await self._take_response(attempt, attempt.agent.respond, transcript)
         request = await self._request(attempt, model, transcript)
-        return await self._ask(attempt, request, transcript)
+        with translate_model_errors(request.settings, attempt.heartbeat, has_fallback=call.has_fallback):
+            return await self._ask(attempt, request, transcript)
 
     async def _request(
         self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]

@@ -13,6 +13,7 @@ from everloop.agents.agent import Turn
 from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.limits import ModelSettings
 from everloop.agents.plugins import Plugin, async_prompt, prompt, tools
+from everloop.models.catalogue import ModelEntry
 from everloop.models.interface import ModelRequest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import ToolCalled
@@ -286,3 +287,24 @@ async def test_plugins_hear_of_a_call_that_failed_for_good(answer: Answer, earli
     async with model_rig([answer], agent=agent(listener)) as rig:
         failure = await rig.fail(failures=earlier)
         assert listener.heard == [(1, failure.message)] * heard
+
+
+@pytest.mark.parametrize(
+    ("of_hook", "of_agent", "of_model"),
+    [(None, None, 2), (None, 2, 9), (2, 9, 9)],
+    ids=["model", "agent", "hook"],
+)
+async def test_a_call_is_tried_again_as_settings_say(
+    of_hook: int | None, of_agent: int | None, of_model: int
+) -> None:
+    """Those of the hook count before those of the agent, and these before those of the model."""
+    hooks = (
+        [Before(make=lambda asked: replace(asked, settings=ModelSettings(retries=of_hook)))]
+        if of_hook
+        else []
+    )
+    entries = {"test-model": ModelEntry(settings=ModelSettings(retries=of_model))}
+    async with model_rig([Refusal(503)] * 2, agent=agent(*hooks), models=entries) as rig:
+        call = rig.changed(settings=ModelSettings(retries=of_agent))
+        ends = [(await rig.fail(call, failures=earlier)).non_retryable for earlier in (1, 2)]
+    assert ends == [False, True]

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 from everloop.activities.model.failures import RETRIES
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.models.catalogue import Provider
+from everloop.stores.keys import provider_key
 from everloop.stores.providers import FAILURES, ProviderGates
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE
 from tests.stores.examples import let_pass, new_id
@@ -99,3 +100,4 @@ async def test_a_dead_provider_is_left_soon_and_comes_back(redis: Redis) -> None
             assert not server.requests
             await let_pass(redis, dead.name, 10)
             assert (await rig.run(call)).text == "Hello"
+            assert not await redis.hexists(provider_key(dead.name), "open_until")
