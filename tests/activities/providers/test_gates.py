@@ -14,7 +14,7 @@ from everloop.deploy.local.servers import LOOPBACK
 from everloop.models.catalogue import Provider
 from everloop.stores.keys import provider_key
 from everloop.stores.providers import FAILURES, ProviderGates
-from everloop.workflows.contract.failures import MODEL_UNAVAILABLE
+from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, REPLY_CUT
 from tests.stores.examples import let_pass, new_id
 from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.model_rig import ModelRig, model_rig, working
@@ -68,6 +68,16 @@ async def test_a_wait_for_a_slot_is_no_failure(redis: Redis) -> None:
 
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
     assert failure.message == f"{name} takes 1 at once"
+
+
+async def test_a_rest_that_is_held_back_is_not_waited_for(redis: Redis) -> None:
+    """An answer that was cut off stands so: each attempt would pay for its first half, and be held again."""
+    cut = Reply(["Half"], finish_reason="length")
+    async with rig_at(redis, [cut, cut], requests_per_minute=1) as (rig, _):
+        reply = await rig.run()
+
+    assert (reply.text, reply.reason) == ("Half", REPLY_CUT)
+    assert len(rig.provider.requests) == 1
 
 
 async def test_tokens_count_as_many_as_they_were(redis: Redis) -> None:
