@@ -88,6 +88,14 @@ async def test_another_provider_takes_over(zoo: Zoo, first: str, fault: str, sec
     assert _found(asked)
 
 
+async def test_a_model_of_an_author_is_asked(zoo: Zoo) -> None:
+    """What speaks no API of OpenAI is a class that models.toml names."""
+    async with connected(zoo.at("parrot"), streaming=False) as client:
+        task = await send(client, request("Which of the two is a city?"))
+
+    assert (task.status.state, response_of(task)) == (TaskState.TASK_STATE_COMPLETED, "Köln is a city")
+
+
 OPAQUE = {"gemini": "EjQKMgEMOdbH0", "openrouter": "Et0BCkgIChACGAIq0"}
 """What each wants back of its first reply."""
 

@@ -1,6 +1,10 @@
 """Agents on several providers of models; some fall back from one provider to another."""
 
+from collections.abc import AsyncGenerator
+
 from everloop import Agent, prompt, tool, tools
+from everloop.models.catalogue import Provider
+from everloop.models.interface import CallDelta, Delta, Ended, Model, ModelRequest, TextDelta
 
 
 @tool
@@ -16,6 +20,23 @@ def _asking(*models: str) -> Agent:
     return Agent(id=name, name=name, description="Looks cities up.", models=models, plugins=plugins)
 
 
+class Parrot(Model):
+    """An author's own: it calls the tool, and says what that has found."""
+
+    async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
+        last = request.messages[-1]
+        if last["role"] == "tool":
+            yield TextDelta(str(last["content"]))
+        else:
+            yield CallDelta(0, "search", '{"query": "Köln"}')
+        yield Ended("stop")
+
+
+def make_parrot(provider: Provider) -> Model:
+    """Return the model of an entry in models.toml."""
+    return Parrot()
+
+
 DEEPSEEK = "deepseek/deepseek-v4-flash"
 GEMINI = "gemini/gemini-3.7-flash"
 OLLAMA = "ollama/qwen3:8b"
@@ -29,5 +50,6 @@ of_the_zoo = [
     _asking(DEEPSEEK, GEMINI),
     _asking(GEMINI, DEEPSEEK),
     _asking(GEMINI, OLLAMA),
+    _asking("parrot/any"),
 ]
 anywhere = _asking()

@@ -39,6 +39,7 @@ async def running_zoo(directory: Path, agents: str, *names: str, **variables: st
     async with AsyncExitStack() as stack:
         servers = {name: await stack.enter_async_context(ScriptedOpenAI()) for name in names}
         addresses = {name: {"base_url": server.base_url} for name, server in servers.items()}
+        addresses["parrot"] = {"base_url": NOWHERE, "kind": "tests.support.agents.providers:make_parrot"}
         everloop, gateway = await stack.enter_async_context(
             running_providers(directory, agents, addresses, **variables)
         )
