@@ -229,7 +229,11 @@ class OpenAIModel(ModelPort):
         chosen = self._models.choose(request.model, agent.id)  # a hook may name another one
         if call.needs_price:
             self._models.require_price(chosen, agent.id)
-        request = replace(request, model=chosen.name, settings=request.settings.over(chosen.settings))
+        request = replace(
+            request,
+            model=chosen.name,
+            settings=request.settings.over(until_called(chosen.settings, transcript)),
+        )
         return with_cache_hints(request, chosen, cache_key(call.task))
 
     async def _take_response(

@@ -119,7 +119,7 @@ def without_tools(request: ModelRequest, last: str) -> ModelRequest:
     # Not `tool_choice="none"`: models call tools that they see all the same, and Groq then refuses the reply.
     end = "There are no tools any more: answer now with what you have, and say what is missing."
     asked = {"role": "user", "content": f"[This is the last call: {last}. {end}]"}
-    settings = replace(request.settings, tool_choice=None, parallel_tool_calls=None, provider_tools=None)
+    settings = replace(request.settings, tool_choice=None, parallel_tool_calls=None, provider_tools=())
     return replace(request, messages=(*request.messages, asked), tools=(), settings=settings)
 
 
@@ -129,7 +129,7 @@ def until_called(settings: ModelSettings, transcript: Sequence[TranscriptMessage
         return settings
     for message in reversed(transcript):
         if isinstance(message, ToolMessage):
-            return replace(settings, tool_choice=None)
+            return replace(settings, tool_choice="auto")  # None would leave it to the model's own settings
         if isinstance(message, UserMessage) and message.message_id:  # a note to the model has no id
             break
     return settings

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
@@ -11,6 +12,9 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.failures import RETRIES
+from everloop.activities.model.request import without_tools
+from everloop.models.catalogue import ModelEntry
+from everloop.models.interface import ModelRequest
 from everloop.stores.leases import Lease, OvertakenError
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
@@ -386,6 +390,19 @@ async def test_a_limit_of_cost_needs_a_price() -> None:
         assert 'is not known: set price of [models."openai/test-model"] in models.toml' in failure.message
         assert rig.provider.requests == []
         assert (await rig.run(rig.changed(needs_price=True, model="priced-model"))).text == "Hi"
+
+
+async def test_models_settings_do_not_keep_a_task_from_its_answer() -> None:
+    """A tool that has to be called was; and in the last call there are none, not even of the provider."""
+    own = ModelSettings(tool_choice="required", provider_tools=[{"type": "web_search"}])
+    async with model_rig([Reply([tool_call("search")]), Reply(["Found."])]) as rig:
+        rig.know(replace(rig.models.catalogue.providers["openai"], models={"": ModelEntry(settings=own)}))
+        asking = await rig.run()
+        await rig.store(asking.tool_calls[0].result("found"), start=2)
+        await rig.run(rig.changed(iteration=2, length=3, new=()))
+        first, second = rig.provider.requests
+    assert (first.body["tool_choice"], second.body["tool_choice"]) == ("required", "auto")
+    assert without_tools(ModelRequest("m", ()), "three").settings.over(own).provider_tools == ()
 
 
 async def test_the_last_call_has_no_tools_and_runs_none() -> None:

@@ -134,7 +134,7 @@ def test_a_tool_has_to_be_called_once(
     """For each message of the user; otherwise no task would come to its answer."""
     messages = [said(message) if isinstance(message, str) else message for message in transcript]
     settings = until_called(ModelSettings(tool_choice=choice, seed=1), messages)
-    assert settings == ModelSettings(tool_choice=choice if kept else None, seed=1)
+    assert settings == ModelSettings(tool_choice=choice if kept else "auto", seed=1)
 
 
 def test_a_request_for_a_task_asks_for_nothing_else() -> None:
