@@ -195,7 +195,8 @@ class Narration:
             return ""
         self._failures = self._skips = 0
         self._story.has_news = False
-        return narration(assembler.reply.text, self._story.narrations)
+        told = assembler.reply.finish_reason not in {"refusal", "content_filter"}
+        return narration(assembler.reply.text, self._story.narrations) if told else ""
 
     def _note_failure(self, error: Exception) -> None:
         self._failures += 1

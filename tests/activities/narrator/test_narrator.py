@@ -105,8 +105,10 @@ async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskView
         Reply(["Half"], ending="cut"),
         Reply(["Half"], ending="quiet"),
         Reply([], finish_reason="length"),
+        Reply(["I cannot help with that."], finish_reason="refusal"),
+        Reply(["Half"], finish_reason="content_filter"),
     ],
-    ids=["an error", "a refusal", "a lost connection", "no end", "nothing"],
+    ids=["an error", "a refusal", "a lost connection", "no end", "nothing", "declined", "filtered"],
 )
 async def test_a_model_that_fails_costs_a_narration(failure: Refusal | Reply) -> None:
     """The next one comes; the task hears nothing of it."""
