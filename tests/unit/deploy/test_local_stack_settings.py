@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.ports import Ports
 from everloop.deploy.local.settings import StackSettings
 from everloop.deploy.local.stack import LOCAL_WEBHOOKS, LocalStack
@@ -41,3 +42,29 @@ def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     settings = StackSettings.model_validate({"public_url": "https://agents.example/"})
 
     assert LocalStack(tmp_path, settings, PORTS, {})._variables()["EVERLOOP_PUSH_ALLOW"] == "10.0.0.0/8"
+
+
+@pytest.mark.parametrize(
+    ("variables", "file", "is_used"),
+    [
+        ({}, "", True),
+        ({"EVERLOOP_MODEL": MODEL}, "", True),
+        ({"EVERLOOP_MODEL": "ollama/qwen3"}, "", False),
+        ({"OPENAI_API_KEY": "k"}, "", False),
+        ({"OPENAI_BASE_URL": "http://p/v1"}, "", False),
+        ({"EVERLOOP_MODELS_FILE": "mine.toml"}, "", False),
+        ({}, "models.toml", False),
+        ({}, "other.toml", True),
+    ],
+)
+def test_the_demo_model_answers_where_no_other_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variables: dict[str, str], file: str, *, is_used: bool
+) -> None:
+    """Neither by a variable, nor by a models.toml in the working directory."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "EVERLOOP_MODEL", "EVERLOOP_MODELS_FILE"):
+        monkeypatch.setenv(name, variables.get(name, ""))
+    monkeypatch.chdir(tmp_path)
+    if file:
+        Path(file).touch()
+
+    assert StackSettings().uses_demo_model == is_used
