@@ -104,8 +104,10 @@ class ReceivedRequest:
 
     @property
     def tool_results(self) -> list[str]:
-        """The content of the tool messages, in order."""
-        return [str(message["content"]) for message in self.conversation if message["role"] == "tool"]
+        """The results of tools, in order."""
+        chat = [message["content"] for message in self.conversation if message.get("role") == "tool"]
+        items = (item["output"] for item in self.conversation if item.get("type") == "function_call_output")
+        return [str(result) for result in (*chat, *items)]
 
 
 @dataclass(frozen=True)
