@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
 from tests.support.a2a_client import Answer, Binding, connected, request, response_of, send
-from tests.support.rigs.provider_rig import Zoo, running_zoo
+from tests.support.rigs.provider_rig import RESPONSES, Zoo, running_zoo
 from tests.support.secret_search import redis_keys_with
 from tests.support.seeded_secrets import MODEL_KEY, seed_secret
 from tests.support.servers.scripted_openai import ReceivedRequest
@@ -21,6 +21,7 @@ from tests.support.servers.zoo.gemini import Gemini
 from tests.support.servers.zoo.local import Ollama
 from tests.support.servers.zoo.openrouter import OpenRouter
 from tests.support.servers.zoo.provider import Provider
+from tests.support.servers.zoo.responses import OpenAIResponses
 
 KINDS: dict[str, type[Provider]] = {
     "deepseek": DeepSeek,
@@ -28,6 +29,7 @@ KINDS: dict[str, type[Provider]] = {
     "ollama": Ollama,
     "vllm": VLLM,
     "openrouter": OpenRouter,
+    RESPONSES: OpenAIResponses,
 }
 KEYS = ("DEEPSEEK_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY")
 FOUND = ["Köln 🜁 is a city", "Ålesund is a city"]
@@ -96,7 +98,7 @@ async def test_a_model_of_an_author_is_asked(zoo: Zoo) -> None:
     assert (task.status.state, response_of(task)) == (TaskState.TASK_STATE_COMPLETED, "Köln is a city")
 
 
-OPAQUE = {"gemini": "EjQKMgEMOdbH0", "openrouter": "Et0BCkgIChACGAIq0"}
+OPAQUE = {"gemini": "EjQKMgEMOdbH0", "openrouter": "Et0BCkgIChACGAIq0", RESPONSES: "gAAAAABrs_00"}
 """What each wants back of its first reply."""
 
 

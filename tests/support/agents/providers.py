@@ -47,6 +47,7 @@ of_the_zoo = [
     _asking(OLLAMA),
     _asking("vllm/Qwen/Qwen3.6-35B-A3B-FP8"),
     _asking("openrouter/anthropic/claude-sonnet-5"),
+    _asking("reasoner/gpt-5.1"),
     _asking(DEEPSEEK, GEMINI),
     _asking(GEMINI, DEEPSEEK),
     _asking(GEMINI, OLLAMA),

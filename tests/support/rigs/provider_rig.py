@@ -13,6 +13,9 @@ from tests.support.servers.zoo.provider import Provider
 NOWHERE = f"http://{LOOPBACK}:9/v1"
 """Of the provider that no agent here asks."""
 
+RESPONSES = "reasoner"
+"""A provider that does not ship, and speaks the Responses API."""
+
 
 @dataclass
 class Zoo:
@@ -39,6 +42,7 @@ async def running_zoo(directory: Path, agents: str, *names: str, **variables: st
     async with AsyncExitStack() as stack:
         servers = {name: await stack.enter_async_context(ScriptedOpenAI()) for name in names}
         addresses = {name: {"base_url": server.base_url} for name, server in servers.items()}
+        addresses.get(RESPONSES, {}).update(kind="responses")
         addresses["parrot"] = {"base_url": NOWHERE, "kind": "tests.support.agents.providers:make_parrot"}
         everloop, gateway = await stack.enter_async_context(
             running_providers(directory, agents, addresses, **variables)
