@@ -25,8 +25,7 @@ from everloop.activities.narrator.narrator import Narrator
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.activities.spans import ContentSettings
-from everloop.activities.telemetry import ActivityLogging, begin_counters
+from everloop.activities.telemetry import ActivityLogging, ContentSettings, begin_counters
 from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts

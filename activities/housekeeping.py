@@ -11,7 +11,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import heartbeating
+from everloop.activities.lease import heartbeating
 from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.cleanup import AbandonedBlobs, ArtifactHousekeeping

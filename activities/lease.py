@@ -1,11 +1,11 @@
-"""The lease of one attempt at a call: waiting for it, working under it, and losing it."""
+"""What holds while an activity works: its heartbeat, and the lease of one attempt at a call."""
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 from redis.exceptions import RedisError
@@ -16,6 +16,58 @@ from temporalio.service import RPCError
 from everloop.runtime.temporal.describe import find_run
 from everloop.stores.leases import Claim, Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
+
+# Heartbeats: how Temporal learns that an activity lives, and the activity that it was cancelled.
+
+INTERVAL = 1.0
+"""Seconds between heartbeats. Cancellation reaches the activity with the answer to one."""
+
+
+class Heartbeat:
+    """The heartbeat of one activity attempt. It carries something on to the next one, such as counts.
+
+    A worker that dies less than a second after a change may take that with it.
+    """
+
+    def __init__(self) -> None:
+        details = activity.info().heartbeat_details
+        self.carried: dict[str, Any] = dict(details[0]) if details else {}
+        """What the attempt before has carried, until something is put in its place."""
+
+    @property
+    def failures(self) -> int:
+        """How many failures this and earlier attempts have counted, where nothing else is carried."""
+        return sum(self.carried.values())
+
+    def count_failure(self, kind: str = "failed") -> int:
+        """Return how many failures of this kind were counted, with this one."""
+        self.carried[kind] = self.carried.get(kind, 0) + 1
+        self.send()
+        return self.carried[kind]
+
+    def send(self) -> None:
+        """Say that the activity lives; every heartbeat replaces what the one before carried."""
+        activity.heartbeat(dict(self.carried))
+
+
+@asynccontextmanager
+async def heartbeating() -> AsyncGenerator[Heartbeat]:
+    """Send a heartbeat every second while the block runs; a shorter block costs none."""
+    heartbeat = Heartbeat()
+    beats = asyncio.create_task(_beat(heartbeat))
+    try:
+        yield heartbeat
+    finally:
+        beats.cancel()
+
+
+async def _beat(heartbeat: Heartbeat) -> None:
+    while True:
+        await asyncio.sleep(INTERVAL)
+        heartbeat.send()
+
+
+# The lease of an attempt: waiting for it, working under it, and losing it.
 
 TOOL_LEASE = 15.0
 """Seconds: longer than a heartbeat may be late, and than Redis takes to fail over, so that a tool whose

@@ -12,7 +12,7 @@ from everloop.activities.conversation.recall import (
     byte_size,
     token_budget,
 )
-from everloop.activities.heartbeat import Heartbeat, heartbeating
+from everloop.activities.lease import Heartbeat, heartbeating
 from everloop.activities.model.compaction import write_summary
 from everloop.activities.model.models import Models
 from everloop.stores.conversations import Conversations, ConversationSummary, Room, newest_turns, safe_ends

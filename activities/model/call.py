@@ -10,9 +10,8 @@ from pydantic import BaseModel
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.hooks import agent_of
-from everloop.activities.lease import MODEL_LEASE, CallLease
+from everloop.activities.lease import MODEL_LEASE, CallLease, Heartbeat, heartbeating
 from everloop.activities.model.artifacts import (
     LOOK_UP,
     STORE_ERRORS,

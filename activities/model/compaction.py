@@ -6,8 +6,7 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import Heartbeat, heartbeating
-from everloop.activities.lease import MODEL_LEASE, CallLease
+from everloop.activities.lease import MODEL_LEASE, CallLease, Heartbeat, heartbeating
 from everloop.activities.model.failures import translate_model_errors
 from everloop.activities.model.models import Models, read_stream
 from everloop.activities.model.request import last_summary, spoken, user_text

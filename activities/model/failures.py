@@ -11,7 +11,7 @@ from typing import Literal
 
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import Heartbeat
+from everloop.activities.lease import Heartbeat
 from everloop.models.interface import (
     ModelBusyError,
     ModelDownError,

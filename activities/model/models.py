@@ -27,11 +27,17 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.model.clients import Clients, unpriced
+from everloop.activities.model.clients import Clients, answer_of_tool, unpriced
 from everloop.activities.model.reply import THINKING_TAGS, ReplyAssembler, Shown
-from everloop.activities.model.rungs import answer_of_tool
-from everloop.activities.spans import of_task, record_completion, record_prompt
-from everloop.activities.telemetry import error_type, record_held_back, record_usage, timed_model_call
+from everloop.activities.telemetry import (
+    error_type,
+    of_task,
+    record_completion,
+    record_held_back,
+    record_prompt,
+    record_usage,
+    timed_model_call,
+)
 from everloop.models.catalogue import Catalogue, ChosenModel, Provider, UnknownModelError
 from everloop.models.client import SILENCE
 from everloop.models.interface import (

@@ -12,8 +12,7 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import Heartbeat, heartbeating
-from everloop.activities.lease import MODEL_LEASE, CallLease
+from everloop.activities.lease import MODEL_LEASE, CallLease, Heartbeat, heartbeating
 from everloop.activities.model.models import Models
 from everloop.activities.model.reply import ReplyAssembler
 from everloop.activities.narrator.story import Story, is_enough, narration, narration_request

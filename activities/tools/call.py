@@ -9,9 +9,8 @@ from pydantic import JsonValue
 from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
-from everloop.activities.heartbeat import Heartbeat, heartbeating
 from everloop.activities.hooks import agent_of
-from everloop.activities.lease import begin_attempt, this_attempt
+from everloop.activities.lease import Heartbeat, begin_attempt, heartbeating, this_attempt
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.retries import MAX_OUTAGE
 from everloop.activities.telemetry import (

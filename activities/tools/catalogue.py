@@ -12,9 +12,8 @@ from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import heartbeating
 from everloop.activities.hooks import Hooks, PluginFailedError, agent_of, find_agent, hook_context, in_time
-from everloop.activities.lease import begin_attempt
+from everloop.activities.lease import begin_attempt, heartbeating
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.tools.events import started
 from everloop.activities.tools.results import message, tool_is_gone, unknown_tool

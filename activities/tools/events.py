@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.publish import try_publish
-from everloop.activities.spans import of_task, record_arguments, record_tool_result
+from everloop.activities.telemetry import of_task, record_arguments, record_tool_result
 from everloop.agents.agent import Agent
 from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.stores.leases import Lease

@@ -13,7 +13,7 @@ from pathlib import Path
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.heartbeat import Heartbeat
+from everloop.activities.lease import Heartbeat
 from everloop.agents.limits import Retries
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool import Tool

@@ -13,7 +13,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import CALLER, Caller, CallHeaders
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.errors import ContentTooLargeError, ContentTooSlowError, MediaTypeError
-from everloop.gateway.requests.json import read_json
+from everloop.gateway.requests.proto import read_json
 
 # Requests: with a bounded body, in bounded time.
 

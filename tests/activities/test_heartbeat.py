@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from everloop.activities.heartbeat import heartbeating
+from everloop.activities.lease import heartbeating
 
 
 @activity.defn

@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from everloop.activities.heartbeat import heartbeating
+from everloop.activities.lease import heartbeating
 from everloop.activities.model.events import statuses_of
 from everloop.activities.publish import ViewPublisher
 from everloop.agents.agent import Agent

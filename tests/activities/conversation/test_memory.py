@@ -9,8 +9,8 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
+from everloop.activities.model.models import Models
 from everloop.models.catalogue import Provider
-from everloop.models.chat import Chat
 from everloop.workflows.contract.calls import (
     SaveContextInput,
     SaveContextResult,
@@ -31,18 +31,19 @@ from everloop.workflows.contract.names import name_calls
 from everloop.workflows.contract.settings import Memory
 from tests.support.conversations import count_kept, kept_messages
 from tests.support.rigs.conversation_rig import SUMMARY, ConversationRig, said
+from tests.support.rigs.model_rig import opened_models
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def chat() -> AsyncGenerator[Chat]:
-    chat = Chat(Provider("away", base_url="http://127.0.0.1:1"))
-    yield chat
-    await chat.close()
+async def models() -> AsyncGenerator[Models]:
+    """Nobody is asked: no summary is due."""
+    async with opened_models(Provider("openai", base_url="http://127.0.0.1:1")) as models:
+        yield models
 
 
 @pytest.fixture
-def rig(chat: Chat, redis: Redis) -> ConversationRig:
-    return ConversationRig(chat, redis)
+def rig(models: Models, redis: Redis) -> ConversationRig:
+    return ConversationRig(models, redis)
 
 
 async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig) -> None:

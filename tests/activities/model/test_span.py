@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 from pydantic import JsonValue
 
-from everloop.activities.spans import ContentSettings
+from everloop.activities.telemetry import ContentSettings
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
 from tests.support.servers.scripted_openai import Refusal, Reply, tool_call

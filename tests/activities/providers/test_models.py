@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel
 
-from everloop.activities.model.rungs import FINAL_ANSWER
+from everloop.activities.model.clients import FINAL_ANSWER
 from everloop.agents.plugins import tools
 from everloop.models.catalogue import ModelEntry
 from everloop.workflows.contract.events import IterationStarted, ToolCalled

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from everloop.gateway.requests.json import MAX_VALUES
+from everloop.gateway.requests.proto import MAX_VALUES
 from tests.gateway.harness import AGENT, RunningGateway, unique
 
 LEGACY = {"A2A-Version": "0.3"}

@@ -10,8 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.struct_pb2 import Value
 
 from everloop.gateway.requests.fields import MAX_PARTS
-from everloop.gateway.requests.json import MAX_VALUES
-from everloop.gateway.requests.proto import read_message
+from everloop.gateway.requests.proto import MAX_VALUES, read_message
 
 
 def full_request() -> pb.SendMessageRequest:
