@@ -125,7 +125,7 @@ async def test_one_trace_for_a_task(tmp_path: Path) -> None:
     assert tree == WHOLE_TREE
     services = set(run.receiver.services)
     assert services == {"everloop-gateway", "everloop-worker", "peer-gateway", "peer-worker", "mcp-server"}
-    _check_model_span(next(span for span in run.receiver.spans if span.name == "chat lead"))
+    _check_model_span(next(span for span in run.receiver.spans if span.name == "chat openai/lead"))
     _check_task_span(run.span("invoke_agent lead"))
     _check_sub_agent_span(run.span("execute_tool writer"), task)
     assert SECRET not in str(run.receiver.spans)
@@ -193,10 +193,10 @@ WHOLE_TREE = dedent(
         invoke_agent lead
           StartActivity:call_model
             RunActivity:call_model
-              chat lead
+              chat openai/lead
           StartActivity:call_model
             RunActivity:call_model
-              chat lead
+              chat openai/lead
           StartActivity:prepare_task
             RunActivity:prepare_task
           StartActivity:publish
@@ -210,7 +210,7 @@ WHOLE_TREE = dedent(
                     invoke_agent elsewhere
                       StartActivity:call_model
                         RunActivity:call_model
-                          chat elsewhere
+                          chat openai/elsewhere
                       StartActivity:publish
                         RunActivity:publish
           StartActivity:run_tool
@@ -230,10 +230,10 @@ WHOLE_TREE = dedent(
               invoke_agent writer
                 StartActivity:call_model
                   RunActivity:call_model
-                    chat writer
+                    chat openai/writer
                 StartActivity:call_model
                   RunActivity:call_model
-                    chat writer
+                    chat openai/writer
                 StartActivity:publish
                   RunActivity:publish
                 StartActivity:run_tool
@@ -247,7 +247,7 @@ def _check_model_span(span: Span) -> None:
     """GenAI semantic conventions."""
     attributes = {a.key: a.value for a in span.attributes}
     assert attributes["gen_ai.operation.name"].string_value == "chat"
-    assert attributes["gen_ai.request.model"].string_value == "lead"
+    assert attributes["gen_ai.request.model"].string_value == "openai/lead"
     assert attributes["gen_ai.usage.input_tokens"].int_value == 30
     assert attributes["gen_ai.usage.output_tokens"].int_value == 7
     assert attributes["gen_ai.agent.id"].string_value == "lead"
