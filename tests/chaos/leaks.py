@@ -50,6 +50,7 @@ _KINDS = {
     "artifact": re.compile(r"everloop:(artifact|artifact-tail|context):.+"),
     "conversation": re.compile(r"everloop:conversation:\{.+\}:\w+"),
     "owner": re.compile(r"everloop:owner:.+"),
+    "provider": re.compile(r"everloop:provider:\{\w+\}(:calls|:failures|:tickets)?"),
     "reader": re.compile(r"everloop:reader:\w+:wake"),
 }
 """The keys that the code names. Secrets of clients are none of them: they go with their task."""

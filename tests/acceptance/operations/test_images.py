@@ -60,6 +60,7 @@ async def test_the_files_of_the_images_are_enough(
         "EVERLOOP_DEMO_LEDGER": str(tmp_path / "ledger.jsonl"),
         "EVERLOOP_PORT": str(port),
         "OPENAI_API_KEY": "none",
+        "EVERLOOP_MODEL": "gpt-5",
     }
     started: list[ServerProcess] = []
     for name, script in (("worker", ("-m", "everloop.worker")), ("gateway", ("-m", "everloop.gateway"))):

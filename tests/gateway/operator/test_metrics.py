@@ -43,7 +43,7 @@ def test_an_address_that_is_taken_ends_a_worker_too(tmp_path: Path) -> None:
     """At once, with one line that says what to do; a gateway is tested among its processes."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         address = f"{LOOPBACK}:{listener.getsockname()[1]}"
-        variables = {"EVERLOOP_METRICS_ADDRESS": address, "OPENAI_API_KEY": "k"}
+        variables = {"EVERLOOP_METRICS_ADDRESS": address, "OPENAI_API_KEY": "k", "EVERLOOP_MODEL": "m"}
         ran = subprocess.run(
             [sys.executable, "worker.py"],
             cwd=ROOT,
