@@ -68,7 +68,9 @@ def make_client(provider: Provider) -> AsyncOpenAI:
         default_headers=cast("Mapping[str, str]", {**left_out, **key, **provider.headers}),
         default_query=dict(provider.query),
         http_client=DefaultAsyncHttpxClient(
-            headers=UNCOMPRESSED, event_hooks={"response": [bounding(total=MAX_STREAM)]}
+            headers=UNCOMPRESSED,
+            event_hooks={"response": [bounding(total=MAX_STREAM)]},
+            follow_redirects=False,  # keys in other headers than Authorization would go along
         ),
     )
 
@@ -251,6 +253,7 @@ _REFUSALS: Mapping[int, str] = {
     404: "does not know model {model!r} ({}): check the model's name, and {address}",
     422: _BAD_REQUEST,
 }
+_REDIRECT = "redirects the request ({}), which is not followed: set {address} to where it leads"
 _OTHER_REFUSAL = "refused the request ({}): check {address} and the provider's manual"
 _QUOTA = "says that the quota of the account is used up ({}): check its plan and billing"
 _LONG = "finds the conversation too long for the context window of {model!r} ({}): use a larger model"
@@ -344,7 +347,8 @@ class Failures:
         if self._is_about_output(fault):
             return made(OutputUnsupportedError, _OTHER_OUTPUT)
         if status and status not in _WAITS and status < _DOWN_FROM:
-            return made(ModelRefusedError, _REFUSALS.get(status, _OTHER_REFUSAL))
+            other = _REDIRECT if status < _BAD else _OTHER_REFUSAL
+            return made(ModelRefusedError, _REFUSALS.get(status, other))
         kind = ModelBusyError if status == _BUSY else ModelDownError
         text = self._text(_WAITS.get(status or 0, _OTHER_WAIT), fault)
         return kind(text, retry_after=fault.wait, codes=fault.codes)

@@ -10,9 +10,11 @@ from everloop.deploy.local.servers import LOOPBACK
 from everloop.models.catalogue import Provider
 from everloop.models.chat import Chat
 from everloop.models.interface import Ended, ModelRequest, TextDelta
+from everloop.workflows.contract.failures import MODEL_REFUSED
 from tests.support.rigs.model_rig import model_rig
-from tests.support.servers.scripted_openai import Refusal
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
+PATHS = {"chat": "/chat/completions", "responses": "/responses"}
 KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({}, {"authorization": "Bearer sk-secret"}),
     ({"key": ""}, {}),
@@ -23,7 +25,7 @@ KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("known", "sent"), KEYS)
-@pytest.mark.parametrize("kind", ["chat", "responses"])
+@pytest.mark.parametrize("kind", PATHS)
 async def test_a_key_is_sent_as_the_provider_wants_it(
     monkeypatch: pytest.MonkeyPatch, kind: str, known: dict[str, Any], sent: dict[str, str]
 ) -> None:
@@ -35,6 +37,19 @@ async def test_a_key_is_sent_as_the_provider_wants_it(
         headers = rig.provider.requests[0].headers
     assert {name: headers[name] for name in ("authorization", "api-key") if name in headers} == sent
     assert "environment" not in str(headers)
+
+
+@pytest.mark.parametrize("kind", PATHS)
+@pytest.mark.parametrize("status", [302, 307])
+async def test_no_redirect_takes_key_and_prompt_elsewhere(kind: str, status: int) -> None:
+    """The client would send a key that is in a header of its own along, and with some the prompt."""
+    async with ScriptedOpenAI([Reply(["Hi"])]) as other:
+        away = Refusal(status, headers={"location": other.base_url + PATHS[kind]})
+        async with model_rig([away], kind=kind, key_header="api-key") as rig:
+            failure = await rig.fail()
+        assert not other.requests
+    assert failure.type == MODEL_REFUSED
+    assert "not followed" in failure.message
 
 
 async def test_a_connection_serves_one_reply_after_the_other() -> None:
