@@ -425,6 +425,6 @@ def _number(text: str | None, unit: float) -> float | None:
 def _seconds_until(date: str | None, now: datetime) -> float | None:
     try:
         at = parsedate_to_datetime(date or "")
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return (at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds()

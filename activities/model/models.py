@@ -44,10 +44,13 @@ from everloop.models.interface import (
     Delta,
     Model,
     ModelDownError,
+    ModelError,
     ModelRequest,
     OutputUnsupportedError,
+    UnreadableReplyError,
 )
 from everloop.runtime.telemetry.instruments import span_without_content
+from everloop.runtime.telemetry.logs import exception_fields
 from everloop.stores.providers import HeldBackError, Passage, ProviderGates
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, Usage
@@ -256,21 +259,22 @@ class Models:
 
     async def _reply(self, chosen: ChosenModel, request: ModelRequest) -> AsyncGenerator[Delta]:
         """Yield the reply; an answer that has to be data is asked for by the best means that are taken."""
-        model, rungs = self.clients.of(chosen.provider), self.clients.rungs
-        *better, last = rungs.of(chosen, request)
-        for sent in better:
-            try:
-                async with aclosing(_deltas(model, sent, chosen)) as deltas:
-                    async for delta in deltas:
-                        yield delta
-            except OutputUnsupportedError as error:
-                rungs.refuse(chosen, request, sent)
-                _log.info("model takes no such output", model=chosen.name, codes=error.codes)
-            else:
-                return
-        async with aclosing(_deltas(model, last, chosen)) as deltas:
-            async for delta in deltas:
-                yield delta
+        with _failing_by_kind(chosen.provider.name):
+            model, rungs = self.clients.of(chosen.provider), self.clients.rungs
+            *better, last = rungs.of(chosen, request)
+            for sent in better:
+                try:
+                    async with aclosing(_deltas(model, sent, chosen)) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                except OutputUnsupportedError as error:
+                    rungs.refuse(chosen, request, sent)
+                    _log.info("model takes no such output", model=chosen.name, codes=error.codes)
+                else:
+                    return
+            async with aclosing(_deltas(model, last, chosen)) as deltas:
+                async for delta in deltas:
+                    yield delta
 
     @contextmanager
     def _span(
@@ -310,6 +314,22 @@ class Models:
         )
         if self.captures_content:
             record_completion(span, reply)
+
+
+@contextmanager
+def _failing_by_kind(provider: str) -> Generator[None]:
+    """Count whatever a client raises, an author's own above all, as no reply: nobody would stop trying.
+
+    Its text may quote the prompt, or a key.
+    """
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- it may be the user's code
+        _log.warning("client of a provider failed", provider=provider, **exception_fields(error))
+        failed = f"the client of the provider {provider!r} failed ({type(error).__name__})"
+        raise UnreadableReplyError(f"{failed}: check its key, its headers and its settings") from None
 
 
 async def _deltas(model: Model, request: ModelRequest, chosen: ChosenModel) -> AsyncGenerator[Delta]:

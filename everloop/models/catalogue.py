@@ -317,8 +317,9 @@ class _Reader:
 
     def _variable(self, name: str, what: str) -> str:
         value = self._variables.get(name, "").strip() if name else ""
-        if name and not value:
-            self.missing.append(f"{name} is not set: set it to {what} of the provider {self.name!r}")
+        if name and not (value and value.isascii() and value.isprintable()):
+            problem = "no printable ASCII" if value else "not set"
+            self.missing.append(f"{name} is {problem}: set it to {what} of the provider {self.name!r}")
         return value
 
 

@@ -37,7 +37,11 @@ _Fields = dict[str, JsonValue]
 def check_address(address: str) -> str:
     """Return the address of a provider. ValueError: it is none."""
     parts = urlsplit(address)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        is_place = bool(parts.hostname) and parts.port != 0 and address.isprintable()
+    except ValueError:  # of the port; its text may show the end of a password
+        is_place = False
+    if parts.scheme not in {"http", "https"} or not is_place:
         raise ValueError("give an address, such as http://gpu:8000/v1")
     return address
 

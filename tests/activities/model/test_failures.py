@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -77,6 +78,17 @@ async def test_a_provider_failure_has_a_name(answer: Answer, kind: str) -> None:
         assert failure.__suppress_context__
         assert failure.__cause__ is None
         assert len(rig.provider.requests) == 1
+
+
+@pytest.mark.parametrize("wrong", [{"key": "sk-\u00e9cret"}, {"headers": {"x": "sk-\u00e9cret"}}])
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+async def test_what_else_a_client_raises_is_counted_as_no_reply(kind: str, wrong: dict[str, Any]) -> None:
+    """Only failures that are counted end a call; its own text may quote the prompt, or the key."""
+    async with model_rig(kind=kind, **wrong) as rig:
+        failure = await rig.fail()
+    assert failure.type == MODEL_UNAVAILABLE
+    assert failure.message.startswith("the client of the provider 'openai' failed (UnicodeEncodeError)")
+    assert failure.__cause__ is None
 
 
 @pytest.mark.parametrize("window", [128_000, None])

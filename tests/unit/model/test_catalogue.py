@@ -126,6 +126,10 @@ KEY_MISSING = (
             {"OFFICE_KEY": " "},
             KEY_MISSING,
         ),
+        (
+            {"OFFICE_KEY": "s3cr\u00e9t", "OFFICE_SIGN": "s"},
+            KEY_MISSING.replace("not set", "no printable ASCII"),
+        ),
         ({"OFFICE_KEY": "k"}, "OFFICE_SIGN is not set: set it to the header X-Sign of the provider 'office'"),
         (VARIABLES, None),
     ],
@@ -156,6 +160,7 @@ PROVIDER = '[providers.p]\nbase_url = "http://p"\n'
         ),
         ("[providers.p]\nkind = 'chat'", "providers.p: base_url is missing; give an address"),
         ("[providers.p]\nbase_url = 'p/s3cret'", "providers.p.base_url: give an address, such as"),
+        ("[providers.p]\nbase_url = 'http://a:s3/cret@p'", "providers.p.base_url: give an address, such as"),
         (PROVIDER + "kind = 'caht'", 'providers.p.kind: give "chat", "responses", or where your own is'),
         (PROVIDER + "concurrency = 0", "providers.p.concurrency: Input should be greater than or equal to 1"),
         (

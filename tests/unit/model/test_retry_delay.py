@@ -30,6 +30,7 @@ def test_no_retry_comes_before_the_provider_wants_it(told: timedelta, failures: 
         ({"retry-after-ms": "soon", "retry-after": "3"}, 3),
         ({"retry-after": "Sat, 21 Nov 2026 12:00:20 GMT"}, 20),
         ({"retry-after": "Sat, 21 Nov 2026 11:00:00 GMT"}, None),
+        ({"retry-after": "Sat, 21 Nov 99999999999999999999 12:00:20 GMT"}, None),
         ({"retry-after": "0"}, None),
         ({"retry-after": "-3"}, None),
         ({"retry-after": "nan"}, None),
