@@ -15,7 +15,7 @@ INSTALLED := .venv/installed-from-lock
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 up: $(INSTALLED) ## run Everloop on this machine until Ctrl-C; state is kept in .everloop/
 	@exec $(EVERLOOP) up
@@ -38,7 +38,7 @@ types: $(INSTALLED) ## types, strictly
 
 # Four processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
 # folders, the longest come first.
-test: $(INSTALLED) ## all tests; servers are started as needed
+test: $(INSTALLED) ## what each commit has to pass; servers are started as needed
 	$(BIN)/pytest -m "not slow" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/containers
 
 # Two of them had found what thawed workers wrote: 77130451 and 4418802.

@@ -279,10 +279,8 @@ class OpenAIModel(ModelPort):
             rest = await publisher.stop()
         ours = await self._judged(attempt, written, transcript, request.settings)
         reply = await self._stored(attempt, ours)
-        usage = reply.usage.model_dump()
-        _log.info(
-            "model replied", iteration=call.iteration, model=reply.model, reason=reply.reason or None, **usage
-        )
+        fields = {"model": reply.source, "reason": reply.reason or None, **reply.usage.model_dump()}
+        _log.info("model replied", iteration=call.iteration, **fields)
         if reply != ours:
             return await self._publish_reply(attempt, reply)
         # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.

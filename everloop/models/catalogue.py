@@ -202,7 +202,12 @@ class Catalogue:
                 f"agent {agent_id!r} names no model: set EVERLOOP_MODEL, or Agent(model=…)"
             )
         head, model = _parts(asked)
-        if head not in self.providers or not model:
+        if not model:
+            raise UnknownModelError(
+                f"agent {agent_id!r} asks {asked!r}, which names no model: "
+                f"write provider/model, such as ollama/qwen3"
+            )
+        if head not in self.providers:
             near = get_close_matches(head, self.providers, n=1)
             better = f"{near[0]}/{model}" if near else f"{_DEFAULT}/{asked}"
             known = ", ".join(self.providers)

@@ -144,6 +144,17 @@ _TABLES: Mapping[str, Iterable[str]] = {
 
 
 _UNKNOWN = {"extra_forbidden", "unexpected_keyword_argument"}
+_TABLE = "give a table, such as { name = 1 }"
+_SECONDS = "give seconds, such as 60"
+_EXPECTED = {
+    "dataclass_type": _TABLE,
+    "dict_type": _TABLE,
+    "mapping_type": _TABLE,
+    "model_type": _TABLE,
+    "time_delta_parsing": _SECONDS,
+    "time_delta_type": _SECONDS,
+}
+"""What to say where pydantic speaks of Python."""
 
 
 def read_file(path: Path, text: str) -> ModelsFile:
@@ -167,7 +178,7 @@ def _explain(problem: ErrorDetails) -> str:
     *table, name = map(str, problem["loc"])
     place = ".".join([*table, name])
     if problem["type"] not in _UNKNOWN:
-        return f"{place}: {problem['msg'].removeprefix(OURS)}"
+        return f"{place}: {_EXPECTED.get(problem['type']) or problem['msg'].removeprefix(OURS)}"
     kind = next((each for each in reversed(table) if each in {"price", "settings"}), "".join(table[:1]))
     known = sorted(_TABLES[kind])
     near = get_close_matches(name, known, n=1)

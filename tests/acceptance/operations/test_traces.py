@@ -175,6 +175,8 @@ async def test_log_lines_say_whose_task_and_which_trace(tmp_path: Path) -> None:
     for event in ("Completing activity as failed", "model replied", "task view restored"):
         (line,) = (line for line in logs if (line["event"], line.get("task_id")) == (event, task["id"]))
         assert about.items() <= line.items(), event
+    asked = {str(line["model"]) for line in logs if line["event"] == "model replied"}
+    assert {model.partition("/")[0] for model in asked} == {"openai"}
     (line,) = (line for line in logs if line["event"] == "request cannot be served now")
     assert whose.items() <= line.items()
 

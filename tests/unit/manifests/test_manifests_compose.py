@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from everloop.deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, valkey_command
+from everloop.models.catalogue import Catalogue
 from tests.support.deploy.haproxy import require_haproxy
 from tests.support.deploy.manifests import COMPOSE, TOLD_TO_CLIENTS, Address, addresses, compose, env_file
 
@@ -92,12 +93,14 @@ def test_nobody_can_ask_who_need_not(name: str, asked_by: set[str]) -> None:
     assert sharing - {name, "prometheus"} == asked_by
 
 
-def test_only_workers_have_the_key_of_models() -> None:
-    """Gateways, which read the same file, are told an empty one; nobody else reads that file."""
+def test_only_workers_have_the_keys_of_models() -> None:
+    """Gateways, which read the same file, are told empty ones; nobody else reads that file."""
     reading = {name for name in SERVICES if "env_file" in service(name)}
+    keys = {each.key_variable for each in Catalogue.load(None, None, {}).providers.values()} - {""}
+    told = service("gateway")["environment"]
 
     assert reading == {"gateway", "worker"}
-    assert service("gateway")["environment"]["OPENAI_API_KEY"] == ""
+    assert {key: told.get(key) for key in keys} == dict.fromkeys(keys, "")
     assert "OPENAI_API_KEY" in env_file(COMPOSE / "everloop.env.example")
 
 

@@ -60,7 +60,7 @@ def test_the_first_slash_parts_provider_and_model(
         (None, "agent 'a' names no model: set EVERLOOP_MODEL, or Agent(model=…)"),
         ("ofice/x", "no provider is called 'ofice': did you mean office/x?"),
         ("Zzz/Q", "no provider is called 'Zzz': did you mean openai/Zzz/Q?"),
-        ("office/", "agent 'a' asks 'office/'"),
+        ("office/", "agent 'a' asks 'office/', which names no model: write provider/model"),
     ],
 )
 def test_a_provider_is_never_guessed(tmp_path: Path, name: str | None, told: str) -> None:
@@ -176,6 +176,14 @@ PROVIDER = '[providers.p]\nbase_url = "http://p"\n'
             PROVIDER + "settings = {temperature = 3}",
             "providers.p.settings.temperature: Input should be less than",
         ),
+        (
+            PROVIDER + "settings = {first_token = 's3cret'}",
+            "providers.p.settings.first_token: give seconds, such as 60",
+        ),
+        (PROVIDER + "settings = 's3cret'", "providers.p.settings: give a table, such as { name = 1 }"),
+        ("[models]\n'openai/x' = 1", "models.openai/x: give a table"),
+        ("[models.'openai/x']\nprice = 1", "models.openai/x.price: give a table"),
+        ("providers = 1", "providers: give a table"),
         (
             "[models.'opnai/x']\nwindow = 1",
             "models.opnai/x: no provider is called 'opnai'; did you mean openai?",
