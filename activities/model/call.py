@@ -226,7 +226,7 @@ class OpenAIModel(ModelPort):
             request = replace(request, output=output_schema(attempt.output))
         request = await attempt.plugins.before(request)
         chosen = self._models.choose(request.model, agent.id)  # a hook may name another one
-        if call.needs_price:
+        if call.needs_price or any(plugin.needs_price for plugin in agent.plugins):
             self._models.require_price(chosen, agent.id)
         request = replace(
             request,

@@ -87,10 +87,10 @@ def _problem_of(patterns: Sequence[str], default: str) -> str:
 def budget(*, tokens: int | None = None, cost: float | None = None, warn_at: float = 0.8) -> Plugin:
     """Let a task come to an end softly before it has used too much.
 
-    `tokens` are those of prompts and replies together, `cost` is in US dollars (a model whose price the
-    worker does not know costs nothing); what sub-agents use counts. From the share `warn_at` on (default 0.8)
-    the model reads before each reply how much is left; once all is used it is offered no tools, and answers
-    with what it has. `Limits` with more tokens, or a higher cost, are a hard stop beside it.
+    `tokens` are those of prompts and replies together, `cost` is in US dollars; with it, a model whose price
+    the worker does not know is not asked. What sub-agents use counts. From the share `warn_at` on (default
+    0.8) the model reads before each reply how much is left; once all is used it is offered no tools, and
+    answers with what it has. `Limits` with more tokens, or a higher cost, are a hard stop beside it.
 
     Raises:
         AgentDefinitionError: nothing to keep to, or a budget or share that no task could keep.

@@ -273,8 +273,9 @@ class _Reader:
 
     @property
     def has_address(self) -> bool:
-        """Whether anything says where it is."""
-        return bool(self._table.get("base_url") or self._table.get("base_url_variable"))
+        """Whether anything says where it is; the kind of an author may need no address."""
+        is_own = ":" in self._table.get("kind", "")
+        return is_own or bool(self._table.get("base_url") or self._table.get("base_url_variable"))
 
     def provider(self) -> Provider:
         """Return it. ModelsFileError: the address in a variable is none."""

@@ -10,6 +10,7 @@ import pytest
 
 from everloop.activities.model.failures import RETRIES
 from everloop.agents.agent import Turn
+from everloop.agents.guard import budget
 from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.limits import ModelSettings
 from everloop.agents.plugins import Plugin, async_prompt, prompt, tools
@@ -77,11 +78,12 @@ async def test_a_plugin_changes_the_request() -> None:
         assert (context.task_id, context.iteration, context.usage.output_tokens) == (rig.task.task_id, 1, 3)
 
 
-async def test_the_price_of_another_model_has_to_be_known_too() -> None:
-    """A plugin cannot get around a limit of cost by changing the model."""
+@pytest.mark.parametrize("limits", [[], [budget(cost=1)]], ids=["a limit", "a budget"])
+async def test_the_price_of_another_model_has_to_be_known_too(limits: list[Plugin]) -> None:
+    """A plugin cannot get around a limit of cost, or a budget, by changing the model."""
     plugin = Before(make=lambda asked: replace(asked, model="free-model"))
-    async with model_rig(agent=agent(plugin)) as rig:
-        failure = await rig.fail(rig.changed(model="priced-model", needs_price=True))
+    async with model_rig(agent=agent(plugin, *limits)) as rig:
+        failure = await rig.fail(rig.changed(model="priced-model", needs_price=not limits))
         assert (failure.type, failure.non_retryable) == (failures.PRICE_UNKNOWN, True)
         assert rig.provider.requests == []
 

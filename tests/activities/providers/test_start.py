@@ -30,7 +30,6 @@ base_url = "http://acme"
 
 [providers.mine]
 kind = "tests.support.fakes.models:none"
-base_url = "http://mine"
 
 [models."office/priced"]
 price = { input = 1, output = 2 }
