@@ -61,11 +61,10 @@ def make_client(provider: Provider) -> AsyncOpenAI:
     # The client would tell each provider what the environment says of an account at OpenAI.
     left_out = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
     key = {provider.key_header: provider.key} if provider.key and not _has_bearer(provider) else {}
-    return AsyncOpenAI(
+    client = AsyncOpenAI(
         api_key=provider.key or NO_KEY,  # without one it reads the environment itself
         base_url=provider.base_url,
         max_retries=0,
-        default_headers=cast("Mapping[str, str]", {**left_out, **key, **provider.headers}),
         default_query=dict(provider.query),
         http_client=DefaultAsyncHttpxClient(
             headers=UNCOMPRESSED,
@@ -73,6 +72,10 @@ def make_client(provider: Provider) -> AsyncOpenAI:
             follow_redirects=False,  # keys in other headers than Authorization would go along
         ),
     )
+    # To `default_headers` the client adds those of OPENAI_CUSTOM_HEADERS, keys of others among them.
+    headers = cast("Mapping[str, str]", {**left_out, **key, **provider.headers})
+    client._custom_headers = headers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
+    return client
 
 
 def headers_of(provider: Provider, settings: ModelSettings) -> Mapping[str, str | Omit]:
@@ -204,7 +207,11 @@ async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, s
 
 async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
     held: list[bytes] = []
+    is_begun = False
     async for piece in body:
+        if not is_begun and piece.lstrip().startswith(b"<"):
+            raise ValueError("a page in the place of events")
+        is_begun |= bool(piece.strip())
         held.append(piece)
         if b"\n" not in piece and b"\r" not in piece and not held[0].endswith(b"\r"):
             continue

@@ -28,7 +28,7 @@ from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import model_call
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.model_rig import QUESTION, model_rig, working
-from tests.support.servers.scripted_openai import Answer, Raw, Refusal, Reply, Step, Whole, tool_call
+from tests.support.servers.scripted_openai import Answer, Raw, Refusal, Reply, Step, Whole, Wire, tool_call
 
 
 def call_delta(call: JsonValue) -> Raw:
@@ -114,8 +114,12 @@ async def test_a_conversation_that_is_too_long_names_its_largest_result(window: 
         (Whole({"status": "ok"}), "JSON that is no chat completion"),
         (Whole([]), "JSON that is no chat completion"),
         (Reply([], ending="bare"), "without a reply"),
+        (
+            Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}),
+            "no Chat Completions stream",
+        ),
     ],
-    ids=["another object", "a list", "no reply"],
+    ids=["another object", "a list", "no reply", "a page"],
 )
 async def test_what_is_no_reply_is_called_what_it_is(answer: Answer, named: str) -> None:
     """Whoever reads it knows where to look."""

@@ -255,6 +255,10 @@ BROKEN: dict[str, tuple[Wire | Whole, type[ModelError]]] = {
     "a stream that ends early": (frames({"type": "response.created"}), ModelDownError),
     "another API": (frames({"choices": []}), UnreadableReplyError),
     "no JSON": (Wire([b"data: hello\n\n"]), UnreadableReplyError),
+    "a page": (
+        Wire([b"\n<html>", b"Sign in\n</html>"], headers={"content-type": "text/html"}),
+        UnreadableReplyError,
+    ),
     "another JSON": (Whole({"hello": "world"}), UnreadableReplyError),
     "an error as a whole": (Whole({"error": {"message": "overloaded"}}), ModelDownError),
     "a call that nobody here can answer": (frames(_COMPUTER), ModelRefusedError),
