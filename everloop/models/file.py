@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
@@ -69,6 +69,13 @@ _Kind = Annotated[str, AfterValidator(_check_kind)]
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", hide_input_in_errors=True))
 class _Settings(ModelSettings):
     """Times are seconds."""
+
+    @field_validator("extra_headers")
+    @classmethod
+    def _check_headers(cls, headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        if problem := problem_of_headers(headers or {}):
+            raise ValueError(problem)
+        return headers
 
 
 class PriceTable(BaseModel):

@@ -180,6 +180,10 @@ PROVIDER = '[providers.p]\nbase_url = "http://p"\n'
             PROVIDER + "settings = {first_token = 's3cret'}",
             "providers.p.settings.first_token: give seconds, such as 60",
         ),
+        (
+            PROVIDER + 'settings = {extra_headers = {"X Team" = "s3cret"}}',
+            "providers.p.settings.extra_headers: 'X Team' is no name of a header",
+        ),
         (PROVIDER + "settings = 's3cret'", "providers.p.settings: give a table, such as { name = 1 }"),
         ("[models]\n'openai/x' = 1", "models.openai/x: give a table"),
         ("[models.'openai/x']\nprice = 1", "models.openai/x.price: give a table"),
