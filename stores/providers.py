@@ -241,13 +241,15 @@ class ProviderGates:
         """
         passage = Passage(chosen, call, min(tokens, chosen.provider.tokens_per_minute or tokens))
         await self._wait_to_enter(passage)
-        renewing = asyncio.create_task(self._keep_renewing(passage))
+        stopped = asyncio.Event()
+        renewing = asyncio.create_task(self._renew_until(stopped, passage))
         try:
             yield passage
         except ModelError as error:
             passage.fail(error)
             raise
         finally:
+            stopped.set()
             renewing.cancel()
             await self._end(passage)
 
@@ -273,9 +275,10 @@ class ProviderGates:
             patience -= delay
             await asyncio.sleep(delay)
 
-    async def _keep_renewing(self, passage: Passage) -> None:
+    async def _renew_until(self, stopped: asyncio.Event, passage: Passage) -> None:
+        """Renew until then. Redis' client may lose a cancellation in Python 3.11 (`asyncio.wait_for`)."""
         name = passage.chosen.provider.name
-        while True:
+        while not stopped.is_set():
             await asyncio.sleep(self._slot.total_seconds() / 3)
             comes = int(passage.outcome == "answered")
             answer = await self._run(self._renew, _keys(name), [passage.call, _ms(self._slot), comes])

@@ -3,10 +3,11 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -255,3 +256,28 @@ def test_all_keys_of_a_provider_are_in_one_hash_slot(key: Callable[[str], str]) 
     """Scripts may use them together, whatever the provider's name."""
     for name in ("office", "{x}", "a}b{c"):
         assert key_slot(key(name).encode()) == key_slot(provider_key(name).encode())
+
+
+async def test_a_call_that_has_left_is_not_renewed_any_more() -> None:
+    """Redis' client may lose that the renewing is cancelled."""
+    renewed = asyncio.Event()
+
+    class LosesCancellation:
+        @staticmethod
+        def register_script(script: str) -> Callable[..., Awaitable[str]]:
+            async def run(**_: object) -> str:
+                if "whether its reply comes" in script:
+                    renewed.set()
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.sleep(60)
+                return ""
+
+            return run
+
+    before = asyncio.all_tasks()
+    gates = ProviderGates(cast("Redis", LosesCancellation()), slot=timedelta(milliseconds=3))
+    async with gates.hold(model_of("p"), "call", 1):
+        await renewed.wait()
+    if left := asyncio.all_tasks() - before:
+        _, at_work = await asyncio.wait(left, timeout=1)
+        assert not at_work
