@@ -272,8 +272,7 @@ _WAITS: Mapping[int, str] = {
 }
 _OTHER_WAIT = "failed ({})"
 
-_BUSY, _TOO_LARGE, _BAD, _UNPROCESSABLE = 429, 413, 400, 422
-_DOWN_FROM = 500
+_BUSY, _TOO_LARGE, _BAD, _UNPROCESSABLE, _DOWN_FROM = 429, 413, 400, 422, 500
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,10 @@ class ModelSettings:
     service_tier: str | None = None
     cache: bool | None = None
     """False: no prompt-cache hints (default: as the provider wants them)."""
-    thinking_tags: _Texts = None
+    thinking_tags: Annotated[
+        Sequence[Annotated[str, Field(pattern=r"^[A-Za-z][\w.-]*$")]] | None,
+        Field(description="a list of names of tags, without brackets, such as ['think']"),
+    ] = None
     """Inline tags whose content is thought (default: think, thinking, reasoning); (): none."""
     provider_tools: Annotated[
         Sequence[dict[str, JsonValue]] | None,

@@ -55,6 +55,7 @@ NO_LIMIT = "give a whole number from 1, or None for no limit"
 REFUSAL = "give a whole number from 1, or None to wait for the provider to refuse"
 POLICY = "True, False, or a plain function"
 SCOPE = "give 'owner', 'tasks:approve', or another scope of your approvers"
+TAGS = "give a list of names of tags, without brackets, such as ['think']"
 EFFORT = "'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"
 CHOICE = '"auto", "none", "required", or the name of a tool'
 DICTS = "give a list of dicts of JSON, such as {'type': 'web_search'}"
@@ -97,6 +98,11 @@ TIME = "give a timedelta above 0, of at most 3650 days"
         (ModelSettings, {"max_tokens": 0}, "ModelSettings: max_tokens is 0; give a whole number from 1"),
         (ModelSettings, {"stop": "END"}, "ModelSettings: stop is 'END'; give a list of texts"),
         (ModelSettings, {"stop": [1]}, "ModelSettings: stop[0] is 1; give a list of texts"),
+        (
+            ModelSettings,
+            {"thinking_tags": ["<think>"]},
+            f"ModelSettings: thinking_tags[0] is '<think>'; {TAGS}",
+        ),
         (
             ModelSettings,
             {"effort": "hard"},
