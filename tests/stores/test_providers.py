@@ -223,7 +223,7 @@ async def test_the_first_words_of_the_probe_let_others_in(redis: Redis) -> None:
             while await redis.hexists(provider_key(chosen.provider.name), "probe"):  # noqa: ASYNC110 -- a fact of a server, no event
                 await asyncio.sleep(0.05)
             assert await enter(gate, chosen) == ""
-    assert [log["event"] for log in logs] == ["provider answers again"]
+    assert [log["event"] for log in logs if "provider" in log] == ["provider answers again"]
 
 
 async def test_a_model_that_is_to_be_asked_later_holds_no_other(
@@ -248,7 +248,7 @@ async def test_calls_go_on_without_redis() -> None:
         with capture_logs() as logs:
             async with gate.hold(chosen, "a", 1), gate.hold(chosen, "b", 1):
                 pass
-    assert [log["event"] for log in logs] == ["store is away: calls of models go on uncounted"]
+    assert [log["event"] for log in logs].count("store is away: calls of models go on uncounted") == 1
 
 
 @pytest.mark.parametrize("key", PROVIDER_KEYS[1:])

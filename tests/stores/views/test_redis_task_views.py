@@ -187,7 +187,7 @@ async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: Task
         (found,) = await views.read({view.task_id: created.position}, wait=0)
 
     assert (created.event, found.event) == (TaskCreated(), status(1))
-    assert [(entry["log_level"], entry["task_id"]) for entry in logs] == [("warning", view.task_id)]
+    assert [entry["log_level"] for entry in logs if entry.get("task_id") == view.task_id] == ["warning"]
 
 
 async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(
