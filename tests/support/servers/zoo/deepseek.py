@@ -12,11 +12,11 @@ from tests.support.servers.zoo.provider import (
     Provider,
     Quirk,
     asking_messages,
+    calls_in_pieces,
     faulty,
     in_pieces,
     is_forced,
     openai_error,
-    pieces_of,
     refuse,
     unanswered_calls,
     usage_of,
@@ -131,13 +131,7 @@ class DeepSeek(Provider):
         deltas: list[Object] = [{"role": "assistant", "content": None, "reasoning_content": ""}]
         deltas += [{"content": None, **delta} for delta in in_pieces("reasoning_content", reply.thought)]
         deltas += [{**delta, "reasoning_content": None} for delta in in_pieces("content", reply.words)]
-        for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
-            function: Object = {"name": name, "arguments": ""}
-            deltas.append(
-                {"tool_calls": [{"index": index, "id": id_, "type": "function", "function": function}]}
-            )
-            for piece in pieces_of(arguments):
-                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        deltas += calls_in_pieces(given)
         events: list[Object | str] = [_chunk(body, delta) for delta in deltas]
         if not reply.cut:
             last = _chunk(body, {"content": "", "reasoning_content": None}, reply.ending)

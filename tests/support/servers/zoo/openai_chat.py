@@ -15,12 +15,12 @@ from tests.support.servers.zoo.provider import (
     Provider,
     Quirk,
     broken_stream,
+    calls_in_pieces,
     faulty,
     in_pieces,
     is_asked_for_usage,
     lost_result,
     openai_error,
-    pieces_of,
     refuse,
     unanswered_calls,
     usage_of,
@@ -260,13 +260,7 @@ class OpenAI(Provider):
         deltas: list[Object] = [first]
         deltas += in_pieces("content", reply.text)
         deltas += [{"content": None, **delta} for delta in in_pieces("refusal", reply.refusal)]
-        for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
-            function: Object = {"name": name, "arguments": ""}
-            deltas.append(_fragment({"index": index, "id": id_, "type": "function", "function": function}))
-            deltas += [
-                _fragment({"index": index, "function": {"arguments": piece}})
-                for piece in pieces_of(arguments)
-            ]
+        deltas += calls_in_pieces(given)
         events: list[Object | str] = [self.chunk(body, delta, asks=asks) for delta in deltas]
         if reply.cut:
             return events
@@ -298,10 +292,6 @@ class OpenAI(Provider):
         choice: Object = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         usage: Object = {"usage": None} if asks else {}
         return {**self.head(body), "choices": [choice], **usage, "obfuscation": "ZGF"}
-
-
-def _fragment(call: Object) -> Object:
-    return {"tool_calls": [call]}
 
 
 def _filters() -> Object:

@@ -14,6 +14,7 @@ from tests.support.servers.zoo.provider import (
     Quirk,
     asking_messages,
     broken_stream,
+    calls_in_pieces,
     faulty,
     in_pieces,
     pieces_of,
@@ -168,13 +169,7 @@ class OpenRouter(Provider):
         reply = given.reply
         deltas: list[Object] = [{}, *self.thinking(reply)]
         deltas += in_pieces("content", reply.words)
-        for index, (id_, (name, arguments)) in enumerate(zip(given.ids, reply.calls, strict=True)):
-            function: Object = {"name": name, "arguments": ""}
-            deltas.append(
-                {"tool_calls": [{"index": index, "id": id_, "type": "function", "function": function}]}
-            )
-            for piece in pieces_of(arguments):
-                deltas.append({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        deltas += calls_in_pieces(given)
         events: list[Object | str] = [_chunk(body, delta) for delta in deltas]
         if not reply.cut:
             events += [_chunk(body, {}, reply.ending), _chunk(body, {}, reply.ending)]

@@ -323,6 +323,18 @@ def calling(*fragments: Object) -> Object:
     return {"tool_calls": [*fragments]}
 
 
+def calls_in_pieces(given: Given) -> list[Object]:
+    """Return the deltas of tool calls as OpenAI has them: a name, and then pieces of the arguments."""
+    deltas: list[Object] = []
+    for index, (id_, (name, arguments)) in enumerate(zip(given.ids, given.reply.calls, strict=True)):
+        function: Object = {"name": name, "arguments": ""}
+        deltas.append(calling({"index": index, "id": id_, "type": "function", "function": function}))
+        deltas += [
+            calling({"index": index, "function": {"arguments": piece}}) for piece in pieces_of(arguments)
+        ]
+    return deltas
+
+
 def openai_error(message: str, kind: str | None, param: str | None = None, code: JsonValue = None) -> Object:
     """Return an error in OpenAI's shape."""
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
