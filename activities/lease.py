@@ -14,8 +14,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.runtime.temporal.describe import find_run
-from everloop.stores.leases import Claim, Lease, OvertakenError
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.steps import Lease, OvertakenError
+from everloop.stores.tool_records import Claim, ToolRecords
 
 # Heartbeats: how Temporal learns that an activity lives, and the activity that it was cancelled.
 

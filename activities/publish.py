@@ -16,8 +16,8 @@ from everloop.stores.artifacts.errors import ArtifactClosedError, ArtifactMissin
 from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading
 from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.leases import Lease
 from everloop.stores.secrets import Secrets
+from everloop.stores.steps import Lease
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.calls import (

@@ -19,8 +19,8 @@ from everloop.models.interface import ModelError
 from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.instruments import begin, begin_statuses, counter, histogram
 from everloop.runtime.telemetry.logs import bind_task
-from everloop.stores.leases import OvertakenError
 from everloop.stores.providers import Why
+from everloop.stores.steps import OvertakenError
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.housekeeping import Kind
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage

@@ -6,7 +6,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.lease import begin_attempt
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
 from everloop.workflows.contract import failures

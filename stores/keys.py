@@ -5,54 +5,60 @@ from urllib.parse import quote
 from everloop.workflows.contract.names import quoted
 
 
+def _task(task_id: str) -> str:
+    """Begin a key of a task: it shares the hash slot of the client's task, as do those of its sub-agents."""
+    root, slash, path = task_id.partition("/")
+    return f"everloop:task:{{{root}}}{slash}{path}"
+
+
 def view_key(task_id: str) -> str:
-    """Redis hash: the task view. Keys of one task share the hash slot of its id."""
-    return f"everloop:task:{{{task_id}}}:view"
+    """Redis hash: the task view."""
+    return f"{_task(task_id)}:view"
 
 
 def history_key(task_id: str) -> str:
     """Redis list: messages of the task view."""
-    return f"everloop:task:{{{task_id}}}:history"
+    return f"{_task(task_id)}:history"
 
 
 def stream_key(task_id: str) -> str:
     """Redis stream: events of the task."""
-    return f"everloop:task:{{{task_id}}}:events"
+    return f"{_task(task_id)}:events"
 
 
 def route_key(task_id: str) -> str:
     """Redis string: what became of a message that was answered without a task."""
-    return f"everloop:task:{{{task_id}}}:route"
+    return f"{_task(task_id)}:route"
 
 
 def task_keys_key(task_id: str) -> str:
     """Redis hash: key of a client's task, or of its sub-agents → seconds that it lives after the end."""
-    return f"everloop:task:{{{task_id}}}:keys"
+    return f"{_task(task_id)}:keys"
 
 
 def transcript_key(task_id: str, run_id: str) -> str:
     """Redis hash: position → message of the transcript of one run."""
-    return f"everloop:task:{{{task_id}}}:transcript:{run_id}"
+    return f"{_task(task_id)}:transcript:{run_id}"
 
 
 def attempts_key(task_id: str, run_id: str) -> str:
     """Redis hash: model call of one run (position and tries) → how many attempts were made at it."""
-    return f"everloop:task:{{{task_id}}}:attempts:{run_id}"
+    return f"{_task(task_id)}:attempts:{run_id}"
 
 
 def tool_record_key(task_id: str, call_id: str) -> str:
     """Redis hash: what is known of one tool call."""
-    return f"everloop:task:{{{task_id}}}:tool:{call_id}"
+    return f"{_task(task_id)}:tool:{call_id}"
 
 
 def secrets_key(task_id: str) -> str:
     """Redis hash: name → secret that the client supplied for the tools of a task."""
-    return f"everloop:task:{{{task_id}}}:secrets"
+    return f"{_task(task_id)}:secrets"
 
 
 def push_configs_key(task_id: str) -> str:
     """Redis hash: who wants to be notified of a task, and what they have acknowledged."""
-    return f"everloop:task:{{{task_id}}}:push"
+    return f"{_task(task_id)}:push"
 
 
 def conversation_key(context: str) -> str:

@@ -7,14 +7,12 @@ from typing import TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 from redis.asyncio import Redis
-from redis.asyncio.client import Pipeline
-from redis.typing import EncodableT, FieldT
 
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import attempts_key, tool_record_key, transcript_key
-from everloop.stores.leases import IS_LATE, Lease, OvertakenError, late_key, order_of
-from everloop.stores.retention import HOLD, TASK_TTL, TaskKeys, hold_keys
+from everloop.stores.keys import attempts_key, transcript_key
+from everloop.stores.retention import TASK_TTL
+from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -66,52 +64,12 @@ def fitting(sizes: Iterable[tuple[int, int]], max_bytes: int) -> list[int]:
 # The transcript cache in Redis: a hash of position → message for each run.
 
 _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
-_FIELDS_PER_COMMAND = 500
-_ANEW = "anew"
-
-_COPY_MISSING = """
-for _, position in ipairs(redis.call('HKEYS', KEYS[1])) do
-  if tonumber(position) < tonumber(ARGV[1]) and redis.call('HEXISTS', KEYS[2], position) == 0 then
-    redis.call('HSET', KEYS[2], position, redis.call('HGET', KEYS[1], position))
-  end
-end
-"""
-"""Copies the positions below the argument that the run does not have. Both keys share a hash slot."""
-
-_WRITE = f"""{HOLD}{IS_LATE}
--- KEYS: transcript, attempts, those for `hold`, record of the call.
--- ARGV: order of the attempt, time to live in seconds, "anew" or "", command, then positions and messages.
-if is_late(KEYS[5], ARGV[1]) then return 0 end
-if ARGV[3] == 'anew' then redis.call('DEL', KEYS[1], KEYS[2]) end
-for n = 5, #ARGV, 2 do
-  redis.call(ARGV[4], KEYS[1], ARGV[n], ARGV[n + 1])
-end
-hold(KEYS[1], KEYS[3], KEYS[4], ARGV[2])
-return 1
-"""
-
-_COUNT = f"""{HOLD}
--- KEYS: attempts, those for `hold`, lease of the call.
--- ARGV: call, Temporal's count, time to live in seconds, token of the attempt, and its order.
-local holder = redis.call('HGET', KEYS[4], 'holder')
-if holder and holder ~= ARGV[4] then return -1 end
-local known = redis.call('HMGET', KEYS[1], ARGV[1], ARGV[1] .. ' by', ARGV[1] .. ' order')
-local count, last, order = unpack(known)
-if order and order > ARGV[5] then return -1 end
-if last ~= ARGV[4] then
-  count = math.max(tonumber(count or '0') + 1, tonumber(ARGV[2]))
-  redis.call('HSET', KEYS[1], ARGV[1], count, ARGV[1] .. ' by', ARGV[4], ARGV[1] .. ' order', ARGV[5])
-end
-hold(KEYS[1], KEYS[2], KEYS[3], ARGV[3])
-return tonumber(count)
-"""
-"""An attempt that was frozen while it asked, and asks again when it goes on, would count as the newest."""
 
 
 class Transcripts:
     """Position → message, for each run of each task. Losing it costs one re-send, never a result.
 
-    Each call is one transaction and one round trip.
+    Each call is one round trip.
 
     `ttl` counts from the last call, or from the end of a task that was open then (default 7 days).
 
@@ -122,8 +80,8 @@ class Transcripts:
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._keys = TaskKeys(redis, ttl)
-        self._write = redis.register_script(_WRITE)
+        self._seconds = int(ttl.total_seconds())
+        self._steps = Steps(redis)
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
@@ -142,33 +100,45 @@ class Transcripts:
         Raises:
             OvertakenError: the attempt was overtaken.
         """
-        key, start, entries = transcript_key(task_id, run_id), length - len(new), self._entries(task_id)
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            if previous_run:
-                pipeline.eval(_COPY_MISSING, 2, transcript_key(task_id, previous_run), key, str(start))
-            if new:
-                pipeline.hset(key, mapping=entries.encode(start, new))
-            if attempt:
-                lease = attempt.lease
-                lease_key = tool_record_key(lease.task_id, lease.call_id)
-                keys = [attempts_key(task_id, run_id), *hold_keys(task_id), lease_key]
-                counted = [
-                    attempt.call,
-                    str(attempt.count),
-                    str(self._keys.seconds),
-                    lease.token,
-                    lease.order,
-                ]
-                pipeline.eval(_COUNT, len(keys), *keys, *counted)
-            await self._keys.queue_hold(pipeline, task_id, key)
-            pipeline.hgetall(key)
-            replies = await pipeline.execute()
-        opened = entries.decode(cast("Mapping[str, str]", replies[-1]), length)
-        if not attempt:
-            return opened
-        if (count := int(replies[-3])) < 0:
+        (opened,) = await self._steps.run(
+            self.opening(task_id, run_id, length, new, previous_run=previous_run, attempt=attempt)
+        )
+        if opened is None:
             raise OvertakenError
-        return replace(opened, attempt=count)
+        return opened
+
+    def opening(  # noqa: PLR0913 -- as of `open`
+        self,
+        task_id: str,
+        run_id: str,
+        length: int,
+        new: Sequence[TranscriptMessage] = (),
+        *,
+        previous_run: str = "",
+        attempt: Attempt | None = None,
+    ) -> Step[OpenedTranscript]:
+        """Return the step that opens a transcript; an attempt that was overtaken ends the trip."""
+        key, start, entries = transcript_key(task_id, run_id), length - len(new), self._entries(task_id)
+        lease, counted = (attempt.lease if attempt else None), [""] * 4
+        if attempt:
+            counted = [attempt.call, str(attempt.count), attempt.lease.token, attempt.lease.order]
+        keys = [
+            key,
+            attempts_key(task_id, run_id),
+            transcript_key(task_id, previous_run or run_id),
+            late_key(task_id, lease),
+        ]
+        counted = (
+            [attempt.call, attempt.count, attempt.lease.token, attempt.lease.order] if attempt else [""] * 4
+        )
+        arguments = [self._seconds, start, *counted, *entries.encode(start, new)]
+
+        def read(reply: tuple[int, Sequence[str]]) -> OpenedTranscript:
+            count, words = reply
+            fields = dict(zip(words[::2], words[1::2], strict=True))
+            return replace(entries.decode(fields, length), attempt=count)
+
+        return Step(task_id, "transcript.open", keys, arguments, read)
 
     async def newest(
         self, task_id: str, run_id: str, max_bytes: int
@@ -208,15 +178,12 @@ class Transcripts:
         Raises:
             OvertakenError: a later attempt has claimed the call that `lease` names.
         """
-        entries = self._entries(task_id)
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            if start == 0:  # a transcript that is sent again replaces the one that was not whole
-                await self._queue_write(pipeline, task_id, run_id, lease, {}, how=_ANEW)
-            for at in range(0, len(messages), _FIELDS_PER_COMMAND):
-                batch = entries.encode(start + at, messages[at : at + _FIELDS_PER_COMMAND])
-                await self._queue_write(pipeline, task_id, run_id, lease, batch)
-            replies = await pipeline.execute()
-        _check_written(replies)
+        keys = [transcript_key(task_id, run_id), attempts_key(task_id, run_id), late_key(task_id, lease)]
+        how = "" if start else "anew"
+        words = self._entries(task_id).encode(start, messages)
+        step = Step(task_id, "transcript.put", keys, [self._seconds, order_of(lease), how, *words], bool)
+        if await self._steps.run(step) == (None,):
+            raise OvertakenError
 
     async def put_result(
         self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
@@ -226,11 +193,21 @@ class Transcripts:
         Raises:
             OvertakenError: as for `put`.
         """
-        entries = self._entries(task_id).encode(position, [result])
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            await self._queue_write(pipeline, task_id, run_id, lease, entries, command="HSETNX")
-            replies = await pipeline.execute()
-        _check_written(replies)
+        if await self._steps.run(self.adding(task_id, run_id, position, result, lease)) == (None,):
+            raise OvertakenError
+
+    def adding(
+        self,
+        task_id: str,
+        run_id: str,
+        position: int,
+        message: TranscriptMessage,
+        lease: Lease | None = None,
+    ) -> Step[str]:
+        """Return the step that writes a message unless something stands there, and reads what does."""
+        keys = [transcript_key(task_id, run_id), late_key(task_id, lease)]
+        entry = self._entries(task_id).encode(position, [message])
+        return Step(task_id, "transcript.add", keys, [self._seconds, order_of(lease), *entry], str)
 
     async def put_reply(
         self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
@@ -240,49 +217,17 @@ class Transcripts:
         Raises:
             OvertakenError: as for `put`.
         """
-        key, entries = transcript_key(task_id, run_id), self._entries(task_id)
-        written = entries.encode(position, [reply])
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            await self._queue_write(pipeline, task_id, run_id, lease, written, command="HSETNX")
-            pipeline.hget(key, str(position))
-            was_written, entry = await pipeline.execute()
-        _check_written([was_written])
-        standing = entries.parse(cast("str", entry))
+        (entry,) = await self._steps.run(self.adding(task_id, run_id, position, reply, lease))
+        if entry is None:
+            raise OvertakenError
+        standing = self._entries(task_id).parse(entry)
         if isinstance(standing, type(reply)):
             return standing
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            await self._queue_write(pipeline, task_id, run_id, lease, written)
-            replies = await pipeline.execute()
-        _check_written(replies)
+        await self.put(task_id, run_id, position, [reply], lease)
         return reply
-
-    async def _queue_write(  # noqa: PLR0913 -- what to write where, and for whom
-        self,
-        pipeline: Pipeline,
-        task_id: str,
-        run_id: str,
-        lease: Lease | None,
-        entries: Mapping[FieldT, EncodableT],
-        *,
-        command: str = "HSET",
-        how: str = "",
-    ) -> None:
-        """Let a transaction write entries, unless the attempt that holds the lease was overtaken."""
-        keys = [transcript_key(task_id, run_id), attempts_key(task_id, run_id), *hold_keys(task_id)]
-        written = [word for entry in entries.items() for word in entry]
-        await self._write(
-            keys=[*keys, late_key(task_id, lease)],
-            args=[order_of(lease), self._keys.seconds, how, command, *written],
-            client=pipeline,
-        )
 
     def _entries(self, task_id: str) -> "_Entries":
         return _Entries(self._cipher, f"transcript {task_id}")
-
-
-def _check_written(replies: Iterable[int]) -> None:
-    if not all(replies):
-        raise OvertakenError
 
 
 @dataclass(frozen=True)
@@ -292,9 +237,10 @@ class _Entries:
     cipher: Cipher
     purpose: str
 
-    def encode(self, start: int, messages: Sequence[TranscriptMessage]) -> dict[FieldT, EncodableT]:
+    def encode(self, start: int, messages: Sequence[TranscriptMessage]) -> list[str | int]:
+        """Return positions and entries in turn."""
         sealed = (self.cipher.seal_text(message.model_dump_json(), self.purpose) for message in messages)
-        return {str(start + offset): entry for offset, entry in enumerate(sealed)}
+        return [word for position, entry in enumerate(sealed, start) for word in (position, entry)]
 
     def decode(self, fields: Mapping[str, str], length: int) -> OpenedTranscript:
         kept = [fields[str(position)] for position in range(length) if str(position) in fields]

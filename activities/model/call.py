@@ -57,8 +57,8 @@ from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRequest, PromptTooLongError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.leases import OvertakenError
 from everloop.stores.providers import HeldBackError
+from everloop.stores.steps import OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from everloop.stores.views.store import TaskViews

@@ -52,9 +52,9 @@ from everloop.runtime.telemetry.logs import exception_fields, full_text
 from everloop.stores.artifacts.changes import attempt_prefix
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.leases import Claim, Lease
 from everloop.stores.secrets import Secrets
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.steps import Lease
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, RunToolInput, StoreResultInput, ToolReply

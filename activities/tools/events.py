@@ -13,7 +13,7 @@ from everloop.activities.publish import try_publish
 from everloop.activities.telemetry import of_task, record_arguments, record_tool_result
 from everloop.agents.agent import Agent
 from everloop.runtime.telemetry.instruments import span_without_content
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply

@@ -11,8 +11,7 @@ from everloop.activities.lease import TOOL_LEASE, CallLease
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
-from everloop.stores.leases import Claim
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key

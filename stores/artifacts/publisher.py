@@ -38,7 +38,7 @@ from everloop.stores.artifacts.rendering import (
     rendered_indexes,
 )
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.stores.views.interface import ViewArtifact
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact

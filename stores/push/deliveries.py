@@ -15,9 +15,9 @@ from temporalio.service import RPCError
 
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
-from everloop.stores.leases import Lease
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.steps import Lease
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import PushRef

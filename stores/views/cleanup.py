@@ -20,7 +20,7 @@ _BATCH = 500
 
 _START = "0"
 
-_VIEW_PREFIX, _VIEW_SUFFIX = view_key("/").split("/")
+_VIEW_PREFIX, _VIEW_SUFFIX = view_key("*").split("*")
 
 _REMOVE = f"""
 {INDEX_SCRIPT}

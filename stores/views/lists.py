@@ -31,7 +31,7 @@ INDEX_SCRIPT = NOW + Path(__file__).with_name("task_index.lua").read_text(encodi
 """Functions that stand before the scripts that write and read the lists."""
 
 _SCRIPT = INDEX_SCRIPT + Path(__file__).with_name("task_list.lua").read_text(encoding="utf-8")
-_KEY_ENDS = (*view_key("/").split("/"), *history_key("/").split("/"))
+_KEY_ENDS = (*view_key("*").split("*"), *history_key("*").split("*"))
 _PURGE_SIZE = 500
 """As in `task_list.lua`."""
 

@@ -1,9 +1,8 @@
 """Task views and event streams in Redis (a single primary: the indexes lie outside the tasks' hash slots)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
@@ -15,11 +14,10 @@ from everloop.stores.keys import (
     history_key,
     route_key,
     stream_key,
-    task_keys_key,
     view_key,
 )
-from everloop.stores.leases import IS_LATE, Lease, OvertakenError, late_key, order_of
-from everloop.stores.retention import HOLD, MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
 from everloop.stores.views.codec import ScriptArguments, ViewCodec
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
@@ -34,15 +32,12 @@ from everloop.stores.views.interface import (
     WaitingQuery,
     is_position,
 )
-from everloop.stores.views.lists import INDEX_SCRIPT, TaskLists
+from everloop.stores.views.lists import TaskLists
 from everloop.stores.views.parts import MAX_EVENTS
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
-_SCRIPT = (
-    INDEX_SCRIPT + HOLD + IS_LATE + Path(__file__).with_name("task_views.lua").read_text(encoding="utf-8")
-)
 _ARTIFACT_SCRIPT = """
 local draft = redis.call('HGET', KEYS[1], 'artifact:' .. ARGV[1])
 if not draft then return nil end
@@ -90,7 +85,9 @@ for _, name in ipairs(redis.call('HKEYS', view)) do
 end
 return {size, last, fields, {}, ids}
 """
-_VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("/").split("/")
+_VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("*").split("*")
+
+T = TypeVar("T")
 
 _Loaded = tuple[int, list[tuple[str, object]], list[str | None], list[str], list[str] | None]
 """Size, last entry of the stream, fields (name and value in turn), messages, ids of messages left out."""
@@ -124,7 +121,7 @@ class TaskViews:
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
         self._max_events = max_events
-        self._script = redis.register_script(_SCRIPT)
+        self._steps = Steps(redis)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._bounded_load = redis.register_script(_BOUNDED_LOAD_SCRIPT)
         self._reader = RedisEventReader(redis)
@@ -135,7 +132,8 @@ class TaskViews:
 
         Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something.
         """
-        await self._change("create", view.task_id, view.run_id, self._codec(view.task_id).creation(view))
+        arguments = self._codec(view.task_id).creation(view)
+        await self._steps.run(self._step("create", view.task_id, view.run_id, arguments, bool))
 
     async def publish(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
@@ -150,19 +148,26 @@ class TaskViews:
         """
         if not events:
             return ()
-        taken = await self._change(
-            "publish", task_id, run_id, self._codec(task_id).events(events), lease=lease
-        )
+        (taken,) = await self._steps.run(self.publishing(task_id, run_id, events, lease))
         if taken is None:
             raise OvertakenError
-        return [TaskState(state) for state in cast("list[str]", taken)]
+        return taken
+
+    def publishing(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Step[Sequence[TaskState]]:
+        """Return the step that publishes; where a later attempt has claimed the call it ends the trip."""
+        arguments = self._codec(task_id).events(events)
+        return self._step(
+            "publish", task_id, run_id, arguments, lambda taken: [*map(TaskState, taken)], lease
+        )
 
     async def queue_publish(
         self, pipeline: Pipeline, task_id: str, run_id: str, events: Sequence[TaskEvent]
     ) -> None:
         """Let a transaction publish these events together with what else it does."""
         if events:
-            await self._change("publish", task_id, run_id, self._codec(task_id).events(events), pipeline)
+            await self._steps.queue(pipeline, self.publishing(task_id, run_id, events))
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         """Give a task the last status that its run did not publish itself, and return whether this did it.
@@ -171,11 +176,14 @@ class TaskViews:
         whose status is later: what was found out of a run may be out of date when it arrives. An empty run
         id is that of the run that the view follows.
         """
-        return await self._change("end", task_id, run_id, self._codec(task_id).status(status)) == 1
+        step = self._step("end", task_id, run_id, self._codec(task_id).status(status), bool)
+        (has_ended,) = await self._steps.run(step)
+        return bool(has_ended)
 
     async def restore(self, view: TaskView) -> None:
         """Put back a view that the workflow answered, except where newer events were folded in meanwhile."""
-        await self._change("restore", view.task_id, view.run_id, self._codec(view.task_id).restoration(view))
+        arguments = self._codec(view.task_id).restoration(view)
+        await self._steps.run(self._step("restore", view.task_id, view.run_id, arguments, bool))
 
     async def load(
         self, task_id: str, *, most: int | None = None, history_length: int | None = None
@@ -324,16 +332,15 @@ class TaskViews:
             first, entries = await pipeline.execute()
         return bool(entries) and entries[0][0] == first
 
-    async def _change(  # noqa: PLR0913 -- all that the script takes
+    def _step(  # noqa: PLR0913, PLR0917 -- all that a step takes
         self,
         operation: str,
         task_id: str,
         run_id: str,
         arguments: ScriptArguments,
-        pipeline: Pipeline | None = None,
-        *,
+        read: Callable[[Any], T],
         lease: Lease | None = None,
-    ) -> object:
+    ) -> Step[T]:
         header = [
             task_id,
             run_id,
@@ -344,23 +351,16 @@ class TaskViews:
             _VIEW_KEY_SUFFIX,
             APPROVALS_KEY_PREFIX,
             order_of(lease),
-            operation,
         ]
-        root = root_task_id(task_id)
-        return await self._script(
-            keys=[
-                view_key(task_id),
-                history_key(task_id),
-                stream_key(task_id),
-                view_key(root),
-                stream_key(root),
-                task_keys_key(root),
-                OPEN_TASKS_KEY,
-                late_key(task_id, lease),
-            ],
-            args=[*header, *arguments],
-            client=pipeline,
-        )
+        keys = [
+            view_key(task_id),
+            history_key(task_id),
+            stream_key(task_id),
+            stream_key(root_task_id(task_id)),
+            OPEN_TASKS_KEY,
+            late_key(task_id, lease),
+        ]
+        return Step(task_id, f"view.{operation}", keys, [*header, *arguments], read)
 
 
 def _sum(sizes: Iterable[int | None]) -> int:

@@ -1,12 +1,11 @@
--- Changes the view, history, stream and list entries of one task in one atomic step. task_index.lua, HOLD and
--- IS_LATE stand before it.
+-- Changes the view, history, stream and list entries of one task. task_index.lua stands before it.
 -- The rules stand in workflows/contract/events.py; tests/support/memory/fold.py is the same in Python.
 --
--- KEYS  view (hash), history (list), stream; view and stream of the client's task above it, or else its own;
---       keys of that task (hash); all open tasks; record of the call for which is published
--- ARGV  task id, run id, time to live in seconds, length of the stream and its bytes, key of any view before and
---       after its task id, key of the tasks that wait for a scope without the scope, order of the attempt that
---       publishes (empty: it holds no lease), operation, arguments of the operation (the take_* functions name them)
+-- keys       view (hash), history (list), stream; stream of the client's task above it, or else its own; all open
+--            tasks; record of the call for which is published
+-- arguments  task id, run id, time to live in seconds, length of the stream and its bytes, key of any view before and
+--            after its task id, key of the tasks that wait for a scope without the scope, order of the attempt that
+--            publishes (empty: it holds no lease), then those of the operation (the take_* functions name them)
 --
 -- Content may be encrypted: events, messages, labels and the content of artifacts are only moved here.
 --
@@ -31,16 +30,13 @@ local ARTIFACT = 'artifact:'
 local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
 
-local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
-local root_view, root_stream, task_keys, all_open = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local task_id, run_id, time_to_live, stream_length = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local stream_bytes, view_prefix, view_suffix = tonumber(ARGV[5]), ARGV[6], ARGV[7]
-local approvals_prefix, call_record, order, operation = ARGV[8], KEYS[8], ARGV[9], ARGV[10]
-local cursor = 10
+local view, history, stream, root_stream, all_open, call_record
+local task_id, run_id, time_to_live, stream_length, stream_bytes, view_prefix, view_suffix, approvals_prefix, order
+local given, cursor, current, has_published
 
 local function take()
   cursor = cursor + 1
-  return ARGV[cursor]
+  return given[cursor]
 end
 
 local function take_list(take_one)
@@ -94,14 +90,14 @@ local function append_to(stream_key, view_key, run, json)
 end
 
 local function forward(json)
-  local state, run, held = unpack(redis.call('HMGET', root_view, 'state', 'run', 'held'))
+  local state, run = unpack(redis.call('HMGET', root_view, 'state', 'run'))
   if state and not TERMINAL[state] then
     append_to(root_stream, root_view, run or '', json)
-    set_life(root_stream, held == '1', time_to_live)
+    if not is_held() then
+      redis.call('EXPIRE', root_stream, time_to_live)
+    end
   end
 end
-
-local has_published = false
 
 local function emit(event)
   has_published = true
@@ -112,8 +108,6 @@ local function emit(event)
 end
 
 -- Runs and statuses
-
-local current = redis.call('HGET', view, 'run')
 
 local function take_over()
   if current ~= run_id then
@@ -307,19 +301,10 @@ local function list_approvals()  -- scopes have no spaces
   redis.call('HSET', view, 'approvals', wanted)
 end
 
-local function hold_all(is_open)  -- the keys of the task and of its sub-agents
-  local held, seconds = redis.call('HGETALL', task_keys), tonumber(time_to_live)
-  for n = 1, #held, 2 do
-    set_life(held[n], is_open, held[n + 1])
-    seconds = math.max(seconds, tonumber(held[n + 1]))
-  end
-  set_life(task_keys, is_open, seconds)
-end
-
 local function refresh(has_new_status)
   if root_view ~= view then
     for _, key in ipairs({view, history, stream}) do
-      hold(key, task_keys, root_view, time_to_live)
+      keep(key, time_to_live)
     end
     return
   end
@@ -330,8 +315,7 @@ local function refresh(has_new_status)
     set_life(key, is_open, time_to_live)
   end
   if is_open ~= (known[6] == '1') then
-    redis.call('HSET', view, 'held', is_open and '1' or '0')
-    hold_all(is_open)
+    hold(is_open, time_to_live)
   end
   if not lists.agent then
     return
@@ -384,12 +368,12 @@ end
 
 local function publish()  -- returns the states that the task took, which a status need not change; nil: it is late
   if is_late(call_record, order) then
-    return nil
+    return false, true
   elseif is_overtaken() then
     return {}
   end
   local taken, has_new_status = {}, false
-  while cursor < #ARGV do
+  while cursor < #given do
     local state, is_new_status = fold[take()]()
     taken[#taken + 1] = state
     has_new_status = has_new_status or is_new_status
@@ -483,5 +467,14 @@ local function end_task()
   return 1
 end
 
-local operations = {publish = publish, create = create, restore = restore, ['end'] = end_task}
-return operations[operation]()
+for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do
+  operations['view.' .. name] = function(keys, arguments)
+    view, history, stream, root_stream, all_open, call_record = unpack(keys)
+    task_id, run_id, time_to_live, stream_length, stream_bytes = unpack(arguments, 1, 5)
+    view_prefix, view_suffix, approvals_prefix, order = unpack(arguments, 6, 9)
+    stream_bytes = tonumber(stream_bytes)
+    given, cursor, has_published = arguments, 9, false
+    current = redis.call('HGET', view, 'run')
+    return operation()
+  end
+end

@@ -7,9 +7,9 @@ from redis.asyncio import Redis
 from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.conversations import Conversations, ConversationSummary
-from everloop.stores.leases import Lease
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
+from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews

@@ -40,7 +40,7 @@ async def copy_task(redis: Redis, view: TaskView, copies: int) -> None:
         *lists,
         expiry_list_key(view.owner, view.agent_id),
         view_key(view.task_id),
-        *view_key("/").split("/"),
+        *view_key("*").split("*"),
     ]
     for first in range(1, copies + 1, _AT_ONCE):
         last = min(first + _AT_ONCE - 1, copies)

@@ -13,7 +13,7 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.leases import OvertakenError
+from everloop.stores.steps import OvertakenError
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
 from tests.support.memory.task_views import MemoryTaskViews

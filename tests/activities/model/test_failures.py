@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.model.failures import RETRIES
 from everloop.activities.model.models import LONGEST_REPLY
 from everloop.models.catalogue import ModelEntry
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.workflows.contract.events import Resumed, RetryScheduled, TaskEvent
 from everloop.workflows.contract.failures import (
     AGENT_UNKNOWN,

@@ -13,7 +13,7 @@ from everloop.agents.plugins import Plugin
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import ToolApproval, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.leases import Claim
+from everloop.stores.tool_records import Claim
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.questions import (

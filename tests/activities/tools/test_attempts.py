@@ -13,7 +13,8 @@ from everloop.agents.limits import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import chain_of
-from everloop.stores.leases import Claim, Lease, OvertakenError
+from everloop.stores.steps import Lease, OvertakenError
+from everloop.stores.tool_records import Claim
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, Warned

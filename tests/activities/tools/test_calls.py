@@ -17,7 +17,7 @@ from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import StoreResultInput, ToolReply
 from everloop.workflows.contract.events import (

@@ -9,7 +9,7 @@ from everloop.activities.tools.records import MAX_KEPT_BYTES
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.memory.tool_records import MemoryToolRecords

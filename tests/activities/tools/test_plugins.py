@@ -9,7 +9,7 @@ from everloop.agents.hooks import Veto
 from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.leases import Claim
+from everloop.stores.tool_records import Claim
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolMessage
 from tests.support.rigs.tool_rig import ADA, ToolRig, after, before, fails, send_tool, to

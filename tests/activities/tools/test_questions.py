@@ -10,7 +10,7 @@ from everloop.agents.plugins import request_input
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.leases import Claim
+from everloop.stores.tool_records import Claim
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.names import call_key

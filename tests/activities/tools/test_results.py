@@ -13,7 +13,7 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.errors import ArtifactOvertakenError
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.workflows.contract.calls import StoreResultInput, ToolReply
 from everloop.workflows.contract.events import ToolCompleted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.leases import Claim, Lease
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.steps import Lease
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskQuery
 from everloop.stores.views.store import TaskViews

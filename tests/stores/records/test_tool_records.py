@@ -9,8 +9,8 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 
 from everloop.stores.keys import tool_record_key
-from everloop.stores.leases import Claim, Lease, OvertakenError
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.steps import Lease, OvertakenError
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
 from tests.stores.examples import new_id
 

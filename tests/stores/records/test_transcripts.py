@@ -6,7 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import transcript_key
-from everloop.stores.leases import Lease, OvertakenError
+from everloop.stores.steps import Lease, OvertakenError
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
 from everloop.workflows.contract.messages import (

@@ -16,9 +16,9 @@ from everloop.stores.keys import (
     task_list_key,
     view_key,
 )
-from everloop.stores.leases import Lease
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
+from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Attempt, Transcripts
 from everloop.stores.views.interface import START, TaskQuery

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 
-from everloop.stores.leases import Lease
 from everloop.stores.retention import MAX_TASK_BYTES
+from everloop.stores.steps import Lease
 from everloop.stores.views.interface import (
     MAX_PAGE_BYTES,
     START,

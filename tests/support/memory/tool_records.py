@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from everloop.stores.leases import Claim, Lease, OvertakenError
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.steps import Lease, OvertakenError
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.calls import ToolReply
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
 from everloop.workflows.contract.messages import (
     AssistantMessage,

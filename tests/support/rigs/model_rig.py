@@ -25,7 +25,7 @@ from everloop.agents.tool import tool
 from everloop.models.catalogue import Catalogue, ModelEntry, Price, Provider
 from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.leases import Lease
+from everloop.stores.steps import Lease
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START

@@ -20,9 +20,9 @@ from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.leases import Claim, Lease
 from everloop.stores.secrets import Secrets
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.steps import Lease
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, ToolReply

@@ -1,0 +1,135 @@
+"""One trip to the keys of a task: steps that a script runs in order, all at once.
+
+Whatever is kept of a client's task and of its sub-agents shares a hash slot.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast, overload
+
+from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from temporalio.exceptions import ApplicationError
+
+from everloop.runtime.redis import NOW
+from everloop.stores.keys import task_keys_key, tool_record_key, view_key
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.names import root_task_id
+
+_PARTS = {
+    "view": ("views/task_index.lua", "views/task_views.lua"),
+    "transcript": ("transcripts.lua",),
+    "record": ("tool_records.lua",),
+}
+"""Name of each part of the script → its files."""
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+
+
+@dataclass(frozen=True)
+class Step(Generic[T]):
+    """One step at the keys of a task. What the steps of a trip do they do again when it is repeated."""
+
+    task_id: str
+    name: str
+    """Part of the script, and the operation in it: `view.publish`."""
+    keys: Sequence[str]
+    arguments: Sequence[str | int]
+    read: Callable[[Any], T]
+    """Reads the reply, unless there is none."""
+
+
+class Steps:
+    """Runs steps at the keys of one task, in one round trip.
+
+    A step may end the trip: those after it are not done. Of these, and of one that has no reply, comes None.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        self._script = redis.register_script(_script())
+
+    @overload
+    async def run(self, first: Step[T1], /) -> tuple[T1 | None]: ...
+    @overload
+    async def run(self, first: Step[T1], second: Step[T2], /) -> tuple[T1 | None, T2 | None]: ...
+    @overload
+    async def run(
+        self, first: Step[T1], second: Step[T2], third: Step[T3], /
+    ) -> tuple[T1 | None, T2 | None, T3 | None]: ...
+    @overload
+    async def run(
+        self, first: Step[T1], second: Step[T2], third: Step[T3], fourth: Step[T4], /
+    ) -> tuple[T1 | None, T2 | None, T3 | None, T4 | None]: ...
+    @overload
+    async def run(self, *steps: Step[Any]) -> tuple[Any, ...]: ...
+    async def run(self, *steps: Step[Any]) -> tuple[Any, ...]:
+        replies = cast("Sequence[Any]", await self._call(steps))
+        pairs = zip(steps, replies, strict=True)
+        return tuple(None if reply is None else step.read(reply) for step, reply in pairs)
+
+    async def queue(self, pipeline: Pipeline, step: Step[Any]) -> None:
+        """Let a transaction do a step together with what else it does."""
+        await self._call([step], pipeline)
+
+    async def _call(self, steps: Sequence[Step[Any]], pipeline: Pipeline | None = None) -> object:
+        root = root_task_id(steps[0].task_id)
+        keys, arguments = [view_key(root), task_keys_key(root)], list[str | int]()
+        for step in steps:
+            keys += step.keys
+            arguments += [step.name, len(step.keys), len(step.arguments), *step.arguments]
+        return await self._script(keys=keys, args=arguments, client=pipeline)
+
+
+@cache
+def _script() -> str:
+    def text(*files: str) -> str:
+        return "\n".join((Path(__file__).parent / file).read_text(encoding="utf-8") for file in files)
+
+    parts = (f"function parts.{name}()\n{text(*files)}\nend" for name, files in _PARTS.items())
+    return "\n".join((NOW, text("steps.lua"), *parts, "return run()"))
+
+
+# Leases: which attempt at a call may work on it now.
+#
+# The records of calls hold them (`stores.tool_records`); whatever is written for a call takes them too.
+
+
+@dataclass(frozen=True)
+class Lease:
+    """What one attempt claims: `call_id` names the call within its task, `token` the attempt.
+
+    `order` sorts after that of every earlier attempt; attempts of the same order come as they come.
+    """
+
+    task_id: str
+    call_id: str
+    token: str
+    order: str = ""
+
+
+class OvertakenError(ApplicationError):
+    """Another attempt has taken the call over, or nobody wants it any more: this one has written nothing.
+
+    What writes for a call takes the lease of the attempt, and looks for a later one in the same step. The
+    error ends the attempt.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("another attempt has taken this call over", type=failures.OVERTAKEN)
+        self.__suppress_context__ = True  # Temporal would keep it, and it may hold a secret
+
+
+def late_key(task_id: str, lease: Lease | None) -> str:
+    """Return the key that `is_late` of the script takes; without a lease any key of the task."""
+    return tool_record_key(lease.task_id, lease.call_id) if lease else view_key(task_id)
+
+
+def order_of(lease: Lease | None) -> str:
+    """Return the order that `is_late` of the script takes; empty: nobody is late."""
+    return lease.order if lease else ""
