@@ -1,15 +1,17 @@
 """The gate before each provider of models: what it takes of us, over all workers, and whether it answers.
 
 A call enters, and is held back while its provider is down, wants to be asked later, or has enough of ours.
-What is counted goes by the clock of Redis.
+What is counted goes by the clock of Redis. Nothing is counted at a provider without limits that answers: a
+worker looks now and then whether it still does, and tells of its own answers when it looks.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from time import monotonic
 from typing import Literal, cast
 
 import structlog
@@ -43,6 +45,10 @@ FAILURE_TIME = timedelta(seconds=30)
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=10), timedelta(seconds=60)
 """How long a provider that is down is not asked; each probe that fails doubles it."""
+
+LOOK_AGAIN = timedelta(seconds=5)
+"""How long a worker asks a provider without limits that answers before it looks again: so much later than
+others it may learn that the provider is down, or wants to be asked for a model later."""
 
 _LAST_WORD = 3.0
 """Seconds that leaving may take; after that the call leaves when its slot expires."""
@@ -78,34 +84,41 @@ end
 """
 
 _ENTER = f"""{NOW}{RATE}
--- KEYS: provider, calls, tickets. ARGV: call, model, concurrency, milliseconds of a request, of its tokens,
--- of a slot. Answers why the call has to wait, and milliseconds; nothing: it has entered.
-local state, calls, tickets = unpack(KEYS)
+-- KEYS: provider, failures, calls, tickets. ARGV: call, model, milliseconds since this worker's last answer
+-- (negative: none), those of a slot, concurrency, milliseconds of a request, of its tokens. Answers why the
+-- call has to wait, and milliseconds; nothing: it has entered; 'free': so it has, and nothing is counted.
+local state, failures, calls, tickets = unpack(KEYS)
 local call, asked, time = ARGV[1], 'asked:' .. ARGV[2], now()
+local since_answer, most = tonumber(ARGV[3]), tonumber(ARGV[5])
+local costs = {{requests = tonumber(ARGV[6]), tokens = tonumber(ARGV[7])}}
 local function at(name) return tonumber(redis.call('HGET', state, name) or 0) end
-local function keep()
-  for _, key in ipairs(KEYS) do
-    redis.call('PEXPIRE', key, 86400000)
-  end
+{_CLOSE}
+local known = redis.call('HMGET', state, 'open_until', 'pause', 'probe', asked)
+local open_until, probe, later = tonumber(known[1] or 0), known[3], tonumber(known[4] or 0)
+local failed = open_until > 0 and open_until - known[2] or tonumber(redis.call('LINDEX', failures, 0) or 0)
+if since_answer >= 0 and failed > 0 and failed <= time - since_answer then
+  close_breaker()
+  open_until, probe, failed = 0, false, 0
 end
-redis.call('ZREMRANGEBYSCORE', calls, '-inf', time)
-redis.call('ZREMRANGEBYSCORE', tickets, '-inf', time - {_ms(TICKET)})
-local open_until = at('open_until')
 if open_until > time then
   return {{'down', open_until - time}}
 end
-local probe = redis.call('HGET', state, 'probe')
-if probe and probe ~= call and redis.call('ZSCORE', calls, probe) then
+if probe and probe ~= call and (redis.call('ZSCORE', calls, probe) or 0) + 0 > time then
   return {{'down', 5000}}
 end
-if at(asked) > time then
-  return {{'asked', at(asked) - time}}
+if later > time then
+  return {{'asked', later - time}}
 end
+if failed == 0 and most + costs.requests + costs.tokens == 0 then
+  return {{'free', 0}}
+end
+redis.call('ZREMRANGEBYSCORE', calls, '-inf', time)
+redis.call('ZREMRANGEBYSCORE', tickets, '-inf', time - {_ms(TICKET)})
 -- What has to wait has booked its turn, and finds it when it comes back: first come, first served.
 local turn = tonumber(redis.call('ZSCORE', tickets, call) or 0)
 if turn == 0 then
   turn = time
-  for name, cost in pairs({{requests = tonumber(ARGV[4]), tokens = tonumber(ARGV[5])}}) do
+  for name, cost in pairs(costs) do
     if cost > 0 then
       local wait, used_up_to = take(at(name), time, cost, {_ms(AHEAD)})
       turn = math.max(turn, time + wait)
@@ -114,27 +127,28 @@ if turn == 0 then
   end
   redis.call('ZADD', tickets, turn, call)
 end
-keep()
+for _, key in ipairs({{state, calls, tickets}}) do
+  redis.call('PEXPIRE', key, 86400000)
+end
 if turn > time then
   return {{'rate', math.ceil(turn - time)}}
 end
-local most = tonumber(ARGV[3])
 if most > 0 and not redis.call('ZSCORE', calls, call) and redis.call('ZCARD', calls) >= most then
   return {{'slots', {_LOOK} * (1 + math.floor(redis.call('ZRANK', tickets, call) / most))}}
 end
 redis.call('ZREM', tickets, call)
-redis.call('ZADD', calls, time + ARGV[6], call)
+redis.call('ZADD', calls, time + ARGV[4], call)
+redis.call('PEXPIRE', calls, 86400000)
 if open_until > 0 then
   redis.call('HSET', state, 'probe', call)
 end
-keep()
 return {{}}
 """
 
 _RENEW = f"""{NOW}
--- KEYS: provider, calls, failures. ARGV: call, milliseconds of a slot, whether its reply comes. Answers
+-- KEYS: provider, failures, calls. ARGV: call, milliseconds of a slot, whether its reply comes. Answers
 -- 'closed' if the provider was down until now.
-local state, calls, failures = unpack(KEYS)
+local state, failures, calls = unpack(KEYS)
 {_CLOSE}
 redis.call('ZADD', calls, 'XX', now() + ARGV[2], ARGV[1])
 if ARGV[3] == '1' and redis.call('HGET', state, 'probe') == ARGV[1] then
@@ -144,18 +158,19 @@ return ''
 """
 
 _LEAVE = f"""{NOW}
--- KEYS: provider, calls, failures. ARGV: call, model, what it came to, milliseconds of the tokens that it
--- took beyond those that were counted, milliseconds that the provider asks for. Answers 'closed', 'opened' or
--- nothing.
-local state, calls, failures = unpack(KEYS)
-local call, outcome, time = ARGV[1], ARGV[3], now()
+-- KEYS: provider, failures, calls. ARGV: call, model, milliseconds since this worker's last answer (negative:
+-- none), what it came to, milliseconds of the tokens that it took beyond those that were counted, and of what
+-- the provider asks for. Answers 'closed', 'opened' or nothing.
+local state, failures, calls = unpack(KEYS)
+local call, since_answer, outcome, time = ARGV[1], tonumber(ARGV[3]), ARGV[4], now()
 {_CLOSE}
 redis.call('ZREM', calls, call)
-if tonumber(ARGV[4]) ~= 0 then
-  redis.call('HINCRBYFLOAT', state, 'tokens', ARGV[4])
+if tonumber(ARGV[5]) ~= 0 then
+  redis.call('HINCRBYFLOAT', state, 'tokens', ARGV[5])
 end
-if tonumber(ARGV[5]) > 0 then
-  redis.call('HSET', state, 'asked:' .. ARGV[2], time + ARGV[5])
+if tonumber(ARGV[6]) > 0 then
+  redis.call('HSET', state, 'asked:' .. ARGV[2], time + ARGV[6])
+  redis.call('PEXPIRE', state, 86400000)
 end
 if outcome == 'answered' or outcome == 'busy' then
   return close_breaker()
@@ -169,7 +184,7 @@ if pause == 0 then
   redis.call('LTRIM', failures, 0, {FAILURES - 1})
   redis.call('PEXPIRE', failures, {_ms(FAILURE_TIME)})
   local first = tonumber(redis.call('LINDEX', failures, {FAILURES - 1}) or 0)
-  if first < time - {_ms(FAILURE_TIME)} then
+  if first < time - {_ms(FAILURE_TIME)} or (since_answer >= 0 and first <= time - since_answer) then
     return ''
   end
 elseif redis.call('HGET', state, 'probe') ~= call then
@@ -177,6 +192,7 @@ elseif redis.call('HGET', state, 'probe') ~= call then
 end
 pause = pause == 0 and {_ms(FIRST_PAUSE)} or math.min(2 * pause, {_ms(LONGEST_PAUSE)})
 redis.call('HSET', state, 'pause', pause, 'open_until', time + pause)
+redis.call('PEXPIRE', state, 86400000)
 redis.call('DEL', failures)
 return 'opened'
 """
@@ -205,6 +221,8 @@ class Passage:
     outcome: Outcome = "other"
     """"answered" as soon as something of the reply has come."""
     asked: timedelta = field(default=timedelta())
+    is_free: bool = False
+    """Whether nothing of it is counted."""
 
     def fail(self, error: ModelError) -> None:
         """Note what an error says of the provider."""
@@ -219,11 +237,17 @@ class Passage:
 class ProviderGates:
     """One gate for each provider. While Redis is away, everybody may pass.
 
-    `slot` is how long a call counts without renewal.
+    `slot` is how long a call counts without renewal, `clock` tells seconds.
     """
 
-    def __init__(self, redis: Redis, *, slot: timedelta = SLOT) -> None:
+    def __init__(
+        self, redis: Redis, *, slot: timedelta = SLOT, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._slot = slot
+        self._clock = clock
+        # By provider: until when which of its models may be asked without a look; when it answered last.
+        self._free_until: dict[str, dict[str, float]] = {}
+        self._answered: dict[str, float] = {}
         self._enter = redis.register_script(_ENTER)
         self._renew = redis.register_script(_RENEW)
         self._leave = redis.register_script(_LEAVE)
@@ -242,7 +266,7 @@ class ProviderGates:
         passage = Passage(chosen, call, min(tokens, chosen.provider.tokens_per_minute or tokens))
         await self._wait_to_enter(passage)
         stopped = asyncio.Event()
-        renewing = asyncio.create_task(self._renew_until(stopped, passage))
+        renewing = None if passage.is_free else asyncio.create_task(self._renew_until(stopped, passage))
         try:
             yield passage
         except ModelError as error:
@@ -250,23 +274,37 @@ class ProviderGates:
             raise
         finally:
             stopped.set()
-            renewing.cancel()
+            if renewing:
+                renewing.cancel()
             await self._end(passage)
 
     async def _wait_to_enter(self, passage: Passage) -> None:
         provider, model = passage.chosen.provider, passage.chosen.model
-        arguments = [
-            passage.call,
-            model,
-            provider.concurrency or 0,
-            _share(1, provider.requests_per_minute),
-            _share(passage.tokens, provider.tokens_per_minute),
-            _ms(self._slot),
-        ]
-        keys = [f(provider.name) for f in (provider_key, provider_calls_key, provider_tickets_key)]
+        if self._clock() < self._free_until.get(provider.name, {}).get(model, 0):
+            passage.is_free = True
+            return
+        keys = [*_keys(provider.name), provider_tickets_key(provider.name)]
         patience = PATIENCE
-        while answer := await self._run(self._enter, keys, arguments):
-            why, wait = cast("tuple[Why, int]", answer)
+        while answer := await self._run(
+            self._enter,
+            keys,
+            [
+                passage.call,
+                model,
+                self._ms_since_answer(provider.name),
+                _ms(self._slot),
+                provider.concurrency or 0,
+                _share(1, provider.requests_per_minute),
+                _share(passage.tokens, provider.tokens_per_minute),
+            ],
+        ):
+            why, wait = cast("tuple[Why | Literal['free'], int]", answer)
+            if why == "free":
+                passage.is_free = True
+                free_until = self._clock() + LOOK_AGAIN.total_seconds()
+                self._free_until.setdefault(provider.name, {})[model] = free_until
+                return
+            self._free_until.pop(provider.name, None)
             delay = wait / 1000
             if why == "slots":  # not all at once
                 delay *= random.uniform(0.5, 1.5)  # noqa: S311 -- no secret
@@ -286,10 +324,18 @@ class ProviderGates:
 
     async def _end(self, passage: Passage) -> None:
         provider = passage.chosen.provider
+        since_answer = self._ms_since_answer(provider.name)
+        if passage.outcome in {"answered", "busy"}:
+            self._answered[provider.name] = self._clock()
+        is_news = passage.outcome == "down" or passage.asked or provider.name not in self._free_until
+        if passage.is_free and not is_news:
+            return
+        self._free_until.pop(provider.name, None)
         more = 0 if passage.used is None else passage.used - passage.tokens
         arguments = [
             passage.call,
             passage.chosen.model,
+            since_answer,
             passage.outcome,
             _share(more, provider.tokens_per_minute),
             _ms(passage.asked),
@@ -299,6 +345,10 @@ class ProviderGates:
                 _report(provider.name, await self._run(self._leave, _keys(provider.name), arguments))
         except TimeoutError as error:
             self._note_outage(error)
+
+    def _ms_since_answer(self, provider: str) -> int:
+        answered = self._answered.get(provider)
+        return -1 if answered is None else round(1000 * (self._clock() - answered))
 
     async def _run(self, script: AsyncScript, keys: list[str], arguments: list[str | int | float]) -> object:
         try:
@@ -316,7 +366,7 @@ class ProviderGates:
 
 
 def _keys(provider: str) -> list[str]:
-    return [provider_key(provider), provider_calls_key(provider), provider_failures_key(provider)]
+    return [provider_key(provider), provider_failures_key(provider), provider_calls_key(provider)]
 
 
 def _share(count: int, per_minute: int | None) -> float:

@@ -20,7 +20,7 @@ from everloop.models.catalogue import ChosenModel, Provider
 from everloop.models.interface import ModelBusyError, ModelDownError, ModelRefusedError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import provider_calls_key, provider_key
-from everloop.stores.providers import FAILURES, HeldBackError, ProviderGates
+from everloop.stores.providers import FAILURES, LOOK_AGAIN, HeldBackError, ProviderGates
 from tests.stores.examples import PROVIDER_KEYS, let_pass, new_id
 from tests.support.servers.processes import free_port
 
@@ -182,6 +182,61 @@ async def test_a_provider_that_is_down_is_not_asked(gates: list[ProviderGates], 
         await fail(gates[0], chosen, ModelDownError("no connection"))
     await let_pass(redis, name, 60)
     assert [await enter(gate, chosen) for gate in gates] == ["", ""]
+
+
+class CountingRedis(Redis):
+    """It counts its trips."""
+
+    trips = 0
+
+    async def execute_command(self, *args: object, **options: object) -> object:
+        self.trips += 1
+        return cast("object", await super().execute_command(*args, **options))
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_worker_looks_now_and_then_whether_a_provider_without_limits_still_answers(
+    gates: list[ProviderGates], redis: Redis, *, answers: bool
+) -> None:
+    """Between looks nothing is counted. An answer since others found it down says that it is not."""
+    now, chosen, half = [0.0], model_of(), LOOK_AGAIN.total_seconds() / 2
+    connection = CountingRedis(connection_pool=redis.connection_pool)
+    gate = ProviderGates(connection, clock=lambda: now[0])
+    assert await enter(gate, chosen) == ""
+    looks = connection.trips
+    for error in (ModelRefusedError("400"), ModelBusyError("429"), RuntimeError()):
+        await fail(gate, chosen, error)
+
+    now[0] += half
+    await bring_down(gates[0], chosen)
+    if answers:
+        await let_pass(redis, chosen.provider.name, 1)
+        assert await enter(gate, chosen) == ""
+    assert connection.trips == looks
+    now[0] += half
+    await let_pass(redis, chosen.provider.name, half)
+    found = "" if answers else "down"
+    assert [await enter(gate, chosen), await enter(gates[0], chosen)] == [found, found]
+
+
+async def test_an_answer_between_failures_counts_though_it_was_not_told(gates: list[ProviderGates]) -> None:
+    """A call may have been let in without a trip before the failures, and be answered after them."""
+    chosen, down = model_of(), ModelDownError("503")
+    assert await enter(gates[0], chosen) == ""
+    async with gates[0].hold(chosen, new_id(), 1) as passage:
+        for _ in range(FAILURES - 1):
+            await fail(gates[0], chosen, down)
+        passage.outcome = "answered"
+    for _ in range(FAILURES - 1):
+        await fail(gates[0], chosen, down)
+    assert await enter(gates[1], chosen) == ""
+
+    await fail(gates[1], chosen, down)
+    async with gates[0].hold(chosen, new_id(), 1) as passage:
+        passage.outcome = "answered"
+    for _ in range(FAILURES - 1):
+        await fail(gates[0], chosen, down)
+    assert await enter(gates[0], chosen) == ""
 
 
 @pytest.mark.parametrize("error", [ModelBusyError("429"), ModelRefusedError("400")])
