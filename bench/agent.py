@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
+from bench.prose import prose
 from everloop.agents.agent import Agent, Limits
 from everloop.agents.plugins import tools
+from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 
@@ -14,7 +16,15 @@ MIB = 1024 * 1024
 @tool(idempotent=True)
 async def produce(size: int) -> str:
     """Return a text of `size` bytes."""
-    return "x" * size
+    return prose(size)
+
+
+@tool
+def ask(context: ToolContext) -> str:
+    """Ask a question of a person."""
+    if context.answer is None:
+        raise InputRequired("Which?", "selection", options=["red", "blue"])
+    return str(context.answer)
 
 
 @tool(idempotent=True, timeout=timedelta(minutes=2))
@@ -35,6 +45,6 @@ agent = Agent(
     name="Bench",
     description="Does what the model of the benchmark orders.",
     model="bench",
-    plugins=[tools(produce, write_file)],
+    plugins=[tools(produce, ask, write_file)],
     limits=Limits(iterations=400),
 )

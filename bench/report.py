@@ -10,21 +10,23 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.machine import Machine
-from bench.rows import Row
+from bench.rows import AIMS, Row
 
 RESULTS = Path("bench-results.json")
-WIDTH = 110
-DECIMALS = {"ms": 2, "/s": 1, "B": 0, "x": 2, "MiB": 0, "MiB/s": 0}
+WIDTH = 130
+DECIMALS = {"": 0, "ms": 2, "s": 2, "/s": 1, "B": 0, "KB": 0, "x": 2, "MiB": 0, "MiB/s": 0}
 
 
 def print_table(console: Console, rows: Sequence[Row]) -> None:
     """Print a line for each row; where there is an aim, ours is green if it is met, else red."""
     table = Table("measure")
-    for heading in ("floor", "Everloop", "ratio", "aim"):
+    for heading in ("floor", "usual loop", "Everloop", "ratio", "aim"):
         table.add_column(heading, justify="right")
     for row in rows:
         ratio = f"{row.ratio:.2f}" if row.ratio is not None else ""
-        table.add_row(row.measure, _number(row, row.floor), _ours(row), ratio, _aim(row))
+        table.add_row(
+            row.measure, _number(row, row.floor), _number(row, row.naive), _ours(row), ratio, _aim(row)
+        )
     console.print(table)
 
 
@@ -42,22 +44,24 @@ def write_results(rows: Sequence[Row], machine: Machine, versions: Mapping[str, 
 
 def _fields(row: Row) -> dict[str, object]:
     samples = {name: [round(sample, 3) for sample in values] for name, values in row.samples.items()}
-    return {**asdict(row), "ratio": row.ratio, "is_met": row.is_met, "samples": samples}
+    aim = AIMS.get(row.measure)
+    aimed = {"aim": aim.limit(row), "is_met": aim.is_met(row)} if aim else {}
+    return {**asdict(row), "ratio": row.ratio, **aimed, "samples": samples}
 
 
 def _ours(row: Row) -> str:
-    number = _number(row, row.everloop)
-    if row.is_met is None:
+    number, aim = _number(row, row.everloop), AIMS.get(row.measure)
+    if not aim:
         return number
-    return f"[green]{number}[/]" if row.is_met else f"[red]{number}[/]"
+    return f"[green]{number}[/]" if aim.is_met(row) else f"[red]{number}[/]"
 
 
 def _aim(row: Row) -> str:
-    if row.aim is None:
+    if not (aim := AIMS.get(row.measure)):
         return ""
-    met = "met" if row.is_met else "missed"
-    return f"{'≥' if row.more_is_better else '≤'} {_number(row, row.aim)}, {met}"
+    met = "met" if aim.is_met(row) else "missed"
+    return f"{'≥' if aim.is_least else '≤'} {_number(row, aim.limit(row))}, {met}"
 
 
 def _number(row: Row, value: float | None) -> str:
-    return "" if value is None else f"{value:,.{DECIMALS[row.unit]}f} {row.unit}"
+    return "" if value is None else f"{value:,.{DECIMALS[row.unit]}f} {row.unit}".rstrip()

@@ -1,4 +1,4 @@
-"""What a measurement comes to: a row of the table, with the samples behind it."""
+"""What a measurement comes to: a row of the table, with the samples behind it; and what is aimed at."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,18 +13,16 @@ BUDGET = 30.0
 
 @dataclass(frozen=True)
 class Row:
-    """One number of ours, beside the floor below it; one of the two may be missing.
+    """One number of ours, beside the floor below it and the usual loop; some of the three may be missing.
 
-    `aim` is the greatest value that is good enough, or the least one where `more_is_better`. `samples` are
-    what the numbers were taken from, by name.
+    `samples` are what the numbers were taken from, by name.
     """
 
     measure: str
     unit: str
     everloop: float | None = None
     floor: float | None = None
-    aim: float | None = None
-    more_is_better: bool = False
+    naive: float | None = None
     samples: dict[str, Samples] = field(default_factory=dict[str, Samples])
 
     @property
@@ -32,12 +30,64 @@ class Row:
         """How many times the floor it is."""
         return self.everloop / self.floor if self.everloop is not None and self.floor else None
 
-    @property
-    def is_met(self) -> bool | None:
-        """Whether the aim is reached; None without an aim."""
-        if self.aim is None or self.everloop is None:
+
+def compared(measure: str, unit: str, floor: Samples, naive: Samples, everloop: Samples) -> Row:
+    """Return the row of three sides, by their medians."""
+    samples = {"floor": floor, "naive": naive, "everloop": everloop}
+    return Row(measure, unit, median(everloop), median(floor), median(naive), samples)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """The greatest value that is good enough, or the least one where `is_least`.
+
+    `times` counts floors, and `plus` is what may come on top of them.
+    """
+
+    times: float = 0
+    plus: float = 0
+    is_least: bool = False
+
+    def limit(self, row: Row) -> float:
+        """Return the value for this run."""
+        return self.times * (row.floor or 0) + self.plus
+
+    def is_met(self, row: Row) -> bool | None:
+        """Whether it is reached; None where there is nothing to compare."""
+        if row.everloop is None:
             return None
-        return self.everloop >= self.aim if self.more_is_better else self.everloop <= self.aim
+        return row.everloop >= self.limit(row) if self.is_least else row.everloop <= self.limit(row)
+
+
+AIMS = {
+    "an iteration of 2 KB": Aim(1.3),
+    "an iteration of 2 KB, quick tool": Aim(1),
+    "tasks of 5 iterations, 50 at once": Aim(0.85, is_least=True),
+    "· worker, processor a task": Aim(1.3),
+    "· Temporal, processor a task": Aim(1.1),
+    "· Valkey, processor a task": Aim(plus=2.5),
+    "history, 100 iterations of 2 KB": Aim(1.2),
+    "history of an iteration of 20 KB, near 200 to near 10": Aim(plus=1.2),
+    "last 10 of 100 iterations to first 10": Aim(plus=1.1),
+    "Redis commands of a plain answer": Aim(plus=50),
+    "Redis byte-days of 4 tools, answer": Aim(plus=80_000),
+    "worker, 1,000 open tasks": Aim(plus=70),
+    "answer after 50 iterations, share of the replay": Aim(1.2),
+    "worker, idle": Aim(plus=100),
+    "gateway, idle": Aim(plus=90),
+    "worker, start": Aim(plus=1.5),
+    "gateway, start": Aim(plus=1.5),
+    "token to client, 1 stream, p50": Aim(1, plus=2),
+    "token to client, 20 streams, p50": Aim(1, plus=2),
+    "token to client, 20 streams, p99": Aim(plus=15),
+    "SendStreamingMessage to first event, p50": Aim(plus=9),
+    "artifact of 200 MiB, written by a tool": Aim(0.5, is_least=True),
+    "artifact of 200 MiB, downloaded": Aim(0.5, is_least=True),
+    "artifact of 200 MiB, memory of the worker": Aim(plus=64),
+    "artifact of 200 MiB, memory of the gateway": Aim(plus=64),
+    "page of ListTasks, 1,000 / 100,000 tasks": Aim(1.5),
+}
+"""Measure → what is good enough."""
 
 
 def percentile(samples: Sequence[float], percent: int) -> float:

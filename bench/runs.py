@@ -1,30 +1,16 @@
-"""One run of what is measured: a task, the floor's workflow, a message, a stream."""
+"""One run of what is measured through a gateway: a message, a stream; and the runs of a workflow."""
 
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import UTC, datetime
 from typing import Any, TypedDict
 from uuid import uuid4
 
 import orjson
-from temporalio.client import WorkflowHandle
 
-from bench.agent import agent
-from bench.servers.floor_workflow import Floor
+from bench.orders import Order
 from bench.stack import Stack
 from bench.tokens import TokenAges
-from everloop.workflows.agent_task import AgentTask
-from everloop.workflows.contract import names
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import TaskInput, TaskResult
-
-RESULT_BYTES = 2000
-"""Size of a tool's result."""
-
-Order = dict[str, int | float]
-
-Run = WorkflowHandle[Floor, None] | WorkflowHandle[AgentTask, TaskResult]
 
 HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
 
@@ -32,39 +18,6 @@ HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
 class _Request(TypedDict):
     content: bytes
     headers: dict[str, str]
-
-
-def iterations_order(iterations: int, size: int = RESULT_BYTES) -> Order:
-    """Return the order for so many iterations, each with a tool result of `size` bytes, and an answer."""
-    return {"iterations": iterations, "size": size}
-
-
-async def run_floor(stack: Stack, iterations: int) -> Run:
-    """Run the floor's workflow to its end."""
-    handle = await stack.temporal.start_workflow(
-        Floor.run, iterations, id=f"floor-{uuid4()}", task_queue=stack.floor_queue
-    )
-    await handle.result()
-    return handle
-
-
-async def run_task(stack: Stack, iterations: int, *, size: int = RESULT_BYTES) -> Run:
-    """Run a task to its end without a gateway."""
-    task_id = str(uuid4())
-    text = orjson.dumps(iterations_order(iterations, size)).decode()
-    task = TaskInput(
-        context_id=task_id,
-        owner="bench",
-        agent=agent.spec,
-        message=UserMessage(message_id=task_id, parts=(TextPart(text=text),)),
-        created_at=datetime.now(UTC),
-    )
-    handle = await stack.temporal.start_workflow(
-        names.WORKFLOW_TYPE, task, id=task_id, task_queue=stack.task_queue, result_type=TaskResult
-    )
-    result = await handle.result()
-    assert result.iterations == iterations + 1, f"the task took {result.iterations} iterations"
-    return handle
 
 
 async def runs_of(stack: Stack, workflow_id: str) -> list[str]:

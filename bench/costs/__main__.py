@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
-import psutil
 from a2a.client import Client as A2AClient
 from a2a.types.a2a_pb2 import Task, TaskPushNotificationConfig, TaskState
 from redis.asyncio import Redis
@@ -29,6 +28,7 @@ from bench.costs.history import Weight, weigh
 from bench.costs.stores import Stores
 from bench.costs.table import Cost, cost_table
 from bench.report import WIDTH
+from bench.stack import memory_of, processor_ms
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.a2a_client import connected, request, send
 from tests.support.rigs.deployment import Deployment, running_deployment
@@ -45,7 +45,6 @@ STREAMS = 600
 AT_ONCE = 5
 BUSY = 120
 TOGETHER = 12
-MIB = 1024 * 1024
 HEARTBEATS = 'temporal_request_total{.*operation="RecordActivityTaskHeartbeat".*} (.+)'
 
 _console = Console()
@@ -109,14 +108,12 @@ class Bench:
         """Run a shape several times, and return what one task costs."""
         await weigh(self.temporal, (await self.run(shape)).id, is_open=shape.is_left_open)
         beats, stores = await self._heartbeats(), await self.stores.use()
-        before = _cpu(self.worker), _cpu(self.gateway)
+        before = processor_ms(self.worker), processor_ms(self.gateway)
         weight = Weight()
         for _ in range(repeats):
             weight = await weigh(self.temporal, (await self.run(shape)).id, is_open=shape.is_left_open)
-        after = _cpu(self.worker), _cpu(self.gateway)
-        worker_ms, gateway_ms = (
-            (late - early) * 1000 / repeats for early, late in zip(before, after, strict=True)
-        )
+        after = processor_ms(self.worker), processor_ms(self.gateway)
+        worker_ms, gateway_ms = ((late - early) / repeats for early, late in zip(before, after, strict=True))
         used = (await self.stores.use()).since(stores, repeats)
         return Cost(weight, (await self._heartbeats() - beats) / repeats, used, worker_ms, gateway_ms)
 
@@ -127,20 +124,23 @@ class Bench:
 
     async def busy_processors(self, shape: Shape) -> dict[str, float]:
         """Return the milliseconds of a processor that a task takes where several run at once."""
-        early, before = (await self.stores.use()).redis_ms, (_cpu(self.worker), _cpu(self.gateway))
+        early, before = (
+            (await self.stores.use()).redis_ms,
+            (processor_ms(self.worker), processor_ms(self.gateway)),
+        )
         for _ in range(BUSY // TOGETHER):
             await asyncio.gather(*(self.run(shape) for _ in range(TOGETHER)))
-        worker, gateway = _cpu(self.worker) - before[0], _cpu(self.gateway) - before[1]
+        worker, gateway = processor_ms(self.worker) - before[0], processor_ms(self.gateway) - before[1]
         redis = (await self.stores.use()).redis_ms - early
-        sums = {"Redis": redis, "worker": worker * 1000, "gateway": gateway * 1000}
+        sums = {"Redis": redis, "worker": worker, "gateway": gateway}
         return {name: milliseconds / BUSY for name, milliseconds in sums.items()}
 
     async def parked_memory(self) -> float:
         """Return how many KiB of a worker's memory a task takes that waits for its user."""
         await self._park(WARM_UP)
-        before = _memory(self.worker)
+        before = memory_of(self.worker)
         await self._park(PARKED)
-        return (_memory(self.worker) - before) * 1024 / PARKED
+        return (memory_of(self.worker) - before) * 1024 / PARKED
 
     async def _park(self, count: int) -> None:
         for _ in range(count // AT_ONCE):
@@ -161,27 +161,19 @@ class Bench:
             before, lines = 0.0, list[AsyncIterator[str]]()
             for number in range(WARM_UP + STREAMS):
                 if number == WARM_UP:
-                    before = _memory(self.gateway)
+                    before = memory_of(self.gateway)
                 stream = http.stream("POST", self.gateway_url, json=body)
                 answer = await opened.enter_async_context(stream)
                 assert answer.headers["content-type"].startswith("text/event-stream"), await answer.aread()
                 lines.append(answer.aiter_lines())
                 await anext(lines[-1])
-            return (_memory(self.gateway) - before) * 1024 / STREAMS
-
-
-def _cpu(process: ServerProcess) -> float:
-    times = psutil.Process(process.pid).cpu_times()
-    return times.user + times.system
-
-
-def _memory(process: ServerProcess) -> float:
-    return psutil.Process(process.pid).memory_info().rss / MIB
+            return (memory_of(self.gateway) - before) * 1024 / STREAMS
 
 
 @asynccontextmanager
 async def running_bench(directory: Path) -> AsyncGenerator[Bench]:
     """Start a worker with metrics, a gateway, and all that they need."""
+    ServerProcess.starts_copies = False
     address = f"{LOOPBACK}:{free_port()}"
     async with AsyncExitStack() as opened:
         openai = await opened.enter_async_context(ScriptedOpenAI(model))

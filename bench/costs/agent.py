@@ -6,12 +6,13 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
+from bench.prose import prose
 from everloop import Agent, InputRequired, ToolContext, sub_agent, tool, tools
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, tool_call
 
 RESULT_BYTES = 2_000
 FILE_BYTES = 1_000_000
-ANSWER = "So be it. " * 20
+ANSWER = prose(200)
 
 CALLS: dict[str, tuple[str, dict[str, JsonValue]]] = {
     "work": ("produce", {"size": RESULT_BYTES}),
@@ -29,7 +30,7 @@ ITERATIONS = {"work": 4}
 @tool(idempotent=True)
 async def produce(size: int) -> str:
     """Return a text of `size` bytes."""
-    return "x" * size
+    return prose(size)
 
 
 @tool(idempotent=True)

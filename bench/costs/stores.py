@@ -5,24 +5,32 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from redis.asyncio import Redis
 
-OURS = {"info", "keys", "memory", "hello", "client", "ping", "select", "config", "command"}
+from everloop.stores.retention import RetentionSettings
+
+OURS = {"info", "keys", "memory", "pttl", "hello", "client", "ping", "select", "config", "command"}
 """Commands that are no task's."""
 
 SCRIPTS = {"eval", "evalsha"}
 
-KINDS = re.compile(r"everloop:(?:task:.*:)?(view|history|events|transcript|tool|artifact|conversation|owner)")
-"""What the key of something that grows is called."""
+KIND = re.compile(r"everloop:(?:task:\{[^}]*\}[^:]*:)?([a-z-]+)")
+"""What a key is called: the word behind the prefix, or behind the id of the task."""
+
+DAY_MS = 86_400_000
+
+UNLIMITED_DAYS = RetentionSettings().task_ttl_days
+"""How long an entry stays in keys that always live: lists of tasks, whose entries go with the task's view."""
 
 
 @dataclass(frozen=True)
 class StoreUse:
     """Sums, or what one task has added.
 
-    `commands` count those that scripts call as well. `redis_ms` is processor time.
+    `commands` count those that scripts call as well. `redis_ms` is processor time. `byte_days` are the bytes
+    of each key times the days that it has left.
     """
 
     commands: float
@@ -32,14 +40,23 @@ class StoreUse:
     redis_bytes: float
     blobs: float
     blob_bytes: float
+    byte_days: float = 0
     kinds: Mapping[str, float] = field(default_factory=Counter[str])
+    kinds_byte_days: Mapping[str, float] = field(default_factory=Counter[str])
 
     def since(self, before: "StoreUse", tasks: int) -> "StoreUse":
         """Return what each of so many tasks has added since."""
-        sums = [each.name for each in fields(self) if each.name != "kinds"]
+        by_kind = [each.name for each in fields(self) if each.name.startswith("kinds")]
+        sums = [each.name for each in fields(self) if each.name not in by_kind]
         added = {name: (getattr(self, name) - getattr(before, name)) / tasks for name in sums}
-        kinds = {kind: (size - before.kinds.get(kind, 0)) / tasks for kind, size in self.kinds.items()}
-        return StoreUse(**added, kinds=kinds)
+        kinds: dict[str, Any] = {
+            name: {
+                kind: (size - getattr(before, name).get(kind, 0)) / tasks
+                for kind, size in getattr(self, name).items()
+            }
+            for name in by_kind
+        }
+        return StoreUse(**added, **kinds)
 
 
 @dataclass(frozen=True)
@@ -60,19 +77,30 @@ class Stores:
         counted = {name: count for name, count in calls.items() if name.partition("|")[0] not in OURS}
         seconds = cast("float", told["used_cpu_user"]) + cast("float", told["used_cpu_sys"])
         keys = cast("list[bytes]", await self.redis.keys())
-        sizes = {key: await self.redis.memory_usage(key, samples=0) or 0 for key in keys}
-        kinds = Counter[str]()
-        for key, size in sizes.items():
-            found = KINDS.match(key.decode())
-            kinds[found[1] if found else "other"] += size
+        kinds, kinds_byte_days = Counter[str](), Counter[str]()
+        for key in keys:
+            size, left = await self._size_and_days(key)
+            found = KIND.match(key.decode())
+            kind = found[1] if found else "other"
+            kinds[kind] += size
+            kinds_byte_days[kind] += round(size * left)
         files = [path for path in self.blobs.rglob("*") if path.is_file()]
         return StoreUse(
             commands=sum(counted.values()),
             scripts=sum(count for name, count in counted.items() if name in SCRIPTS),
             redis_ms=seconds * 1000,
             keys=len(keys),
-            redis_bytes=sum(sizes.values()),
+            redis_bytes=kinds.total(),
             blobs=len(files),
             blob_bytes=sum(path.stat().st_size for path in files),
+            byte_days=kinds_byte_days.total(),
             kinds=kinds,
+            kinds_byte_days=kinds_byte_days,
         )
+
+    async def _size_and_days(self, key: bytes) -> tuple[int, float]:
+        async with self.redis.pipeline(transaction=False) as pipeline:
+            pipeline.memory_usage(key, samples=0)
+            pipeline.pttl(key)
+            size, left = cast("tuple[int | None, int]", tuple(await pipeline.execute()))
+        return size or 0, left / DAY_MS if left >= 0 else UNLIMITED_DAYS

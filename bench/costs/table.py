@@ -37,6 +37,12 @@ class Cost:
             "Redis keys": f"{stores.keys:.0f}",
             "Redis bytes": f"{stores.redis_bytes:.0f}",
             **{f"· {kind}": f"{size:.0f}" for kind, size in sorted(stores.kinds.items()) if size >= 1},
+            "Redis byte-days": f"{stores.byte_days:.0f}",
+            **{
+                f"· {kind}, byte-days": f"{size:.0f}"
+                for kind, size in sorted(stores.kinds_byte_days.items())
+                if size >= 1
+            },
             "blobs put": f"{stores.blobs:.0f}",
             "blob bytes": f"{stores.blob_bytes:.0f}",
             "worker CPU, ms": f"{self.worker_ms:.0f}",

@@ -1,34 +1,29 @@
 """A model without latency: Chat Completions, streamed, as the last message of the user orders.
 
-`python -m bench.servers.model PORT`. The message is a JSON object:
-`{"iterations": n, "size": s}` asks for the tool `produce` with size s until n results are there;
+`python -m bench.servers.model PORT`. Where no stream is asked for it replies as a whole. The message is a
+JSON object: `{"iterations": n, "size": s}` asks for the tool `produce` (or `"tool"`) with size s until n
+results are there, and with `"asks": true` then for the tool `ask`;
 `{"megabytes": n}` asks once for the tool `write_file` with size n;
 `{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`bench.tokens`).
 """
 
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 from uuid import uuid4
 
 import orjson
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from bench.orders import Order
 from bench.tokens import stamped_tokens
 from everloop.deploy.local.servers import LOOPBACK
 
 HEADERS = [(b"content-type", b"text/event-stream")]
-
-
-class Order(TypedDict, total=False):
-    """What the user's message orders."""
-
-    iterations: int
-    size: int
-    megabytes: int
-    tokens: int
-    rate: float
+USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+DONE = "done"
+JSON = [(b"content-type", b"application/json")]
 
 
 class ChatMessage(TypedDict):
@@ -42,11 +37,16 @@ class ChatRequest(TypedDict):
     """The request, as far as it matters here."""
 
     messages: list[ChatMessage]
+    stream: NotRequired[bool]
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer any request, as a raw ASGI application: a framework would cost more than the answer."""
     request: ChatRequest = orjson.loads(await _body(receive))
+    if not request.get("stream"):
+        await send({"type": "http.response.start", "status": 200, "headers": JSON})
+        await send({"type": "http.response.body", "body": _whole(request["messages"])})
+        return
     await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
     async for data in _answer(request["messages"]):
         await send({"type": "http.response.body", "body": data, "more_body": True})
@@ -65,35 +65,47 @@ async def _body(receive: Receive) -> bytes:
 
 async def _answer(messages: list[ChatMessage]) -> AsyncGenerator[bytes]:
     """Yield server-sent events; those that belong to one moment in one piece."""
-    order: Order = orjson.loads(next(m["content"] for m in reversed(messages) if m["role"] == "user"))
-    done = sum(message["role"] == "tool" for message in messages)
-    if done < order.get("iterations", 0):
-        yield b"".join(_tool_call("produce", order.get("size", 0)))
-    elif not done and (megabytes := order.get("megabytes")):
-        yield b"".join(_tool_call("write_file", megabytes))
+    order, call = _next_call(messages)
+    if call:
+        yield b"".join((_chunk({"tool_calls": [{"index": 0, **call}]}), *_end("tool_calls")))
     elif tokens := order.get("tokens", 0):
         async for token in stamped_tokens(tokens, order.get("rate", 1.0)):
             yield _chunk({"content": token})
         yield b"".join(_end("stop"))
     else:
-        yield b"".join((_chunk({"content": "done"}), *_end("stop")))
+        yield b"".join((_chunk({"content": DONE}), *_end("stop")))
 
 
-def _tool_call(name: str, size: int) -> Iterator[bytes]:
-    function = {"name": name, "arguments": f'{{"size":{size}}}'}
-    yield _chunk(
-        {
-            "tool_calls": [
-                {"index": 0, "id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
-            ]
-        }
-    )
-    yield from _end("tool_calls")
+def _whole(messages: list[ChatMessage]) -> bytes:
+    _, call = _next_call(messages)
+    said = {"content": None, "tool_calls": [call]} if call else {"content": DONE}
+    choice = {"index": 0, "finish_reason": "tool_calls" if call else "stop"}
+    choices = [{**choice, "message": {"role": "assistant", **said}}]
+    completion = {"id": "bench", "object": "chat.completion", "created": 0, "model": "bench"}
+    return orjson.dumps({**completion, "choices": choices, "usage": USAGE})
+
+
+def _next_call(messages: list[ChatMessage]) -> tuple[Order, dict[str, object] | None]:
+    """Return what is ordered, and the tool call that is to come next; None for the answer."""
+    order: Order = orjson.loads(next(m["content"] for m in reversed(messages) if m["role"] == "user"))
+    done = sum(message["role"] == "tool" for message in messages)
+    if done < order.get("iterations", 0):
+        return order, _tool_call(order.get("tool", "produce"), order.get("size", 0))
+    if done == order.get("iterations", 0) and order.get("asks"):
+        return order, _tool_call("ask")
+    if not done and (megabytes := order.get("megabytes")):
+        return order, _tool_call("write_file", megabytes)
+    return order, None
+
+
+def _tool_call(name: str, size: int | None = None) -> dict[str, object]:
+    function = {"name": name, "arguments": "{}" if size is None else f'{{"size":{size}}}'}
+    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
 
 
 def _end(finish_reason: str) -> Iterator[bytes]:
     yield _chunk({}, finish_reason)
-    yield _event({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}})
+    yield _event({"choices": [], "usage": USAGE})
     yield b"data: [DONE]\n\n"
 
 

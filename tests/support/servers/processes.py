@@ -35,6 +35,9 @@ INHERITED: dict[str, str] = {}
 class ServerProcess:
     """A process that can be killed, stopped and started again with the same command."""
 
+    starts_copies = True
+    """Whether it may begin as a copy of one that has imported it, which is larger than one of its own."""
+
     def __init__(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
@@ -53,7 +56,7 @@ class ServerProcess:
         return self._log.read_text(errors="replace")
 
     def start(self) -> None:
-        if can_fork(self._command, self._environment):
+        if self.starts_copies and can_fork(self._command, self._environment):
             self._process = forked(self._command, self._log, self._environment, ROOT)
             return
         with self._log.open("ab") as log:
