@@ -3,13 +3,15 @@
 Source: OpenAI Chat Completions, content parts of a user message (image_url, input_audio, file).
 """
 
+from __future__ import annotations  # types of `openai` are not there when this runs
+
 from base64 import b64decode, b64encode
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import structlog
-from openai.types.chat import ChatCompletionContentPartParam
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.retries import AWAY
@@ -27,6 +29,9 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.parts import essence, is_named, is_text
 from everloop.workflows.contract.tasks import TaskRef
+
+if TYPE_CHECKING:  # to load `openai` takes half a second, and 15 MiB
+    from openai.types.chat import ChatCompletionContentPartParam
 
 MAX_TEXT_FILE = 100_000
 """Bytes of a text file that a model reads in the prompt; in a larger one it reads on with a tool."""

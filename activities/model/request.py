@@ -1,19 +1,15 @@
 """From an agent and a transcript to a request to the model, its messages in the form of Chat Completions."""
 
+from __future__ import annotations  # types of `openai` are not there when this runs
+
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from openai.types.chat import (
-    ChatCompletionAssistantMessageParam,
-    ChatCompletionContentPartParam,
-    ChatCompletionMessageFunctionToolCallParam,
-    ChatCompletionMessageParam,
-)
 from pydantic import JsonValue
 
 from everloop.activities.hooks import PluginFailedError, in_time
@@ -44,6 +40,14 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
+
+if TYPE_CHECKING:  # to load `openai` takes half a second, and 15 MiB
+    from openai.types.chat import (
+        ChatCompletionAssistantMessageParam,
+        ChatCompletionContentPartParam,
+        ChatCompletionMessageFunctionToolCallParam,
+        ChatCompletionMessageParam,
+    )
 
 # The system prompts of one model call.
 

@@ -8,22 +8,12 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import httpx2
-from openai import (
-    APIConnectionError,
-    APIError,
-    APIStatusError,
-    APITimeoutError,
-    AsyncOpenAI,
-    DefaultAsyncHttpxClient,
-    Omit,
-    Timeout,
-)
 
 from everloop.models.catalogue import Provider
 from everloop.models.interface import (
@@ -43,9 +33,6 @@ from everloop.workflows.contract.settings import ModelSettings
 Object = dict[str, Any]
 """JSON as it came: nobody has looked whether it is what it should be."""
 
-NO_KEY = "none"
-"""What the client is given where a provider wants no key: it insists on one."""
-
 MAX_STREAM = 256 * 1024 * 1024
 """Bytes of one streamed reply; a token takes some hundred."""
 
@@ -56,43 +43,56 @@ SILENCE = timedelta(minutes=5)
 """How long a provider may be silent, before its reply and within it, unless settings say otherwise."""
 
 
-def make_client(provider: Provider) -> AsyncOpenAI:
-    """Return the client of a provider; close it at the end. It does not retry: Temporal does."""
-    # The client would tell each provider what the environment says of an account at OpenAI.
-    left_out = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
-    key = {provider.key_header: provider.key} if provider.key and not _has_bearer(provider) else {}
-    client = AsyncOpenAI(
-        api_key=provider.key or NO_KEY,  # without one it reads the environment itself
+_POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=200, keepalive_expiry=30)
+"""Temporal bounds how many calls there are at once. A handshake takes as long as some replies: connections
+outlive a tool between two calls, but not those that servers close first, after a minute as a rule."""
+
+
+def make_client(provider: Provider) -> httpx2.AsyncClient:
+    """Return the client of a provider; close it at the end. It does not retry: Temporal does.
+
+    OpenAI's own one would load 15 MiB in half a second, and take a tenth of a worker's processor time.
+    """
+    key: dict[str, str] = {}
+    if provider.key:
+        is_bearer = provider.key_header.lower() == "authorization"
+        key = {provider.key_header: f"Bearer {provider.key}" if is_bearer else provider.key}
+    json_only = {"Accept": "application/json", "Content-Type": "application/json"}
+    given = {**UNCOMPRESSED, **json_only, **key, **provider.headers}
+    return httpx2.AsyncClient(
         base_url=provider.base_url,
-        max_retries=0,
-        default_query=dict(provider.query),
-        http_client=DefaultAsyncHttpxClient(
-            headers=UNCOMPRESSED,
-            event_hooks={"response": [bounding(total=MAX_STREAM)]},
-            follow_redirects=False,  # keys in other headers than Authorization would go along
-        ),
+        headers={name.lower(): value for name, value in given.items()},  # the last one of a name stands
+        params=dict(provider.query),
+        limits=_POOL,
+        event_hooks={"response": [bounding(total=MAX_STREAM)]},
+        follow_redirects=False,  # keys in other headers than Authorization would go along
     )
-    # To `default_headers` the client adds those of OPENAI_CUSTOM_HEADERS, keys of others among them.
-    headers = cast("Mapping[str, str]", {**left_out, **key, **provider.headers})
-    client._custom_headers = headers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
-    return client
 
 
-def headers_of(provider: Provider, settings: ModelSettings) -> Mapping[str, str | Omit]:
-    """Return the headers of one request; only there the client lets its own for the key be left out."""
-    is_wanted = _has_bearer(provider) or any(name.lower() == "authorization" for name in provider.headers)
-    left_out = {} if is_wanted else {"Authorization": Omit()}
-    return {**left_out, **(settings.extra_headers or {})}
+@asynccontextmanager
+async def posted(
+    client: httpx2.AsyncClient, path: str, body: Object, settings: ModelSettings
+) -> AsyncGenerator[httpx2.Response]:
+    """Send a request, and yield the answer, of which the body is still to come.
+
+    Raises:
+        HTTPStatusError: it is an error; its body has been read.
+    """
+    written = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    headers, timeout = settings.extra_headers, _timeout_of(settings)
+    async with client.stream(
+        "POST", path, content=written.encode(), headers=headers, timeout=timeout
+    ) as answer:
+        if not answer.is_success:
+            await answer.aread()
+            answer.raise_for_status()
+        yield answer
 
 
-def _has_bearer(provider: Provider) -> bool:
-    return bool(provider.key) and provider.key_header.lower() == "authorization"
-
-
-def timeout_of(settings: ModelSettings) -> Timeout:
+def _timeout_of(settings: ModelSettings) -> httpx2.Timeout:
     """Return how long a connection may be silent; what tokens have to keep to is not seen from here."""
     longest = max(settings.first_token or SILENCE, settings.between_tokens or SILENCE)
-    return Timeout(longest.total_seconds(), connect=CONNECT_TIMEOUT)
+    return httpx2.Timeout(longest.total_seconds(), connect=CONNECT_TIMEOUT)
 
 
 # Fields that nobody reads, put together of pieces: texts and lists go on, the rest is replaced.
@@ -312,7 +312,7 @@ class Failures:
         """Raise a `ModelError` for whatever goes wrong at the provider, or on the way to it."""
         try:
             yield
-        except (APIError, AnswerTooLargeError, httpx2.TransportError) as error:
+        except (AnswerTooLargeError, httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self.of_error(error) from None
 
     def of_error(self, error: Exception) -> ModelError:
@@ -320,18 +320,14 @@ class Failures:
         match error:
             case AnswerTooLargeError():
                 return UnreadableReplyError(f"{self._who} cannot be read: {error}; check {self._address}")
-            case APIStatusError():
-                headers, body = error.response.headers, _read(error.response)
-                return self._explain(_fault_of(error.status_code, body, headers))
-            case APITimeoutError() | httpx2.TimeoutException():
+            case httpx2.HTTPStatusError():
+                answer = error.response
+                return self._explain(_fault_of(answer.status_code, _read(answer), answer.headers))
+            case httpx2.TimeoutException():
                 return ModelDownError(f"{self._who} was silent for too long")
-            case APIConnectionError() | httpx2.TransportError():
-                if isinstance(error.__cause__, AnswerTooLargeError):
-                    return self.of_error(error.__cause__)
+            case _:
                 check = f"check {self._address} and the network"
                 return ModelDownError(f"no connection to {self._who}, or it was lost: {check}")
-            case _:  # an error event of a stream that the client reads
-                return self.of_answer(getattr(error, "body", None))
 
     def of_answer(self, body: object) -> ModelError:
         """Return what an error object means that came in the place of a reply, or in the middle of it."""

@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import DONE, Failures, headers_of, make_client, read_events, timeout_of
+from everloop.models.client import DONE, Failures, make_client, posted, read_events
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -398,17 +398,11 @@ class Responses(Model):
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
         failures = Failures(self.provider, request, model)
-        asking = self._client.responses.with_streaming_response.create(
-            model=model,
-            stream=True,
-            extra_body=responses_body(request, model, self.provider),  # see `everloop.models.chat`
-            extra_headers=headers_of(self.provider, request.settings),
-            timeout=timeout_of(request.settings),
-        )
+        body = responses_body(request, model, self.provider)
         with failures.translated():
-            async with asking as answer:
+            async with posted(self._client, "responses", body, request.settings) as answer:
                 is_whole = answer.headers.get("content-type", "").startswith("application/json")
-                events = _whole(await answer.read()) if is_whole else _events(answer.iter_bytes())
+                events = _whole(await answer.aread()) if is_whole else _events(answer.aiter_bytes())
                 try:
                     async with aclosing(_read(events, failures)) as deltas:
                         async for delta in deltas:
@@ -419,7 +413,7 @@ class Responses(Model):
                     raise failures.unreadable(what) from None
 
     async def close(self) -> None:
-        await self._client.close()
+        await self._client.aclose()
 
 
 async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
