@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from typing import TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import Field, field_validator
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -13,6 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from everloop.runtime.cluster import ClusterRedis
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
 from everloop.runtime.encryption.keys import EncryptionSettings
 from everloop.runtime.settings import Settings, StartError
@@ -56,7 +57,8 @@ class StoreSettings(Settings):
     """Where task views, transcripts and tool records live.
 
     EVERLOOP_REDIS_URL: `redis://[user:password@]host:port/database` (`rediss` with TLS, `unix` for a
-    socket). Default: the local server, database 0. Never shown, because it may hold a password.
+    socket). Of a cluster: `redis://[user:password@]host:port,host:port/0?cluster=true`, with some of its
+    nodes. Default: the local server, database 0. Never shown, because it may hold a password.
     """
 
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
@@ -80,17 +82,39 @@ def _is_readable(url: str) -> bool:
     The parsers' own errors are not shown: they repeat what they take for the port.
     """
     try:
-        parse_url(url)
+        for one in _each_server(url):
+            parse_url(one)
         parts = urlsplit(url)
     except ValueError:
         return False
     return parts.scheme == "unix" or "@" not in parts.path + parts.query + parts.fragment
 
 
+def _each_server(url: str) -> list[str]:
+    """Return the URL of each node that the URL of a cluster names; of one server there is one.
+
+    Raises:
+        ValueError: the URL cannot be read, or names several servers that are no cluster.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    if options.pop("cluster", "").lower() not in {"true", "yes", "1"}:
+        return [url]
+    user, at, hosts = parts.netloc.rpartition("@")
+    query = urlencode(options)
+    return [
+        parts._replace(netloc=f"{user}{at}{host}", query=query).geturl() for host in hosts.split(",") if host
+    ]
+
+
 class SealedRedis(Redis):
     """A client that knows how content is encrypted, as Temporal's client does: `cipher_of` tells stores."""
 
     cipher: Cipher = NO_CIPHER
+
+
+class SealedCluster(ClusterRedis, SealedRedis):
+    """The same of a cluster."""
 
 
 def cipher_of(redis: Redis) -> Cipher:
@@ -109,7 +133,23 @@ def connect_redis(url: str, cipher: Cipher | None = None) -> Redis:
         ValidationError: the file of keys is wrong.
     """
     cipher = EncryptionSettings().cipher if cipher is None else cipher
-    pool = BlockingConnectionPool.from_url(
+    servers = _each_server(url)
+    if servers == [url]:
+        client = SealedRedis(connection_pool=_pool(url))
+        client.auto_close_connection_pool = True  # as of a client that `from_pool` makes
+    else:
+        user, at, _ = urlsplit(servers[0]).netloc.rpartition("@")
+        any_node = urlsplit(servers[0])
+        client = SealedCluster(
+            [urlsplit(server).netloc.rpartition("@")[2] for server in servers],
+            lambda address: _pool(any_node._replace(netloc=f"{user}{at}{address}").geturl()),
+        )
+    client.cipher = cipher
+    return client
+
+
+def _pool(url: str) -> BlockingConnectionPool:
+    return BlockingConnectionPool.from_url(
         url,
         max_connections=_CONNECTIONS,
         timeout=SOCKET_TIMEOUT,
@@ -121,31 +161,59 @@ def connect_redis(url: str, cipher: Cipher | None = None) -> Redis:
         # While it listens for notifications, the pool hands out connections that the server has closed.
         maint_notifications_config=MaintNotificationsConfig(enabled=False),
     )
-    client = SealedRedis(connection_pool=pool)
-    client.auto_close_connection_pool = True  # as of a client that `from_pool` makes
-    client.cipher = cipher
-    return client
+
+
+async def primaries(redis: Redis) -> list[Redis]:
+    """Return a client of each server that holds keys; of one server there is one."""
+    return await redis.primaries() if isinstance(redis, ClusterRedis) else [redis]
+
+
+async def scan_page(
+    redis: Redis, cursor: str, match: str, count: int, kind: str | None = None
+) -> tuple[str, list[str]]:
+    """Return keys of all servers from a cursor on ("": the beginning), and the next one ("": the end).
+
+    Keys whose slots move meanwhile may be left out, or come twice.
+    """
+    nodes = await primaries(redis)
+    place, _, position = cursor.rpartition(":")
+    at = min(int(place or 0), len(nodes) - 1)
+    scan = nodes[at].scan(int(position or 0), match, count, _type=kind)
+    following, keys = cast("tuple[int, list[str]]", await scan)
+    if following or at + 1 < len(nodes):
+        return f"{at if following else at + 1}:{following}", keys
+    return "", keys
 
 
 async def check_redis(redis: Redis) -> list[str]:
     """Return warnings about a Redis that can be worked with.
 
     Raises:
-        RedisUnfitError: it does not answer, or refuses us; it is older than 6.2, a node of a cluster, or
-            evicts keys when its memory is full.
+        RedisUnfitError: it does not answer, or refuses us; it is older than 6.2, evicts keys when its memory
+            is full, or is a node of a cluster that EVERLOOP_REDIS_URL does not call one, or the reverse. Of
+            a cluster: one of its primaries.
     """
     try:
-        await redis.ping()
-        facts = cast("Mapping[str, str | int]", await redis.info())
+        servers = await primaries(redis)
+        facts = {_address(server): await _facts(server) for server in servers}
     except NoPermissionError:
         return ["this Redis user may not run INFO: version, eviction and append-only file are unchecked"]
     except (OSError, RedisError) as error:
         raise RedisUnfitError(
             f"Redis at {_address(redis)} cannot be used: {error}; start it, or correct EVERLOOP_REDIS_URL"
         ) from error
-    _require_version(facts)
-    _refuse_cluster(facts)
-    return [*_check_eviction(facts), *_check_durability(facts)]
+    warnings: list[str] = []
+    for address, each in facts.items():
+        _require_version(each)
+        _refuse_cluster(each, redis)
+        found = [*_check_eviction(each), *_check_durability(each), *_check_replicas(each)]
+        warnings += found if len(facts) == 1 else [f"{address}: {warning}" for warning in found]
+    return warnings
+
+
+async def _facts(server: Redis) -> Mapping[str, str | int]:
+    await server.ping()
+    return cast("Mapping[str, str | int]", await server.info())
 
 
 def _address(redis: Redis) -> str:
@@ -160,11 +228,11 @@ def _require_version(facts: Mapping[str, str | int]) -> None:
         raise RedisUnfitError(f"Redis {version} is too old: expected 6.2 or newer; upgrade it")
 
 
-def _refuse_cluster(facts: Mapping[str, str | int]) -> None:
-    if facts.get("cluster_enabled"):
+def _refuse_cluster(facts: Mapping[str, str | int], redis: Redis) -> None:
+    if facts.get("cluster_enabled") and not isinstance(redis, ClusterRedis):
         raise RedisUnfitError(
-            "this Redis is a node of a cluster, and scripts of Everloop use keys that a cluster keeps on "
-            "several nodes: expected one server, with replicas if you like; set EVERLOOP_REDIS_URL to one"
+            "this Redis is a node of a cluster: expected one server, or ?cluster=true at the end of "
+            "EVERLOOP_REDIS_URL; add it"
         )
 
 
@@ -185,6 +253,12 @@ def _check_durability(facts: Mapping[str, str | int]) -> list[str]:
         return []
     lost = "tool records and conversations would be lost if Redis restarts"
     return [f"append-only file is off: {lost}; set appendonly yes"]
+
+
+def _check_replicas(facts: Mapping[str, str | int]) -> list[str]:
+    if not facts.get("cluster_enabled") or facts.get("connected_slaves"):
+        return []
+    return ["this primary has no replica: while it is away, tasks in its slots stand still; give it one"]
 
 
 Result = TypeVar("Result")

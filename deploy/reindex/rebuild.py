@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.deploy.reindex.progress import Progress
-from everloop.deploy.schedule.settings import QueueSettings
+from everloop.deploy.schedule.definition import QueueSettings
 from everloop.gateway.errors import (
     NoWorkerError,
     PayloadLostError,

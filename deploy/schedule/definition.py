@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pydantic import Field
 from temporalio.client import (
     Schedule,
     ScheduleActionStartWorkflow,
@@ -15,9 +16,18 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from everloop.deploy.schedule.recurrence import Recurrence
 from everloop.gateway.context import ANONYMOUS
+from everloop.runtime.settings import Settings
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
+
+
+class QueueSettings(Settings):
+    """Where scheduled tasks wait: EVERLOOP_TASK_QUEUE and EVERLOOP_SPLIT_QUEUES, as gateways have them."""
+
+    task_queue: str = Field(default=names.DEFAULT_TASK_QUEUE, min_length=1)
+    split_queues: bool = False
+
 
 OVERLAPS = {
     "skip": ScheduleOverlapPolicy.SKIP,

@@ -20,9 +20,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from everloop.deploy.schedule.definition import ScheduleDefinition
+from everloop.deploy.schedule.definition import QueueSettings, ScheduleDefinition
 from everloop.deploy.schedule.recurrence import UTC_NAME, NextRun, Recurrence
-from everloop.deploy.schedule.settings import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import is_unavailable
 from everloop.workflows.contract import names

@@ -150,9 +150,8 @@ def add(  # noqa: PLR0913 -- each is an option
         raise misused("a schedule has one of --cron and --every: give this one, or the other")
     from everloop.agents.errors import AgentError
     from everloop.agents.registry import AgentSettings, load_agents
-    from everloop.deploy.schedule.definition import ScheduleDefinition
+    from everloop.deploy.schedule.definition import QueueSettings, ScheduleDefinition
     from everloop.deploy.schedule.recurrence import Recurrence
-    from everloop.deploy.schedule.settings import QueueSettings
 
     with reported(AgentError):
         found = load_agents(AgentSettings().agents).find(agent)

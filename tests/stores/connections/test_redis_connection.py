@@ -38,10 +38,10 @@ async def test_a_server_that_evicts_keys_is_refused(own_redis: Redis) -> None:
 
 
 async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
-    """Before anything is written that another node would have to have."""
+    """Unless the URL calls it one: before anything is written that another node would have to have."""
     options = ["--cluster-enabled", "yes", "--cluster-port", str(free_port())]
     async with running_valkey(tmp_path, options=options) as (_, url), connect_redis(url) as redis:
-        with pytest.raises(RedisUnfitError, match=r"node of a cluster.*expected one server"):
+        with pytest.raises(RedisUnfitError, match=r"node of a cluster.*cluster=true"):
             await check_redis(redis)
 
 
@@ -77,6 +77,8 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
         f"redis://:12?{SECRET}@host:6379/0",
         f"redis://[{SECRET}/0",
         f"http://:{SECRET}@host/0",
+        f"redis://:{SECRET}@a:6379,b:6379/0",
+        f"redis://:{SECRET}/et@a:6379,b:6379/0?cluster=true",
     ],
 )
 def test_an_address_that_cannot_be_read_is_one_clear_error(url: str) -> None:

@@ -1,0 +1,126 @@
+"""Work with a cluster of six servers: who asks need not know where a key is, nor that it moves."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.exceptions import ClusterCrossSlotError, RedisError
+
+from everloop.runtime.redis import RedisUnfitError, check_redis, connect_redis, primaries, scan_page
+from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
+
+KEYS = [f"everloop:test:{{{number}}}" for number in range(50)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RedisCluster]:
+    async with running_redis_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def redis(cluster: RedisCluster) -> AsyncGenerator[Redis]:
+    async with connect_redis(cluster.url) as redis:
+        yield redis
+        await redis.flushdb()
+
+
+async def test_a_cluster_that_is_whole_fits(cluster: RedisCluster, redis: Redis) -> None:
+    """Each primary is looked at: one that evicts keys is refused by its address."""
+    assert await check_redis(redis) == []
+    last = (await primaries(redis))[-1]
+    await last.config_set("maxmemory-policy", "allkeys-lru")
+    port = last.connection_pool.connection_kwargs["port"]
+
+    with pytest.raises(RedisUnfitError, match="allkeys-lru"):
+        await check_redis(redis)
+
+    await last.config_set("maxmemory-policy", "noeviction")
+    assert port in {node.port for node in cluster.nodes}
+
+
+async def test_commands_find_the_nodes_of_their_keys(redis: Redis) -> None:
+    """One by one, in a pipeline over all nodes, and in scripts that no node has seen."""
+    for key in KEYS:
+        await redis.set(key, key)
+    script = redis.register_script("return redis.call('GET', KEYS[1]) .. ARGV[1]")
+
+    async with redis.pipeline(transaction=False) as pipeline:
+        for key in KEYS:
+            pipeline.get(key)
+            await script(keys=[key], args=["!"], client=pipeline)
+        replies = await pipeline.execute()
+
+    assert replies == [reply for key in KEYS for reply in (key, f"{key}!")]
+    assert [await script(keys=[key], args=["?"]) for key in KEYS] == [f"{key}?" for key in KEYS]
+
+
+async def test_a_transaction_is_of_one_slot(redis: Redis) -> None:
+    """Keys with one tag change at once, also under a watch; those of several slots are refused, unchanged."""
+    async with redis.pipeline(transaction=True) as pipeline:
+        pipeline.set("{a}x", "1")
+        pipeline.set("{a}y", "2")
+        assert await pipeline.execute() == [True, True]
+        await pipeline.watch("{a}x")
+        found = str(await pipeline.get("{a}x"))
+        pipeline.multi()
+        pipeline.set("{a}x", found + "1")
+        await pipeline.execute()
+        pipeline.set("{a}x", "lost")
+        pipeline.set("{b}x", "lost")
+        with pytest.raises(RedisError, match="keys of one slot; these are of 2"):
+            await pipeline.execute()
+
+    assert await redis.mget("{a}x", "{a}y") == ["11", "2"]
+    with pytest.raises(ClusterCrossSlotError):
+        await redis.mget("{a}x", "{b}x")
+
+
+async def test_scans_see_the_keys_of_all_nodes(redis: Redis) -> None:
+    """A page at a time; its cursor says where to go on."""
+    for key in KEYS:
+        await redis.set(key, "1")
+    found, cursor = await _page(redis, "")
+    while cursor:
+        page, cursor = await _page(redis, cursor)
+        found += page
+
+    assert sorted(set(found)) == sorted(KEYS)
+
+
+async def test_a_slot_may_move_while_it_is_in_use(cluster: RedisCluster, redis: Redis) -> None:
+    """Old clients follow it, with transactions and pipelines."""
+    await redis.set("{moves}x", "1")
+    await cluster.move_slot("{moves}x")
+
+    async with redis.pipeline(transaction=True) as pipeline:
+        pipeline.incr("{moves}x")
+        pipeline.incr("{moves}x")
+        assert await pipeline.execute() == [2, 3]
+    await cluster.move_slot("{moves}x")
+    async with redis.pipeline(transaction=False) as pipeline:
+        pipeline.incr("{moves}x")
+        pipeline.set("{other}x", "1")
+        assert await pipeline.execute() == [4, True]
+
+
+async def test_a_killed_primary_is_replaced(cluster: RedisCluster, redis: Redis) -> None:
+    """What its replica had is there; while nobody serves the slot, that is an error of the connection."""
+    await redis.set("{a}x", "1")
+    killed = await cluster.primary_of("{a}x")
+
+    await cluster.kill(killed)
+    try:
+        found = await redis.get("{a}x")
+    except RedisError:  # it was in use when the server died
+        found = await redis.get("{a}x")
+
+    await cluster.start_again(killed)
+    assert found == "1"
+    assert await check_redis(redis) == []
+
+
+async def _page(redis: Redis, cursor: str) -> tuple[list[str], str]:
+    cursor, keys = await scan_page(redis, cursor, "everloop:test:*", 10)
+    return keys, cursor
