@@ -56,8 +56,9 @@ format: $(INSTALLED) ## format the code, and fix what can be fixed safely
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(INSTALLED) ## measure speed and memory
+bench: $(INSTALLED) ## measure speed and memory, and draw what becomes of them with many tasks (an hour)
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.growing
 
 chaos: $(INSTALLED) ## harm everything while clients work, CHAOS_SECONDS (600) long; CHAOS_SEED repeats a run
 	@exec $(BIN)/python -m tests.chaos --seconds $${CHAOS_SECONDS:-600} $${CHAOS_SEED:+--seed $$CHAOS_SEED}

@@ -34,12 +34,31 @@ async def runs_of(stack: Stack, workflow_id: str) -> list[str]:
 
 async def send_message(stack: Stack, order: Order) -> None:
     """Send a message and wait until its task has completed."""
-    await _completed(stack, order)
+    await _sent(stack, order)
+
+
+async def send_question(stack: Stack, order: Order) -> str:
+    """Send a message whose task asks its user; return the id of the task, which waits."""
+    task = await _sent(stack, order, state="TASK_STATE_INPUT_REQUIRED")
+    return task["id"]
+
+
+async def send_answer(stack: Stack, task_id: str) -> None:
+    """Answer such a task, and wait until it has completed."""
+    await _sent(stack, "red", task_id)
+
+
+async def ask_gateway(stack: Stack, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a call of the gateway."""
+    response = await stack.http.post(stack.gateway_url, **_call(method, params))
+    answer = orjson.loads(response.content)
+    assert "result" in answer, f"{method} was answered with {answer}"
+    return answer["result"]
 
 
 async def ask_for_artifact(stack: Stack, megabytes: int) -> str:
     """Let a tool write a file, and return where it can be downloaded."""
-    task = await _completed(stack, {"megabytes": megabytes})
+    task = await _sent(stack, {"megabytes": megabytes})
     (part,) = (p for artifact in task["artifacts"] for p in artifact["parts"] if p.get("url"))
     return part["url"]
 
@@ -76,18 +95,17 @@ async def stream_echo(stack: Stack, tokens: int, rate: float) -> list[float]:
     return ages.milliseconds
 
 
-async def _completed(stack: Stack, order: Order) -> dict[str, Any]:
-    response = await stack.http.post(stack.gateway_url, **_request("SendMessage", order))
-    answer = orjson.loads(response.content)
-    task = answer.get("result", {}).get("task", {})
-    state = task.get("status", {}).get("state")
-    assert state == "TASK_STATE_COMPLETED", f"SendMessage was answered with {answer}"
+async def _sent(
+    stack: Stack, order: Order | str, task_id: str = "", *, state: str = "TASK_STATE_COMPLETED"
+) -> dict[str, Any]:
+    task = (await ask_gateway(stack, "SendMessage", _message(order, task_id)))["task"]
+    assert task["status"]["state"] == state, f"SendMessage was answered with {task}"
     return task
 
 
 async def _streamed(stack: Stack, order: Order) -> AsyncGenerator[str]:
     """Yield the data lines that answer a message, as they arrive."""
-    request = _request("SendStreamingMessage", order)
+    request = _call("SendStreamingMessage", _message(order))
     async with stack.http.stream("POST", stack.gateway_url, **request) as response:
         assert response.headers["content-type"].startswith("text/event-stream"), await response.aread()
         async for line in response.aiter_lines():
@@ -95,11 +113,12 @@ async def _streamed(stack: Stack, order: Order) -> AsyncGenerator[str]:
                 yield line
 
 
-def _request(method: str, order: Order) -> _Request:
-    message = {
-        "messageId": str(uuid4()),
-        "role": "ROLE_USER",
-        "parts": [{"text": orjson.dumps(order).decode()}],
-    }
-    body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": {"message": message}}
+def _message(order: Order | str, task_id: str = "") -> dict[str, Any]:
+    text = order if isinstance(order, str) else orjson.dumps(order).decode()
+    message: dict[str, Any] = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"message": {**message, "taskId": task_id} if task_id else message}
+
+
+def _call(method: str, params: dict[str, Any]) -> _Request:
+    body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": params}
     return {"content": orjson.dumps(body), "headers": HEADERS}

@@ -1,0 +1,73 @@
+"""Tasks of five iterations, one at once to a thousand: what each costs, and how long it lasts."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from statistics import median
+
+from bench.growing.plots import Curve, Panel
+from bench.sides import Side
+from bench.stack import Stack, memory_of, processor_ms
+
+SHORT = 5
+LEAST = 20
+"""How many tasks are run where few of them run at once."""
+
+Point = dict[str, float]
+
+PANELS = {
+    "a task lasts, s": "seconds",
+    "tasks a second": "rate",
+    "worker, processor ms a task": "worker",
+    "Temporal, processor ms a task": "Temporal",
+    "Valkey, processor ms a task": "Valkey",
+    "worker, MiB": "memory",
+}
+
+
+async def at_once(stack: Stack, numbers: Iterable[int], say: Callable[[str], None]) -> list[Panel]:
+    """Return how each side takes it."""
+    names = ("floor", "usual loop", "Everloop")
+    found: dict[str, dict[int, Point]] = {name: {} for name in names}
+    for number in numbers:
+        for name, side in zip(names, stack.sides, strict=True):
+            found[name][number] = await _run(stack, side, number)
+            say(f"{name}, {number} at once: {_told(found[name][number])}")
+    return [
+        Panel(
+            title,
+            "at once",
+            [Curve(name, {x: point[key] for x, point in points.items()}) for name, points in found.items()],
+        )
+        for title, key in PANELS.items()
+    ]
+
+
+async def _run(stack: Stack, side: Side, number: int) -> Point:
+    servers = {
+        "worker": side.worker,
+        "Temporal": stack.deployment.temporal,
+        "Valkey": stack.deployment.valkey,
+    }
+    before = {name: processor_ms(server) for name, server in servers.items()}
+    begin, lasted, tasks = time.perf_counter(), list[float](), max(number, LEAST)
+
+    async def one_after_the_other(count: int) -> None:
+        for _ in range(count):
+            started = time.perf_counter()
+            await side.run(SHORT)
+            lasted.append(time.perf_counter() - started)
+
+    await asyncio.gather(*(one_after_the_other(tasks // number) for _ in range(number)))
+    seconds = time.perf_counter() - begin
+    used = {name: (processor_ms(server) - before[name]) / tasks for name, server in servers.items()}
+    return {
+        **used,
+        "seconds": median(lasted),
+        "rate": tasks / seconds,
+        "memory": memory_of(side.worker),
+    }
+
+
+def _told(point: Point) -> str:
+    return ", ".join(f"{key} {value:.3g}" for key, value in point.items())
