@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from bench.prose import prose
-from everloop.agents.agent import Agent, Limits
+from everloop.agents.agent import Agent, Limits, Turn
 from everloop.agents.plugins import tools
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract.messages import AssistantMessage
 
 MIB = 1024 * 1024
 
@@ -48,3 +49,10 @@ agent = Agent(
     plugins=[tools(produce, ask, write_file)],
     limits=Limits(iterations=400),
 )
+
+
+async def _done(_: Turn) -> AssistantMessage:
+    return AssistantMessage(closing="done")
+
+
+without_model = Agent(id="done", name="Done", description="Is done at once.", respond=_done)

@@ -1,0 +1,268 @@
+"""The gateway of `everloop up` beside a2a-sdk's own server: `python -m bench.gateway`.
+
+The agent has no model and is done at once, so that what remains is the price of a task that lasts. Each side
+runs by itself, one after the other: with two cores they would measure each other.
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+from uuid import uuid4
+
+import httpx
+import orjson
+import psutil
+from redis.asyncio import Redis
+from rich.console import Console
+from rich.table import Table
+
+from bench.report import WIDTH
+from bench.rows import Samples, percentile
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.deploy.local.settings import load_settings
+from everloop.deploy.local.stack import LocalStack, running_stack
+from tests.support.servers.processes import ServerProcess, wait_until_answers
+
+AGENT = "bench.agent:without_model"
+HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+WARM_UP = 20
+REPEATS = 60
+MANY = 50
+MANY_REPEATS = 10
+IDLE = 35.0
+"""Seconds after which a task has been silent for longer than anybody trusts it blindly."""
+
+_console = Console()
+if not _console.is_terminal:
+    _console.width = WIDTH + 40
+
+
+@dataclass
+class Use:
+    """What a call takes: trips to Redis and to Temporal by name, and ms of processors by process."""
+
+    redis: Counter[str] = field(default_factory=Counter[str])
+    temporal: Counter[str] = field(default_factory=Counter[str])
+    processors: Counter[str] = field(default_factory=Counter[str])
+
+    def since(self, earlier: "Use", calls: int) -> str:
+        """Return in words what one of so many calls took."""
+        parts: list[str] = []
+        for name in ("redis", "temporal", "processors"):
+            spent: Counter[str] = getattr(self, name)
+            spent.subtract(getattr(earlier, name))
+            each = {what: count / calls for what, count in spent.items() if count / calls >= 0.05}
+            words = ", ".join(f"{what} {count:.1f}" for what, count in sorted(each.items()))
+            parts.append(f"{name} {sum(each.values()):.1f} ({words})")
+        return "; ".join(parts)
+
+
+Measure = Callable[[], Awaitable[Use]]
+
+
+@dataclass
+class Side:
+    """A server that is measured. `use` counts what it takes, where that can be counted."""
+
+    name: str
+    url: str
+    use: Measure | None = None
+    figures: dict[str, str] = field(default_factory=dict[str, str])
+
+
+async def measure(side: Side, http: httpx.AsyncClient, *, idle: bool) -> None:
+    """Fill in the figures of one side."""
+    for _ in range(WARM_UP):
+        await send(side, http)
+    await _one_client(side, "SendMessage until completed", lambda: send(side, http))
+    await _one_client(side, "SendStreamingMessage, first event", lambda: first_event(side, http))
+    tasks = [await send(side, http) for _ in range(REPEATS)]
+    fresh = iter(tasks)
+    await _one_client(side, "GetTask", lambda: get(side, http, next(fresh)))
+    if idle:
+        _console.print(f"{side.name}: idle for {IDLE:.0f} s", highlight=False)
+        await asyncio.sleep(IDLE)
+        old = iter(tasks)
+        await _one_client(side, f"GetTask, idle for {IDLE:.0f} s", lambda: get(side, http, next(old)))
+    await _many_clients(side, http)
+
+
+async def _one_client(side: Side, name: str, call: Callable[[], Awaitable[object]]) -> None:
+    samples, before = list[float](), await side.use() if side.use else None
+    for _ in range(REPEATS):
+        samples.append(await _timed(call))
+    side.figures[f"{name}, p50"] = f"{percentile(samples, 50):.1f} ms"
+    if before and side.use:
+        _console.print(f"{name}: {(await side.use()).since(before, REPEATS)}", highlight=False)
+
+
+async def _many_clients(side: Side, http: httpx.AsyncClient) -> None:
+    async def client() -> Samples:
+        return [await _timed(lambda: send(side, http)) for _ in range(MANY_REPEATS)]
+
+    before = await side.use() if side.use else None
+    begin = time.perf_counter()
+    samples = [sample for each in await asyncio.gather(*(client() for _ in range(MANY))) for sample in each]
+    rate = len(samples) / (time.perf_counter() - begin)
+    p50, p99 = percentile(samples, 50), percentile(samples, 99)
+    side.figures[f"{MANY} clients, SendMessage"] = f"{rate:.0f}/s, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+    if before and side.use:
+        used = (await side.use()).since(before, len(samples))
+        _console.print(f"{MANY} clients, SendMessage: {used}", highlight=False)
+
+
+async def _timed(call: Callable[[], Awaitable[object]]) -> float:
+    begin = time.perf_counter()
+    await call()
+    return (time.perf_counter() - begin) * 1000
+
+
+async def send(side: Side, http: httpx.AsyncClient) -> str:
+    """Send a message, wait until its task has completed, and return its id."""
+    response = await http.post(side.url, content=_request("SendMessage", _message()), headers=HEADERS)
+    task = _result(response)["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
+    return task["id"]
+
+
+async def get(side: Side, http: httpx.AsyncClient, task_id: str) -> None:
+    """Ask for a task."""
+    response = await http.post(side.url, content=_request("GetTask", {"id": task_id}), headers=HEADERS)
+    assert _result(response)["id"] == task_id
+
+
+async def first_event(side: Side, http: httpx.AsyncClient) -> None:
+    """Send a message and wait for the first event; the stream is left then."""
+    body = _request("SendStreamingMessage", _message())
+    async with http.stream("POST", side.url, content=body, headers=HEADERS) as response:
+        lines = response.aiter_lines()
+        while not (line := await anext(lines)).startswith("data:"):
+            pass
+        assert "result" in line, line
+
+
+def _message() -> dict[str, Any]:
+    return {"message": {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+
+
+def _request(method: str, params: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({"jsonrpc": "2.0", "id": "1", "method": method, "params": params})
+
+
+def _result(response: httpx.Response) -> dict[str, Any]:
+    answer = orjson.loads(response.content)
+    assert "result" in answer, answer
+    return answer["result"]
+
+
+@asynccontextmanager
+async def running_everloop(directory: Path) -> AsyncGenerator[Side]:
+    """Start what `everloop up` starts."""
+    environment = {"EVERLOOP_AGENTS": AGENT}
+    settings = load_settings().on_free_ports()
+    async with running_stack(directory, settings, lambda _: None, environment) as (stack, supervisor):
+        services = ("temporal", "valkey", "worker", "gateway")
+        processes = {name: psutil.Process(supervisor.pid(name)) for name in services}
+        async with (
+            Redis.from_url(stack.redis_url, decode_responses=True) as redis,
+            httpx.AsyncClient() as http,
+        ):
+            yield Side("Everloop", stack.gateway_url, use=lambda: _use(stack, redis, http, processes))
+
+
+async def _use(
+    stack: LocalStack, redis: Redis, http: httpx.AsyncClient, processes: Mapping[str, psutil.Process]
+) -> Use:
+    use = Use()
+    stats = cast("Mapping[str, Mapping[str, Any]]", await redis.info("commandstats"))
+    for name, each in stats.items():
+        use.redis[name.removeprefix("cmdstat_")] = int(each["calls"])
+    metrics = (await http.get(f"http://{LOOPBACK}:{stack.ports.temporal_metrics}/metrics")).text
+    for line in metrics.splitlines():
+        if found := _REQUESTS.match(line):
+            use.temporal[found[1]] += round(float(found[2]))
+    for name, process in processes.items():
+        times = process.cpu_times()
+        use.processors[name] = round((times.user + times.system) * 1000)
+    return use
+
+
+_REQUESTS = re.compile(r'service_requests\{.*operation="(\w+)".*service_name="frontend".*\} (\S+)')
+
+
+@asynccontextmanager
+async def running_peer(directory: Path, name: str, database: str) -> AsyncGenerator[Side]:
+    """Start a2a-sdk's server."""
+    port = free_port()
+    command = [sys.executable, "-m", "bench.servers.a2a_sdk", str(port), *filter(None, [database])]
+    process = ServerProcess(command, directory / "a2a_sdk.log")
+    process.start()
+    try:
+        await wait_until_answers(process, lambda: _listens(port), name)
+        yield Side(name, f"http://{LOOPBACK}:{port}/")
+    finally:
+        process.kill()
+
+
+async def _listens(port: int) -> bool:
+    async with httpx.AsyncClient() as http:
+        try:
+            await http.get(f"http://{LOOPBACK}:{port}/")
+        except httpx.TransportError:
+            return False
+    return True
+
+
+async def _run(*, peers: bool, idle: bool) -> None:
+    sides: list[Side] = []
+    for name in (*(("a2a-sdk in memory", "a2a-sdk on SQLite") if peers else ()), "Everloop"):
+        if name.endswith("SQLite") and not importlib.util.find_spec("aiosqlite"):
+            _console.print("a2a-sdk on SQLite is left out: it needs sqlalchemy and aiosqlite")
+            continue
+        _console.print(name)
+        with TemporaryDirectory(prefix="everloop-bench-") as directory:
+            database = str(Path(directory, "tasks.db")) if name.endswith("SQLite") else ""
+            started = (
+                running_everloop(Path(directory))
+                if name == "Everloop"
+                else running_peer(Path(directory), name, database)
+            )
+            limits = httpx.Limits(max_connections=2 * MANY)
+            async with started as side, httpx.AsyncClient(limits=limits, timeout=60) as http:
+                await measure(side, http, idle=idle and name == "Everloop")
+                sides.append(side)
+    table = Table("agent without a model")
+    for side in sides:
+        table.add_column(side.name, justify="right")
+    for name in sides[-1].figures:
+        table.add_row(name, *(side.figures.get(name, "") for side in sides))
+    _console.print(table)
+
+
+def main() -> int:
+    """Measure, print the table, return the exit code."""
+    arguments = argparse.ArgumentParser(prog="python -m bench.gateway", description=__doc__)
+    arguments.add_argument("--alone", action="store_true", help="without a2a-sdk's servers")
+    arguments.add_argument("--no-idle", action="store_true", help="without tasks that have been idle")
+    chosen = arguments.parse_args()
+    asyncio.run(_run(peers=not chosen.alone, idle=not chosen.no_idle))
+    return 0
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Temporal's native threads may abort an interpreter that tears itself down.
+    os._exit(exit_code)
