@@ -93,7 +93,7 @@ async def finalize_artifacts(
     for artifact in written:
         if artifact.status is ArtifactStatus.BUILDING:
             await _close(published, artifact, Complete() if is_completed else Fail())
-    unfinished = await published.unfinished()
+    unfinished = await published.unfinished(artifact.artifact_id for artifact in written)
     if unfinished is None:  # the view was lost, and what was published since cannot be listed
         unfinished = [artifact.artifact_id for artifact in written]
     for artifact_id in unfinished:

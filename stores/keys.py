@@ -167,18 +167,28 @@ ARTIFACT_TAIL_PREFIX = "everloop:artifact-tail:"
 """Before the name of an artifact and the index of a part, Redis string: what of the part is not in blobs."""
 
 EXPIRING_ARTIFACTS_KEY = "everloop:artifacts:expiring"
-"""Redis sorted set: keys of the records of all artifacts, by the time when they expire."""
+"""Redis sorted set: keys of the records of all artifacts, by a time before which they do not expire."""
 
 PENDING_BLOBS_KEY = "everloop:artifact-blobs:pending"
-"""Redis sorted set: blobs that no record names, by the time since when."""
+"""Redis sorted set: keys of the sets of pending blobs, by the time when a blob was last put into each."""
 
 ARTIFACTS_KNOWN_SINCE_KEY = "everloop:artifacts:known-since"
 """Redis string: since when this Redis knows which artifacts there are, in seconds."""
 
 
+def context_tag(context: str) -> str:
+    """Return the hash tag of a context: what is kept of its artifacts shares a slot."""
+    return f"{{{quote(context, safe=':')}}}"
+
+
 def context_artifacts_key(context: str) -> str:
     """Redis sorted set: keys of the records of the artifacts of a context, by the time of their creation."""
-    return f"everloop:context:{quote(context, safe=':')}:artifacts"
+    return f"everloop:context:{context_tag(context)}:artifacts"
+
+
+def pending_blobs_key(context: str) -> str:
+    """Redis sorted set: blobs of the artifacts of a context that no record names, by the time since when."""
+    return f"everloop:context:{context_tag(context)}:pending-blobs"
 
 
 BLOB_PREFIX = "everloop:blob:"

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from datetime import timedelta
+from typing import cast
 
 import structlog
 from redis.asyncio import Redis
@@ -25,6 +26,14 @@ PENDING_TIME = timedelta(hours=1)
 MOST = 1000
 """Blobs, or artifacts, that one step of the housekeeping removes."""
 
+_UNLIST = """
+-- KEYS: all sets of pending blobs. ARGV: the key of one that is empty, a time.
+if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]) then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+end
+"""
+"""A set into which a blob was put since that time stays: the blob may not be in it yet."""
+
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
@@ -32,14 +41,15 @@ class ArtifactBlobs:
     """Puts blobs before a record names them, and deletes those that none names any more.
 
     They are encrypted if this client of Redis encrypts; the name of each says whether it is. A process may
-    die at any point: what it leaves behind is in the set of pending blobs, and housekeeping deletes it an
-    hour later.
+    die at any point: what it leaves behind is in the set of pending blobs of its context (`pending_key`), and
+    housekeeping deletes it an hour later. A list of these sets, in a hash slot of its own, is told first.
     """
 
     def __init__(self, redis: Redis, blobs: Blobs) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._blobs = blobs
+        self._unlist = redis.register_script(_UNLIST)
 
     @property
     def links(self) -> BlobLinks | None:
@@ -64,7 +74,9 @@ class ArtifactBlobs:
         except EncryptionError as error:
             raise BlobsUnavailableError(self._blobs.location, error) from error
 
-    async def put(self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]]) -> list[str]:
+    async def put(
+        self, puts: Mapping[str, bytes], joins: Mapping[str, Sequence[str]], pending_key: str
+    ) -> list[str]:
         """Put blobs and return their keys; `named` makes them stay.
 
         What cannot be joined is left out: then clients get it by way of the gateway.
@@ -74,32 +86,62 @@ class ArtifactBlobs:
         """
         keys = [*puts, *joins]
         if keys:
-            await self._redis.zadd(PENDING_BLOBS_KEY, dict.fromkeys(keys, time.time()))
+            await self.list_pending(pending_key)
+            await self._redis.zadd(pending_key, dict.fromkeys(keys, time.time()))
         for key, content in puts.items():
             await self._blobs.put(key, await self._kept(key, content))
         joined = [key for key, sources in joins.items() if await self._is_joined(key, sources)]
         return [*puts, *joined]
 
-    def queue_names(self, pipeline: Pipeline, named: Sequence[str], released: Sequence[str]) -> None:
-        """Let a transaction say which blobs its record names from now on, and which no longer."""
-        if named:
-            pipeline.zrem(PENDING_BLOBS_KEY, *named)
-        if released:
-            pipeline.zadd(PENDING_BLOBS_KEY, dict.fromkeys(released, time.time()))
+    async def list_pending(self, pending_key: str) -> None:
+        """Let housekeeping look at a set; do it before a blob is put into it."""
+        await self._redis.zadd(PENDING_BLOBS_KEY, {pending_key: time.time()})
 
-    async def forget(self, keys: Sequence[str]) -> None:
+    def queue_names(
+        self, pipeline: Pipeline, pending_key: str, named: Sequence[str], released: Sequence[str]
+    ) -> None:
+        """Let a transaction say which blobs its record names from now on, and which no longer.
+
+        Where some are released, their set has to be listed before.
+        """
+        if named:
+            pipeline.zrem(pending_key, *named)
+        if released:
+            pipeline.zadd(pending_key, dict.fromkeys(released, time.time()))
+
+    async def forget(self, keys: Sequence[str], pending_key: str) -> None:
         """Delete blobs that are pending and named by none; what fails now is for housekeeping."""
         for key in keys:
-            await _tried(self._forget(key), key)
+            await _tried(self._forget(key, pending_key), key)
 
     async def forget_abandoned(self) -> int:
         """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
-        keys = await self._redis.zrangebyscore(PENDING_BLOBS_KEY, "-inf", _oldest(), start=0, num=MOST)
-        return sum([await _tried(self._forget(str(key)), str(key)) for key in keys])
+        removed, oldest = 0, _oldest()
+        for pending_key in await self._pending_keys(oldest):
+            due = await self._redis.zrangebyscore(pending_key, "-inf", oldest, start=0, num=MOST - removed)
+            removed += sum([await _tried(self._forget(str(key), pending_key), str(key)) for key in due])
+            if not await self._redis.zcard(pending_key):
+                await self._unlist(keys=[PENDING_BLOBS_KEY], args=[pending_key, oldest])
+            if removed == MOST:
+                break
+        return removed
 
     async def count_abandoned(self) -> int:
         """Return how many blobs have been pending for an hour."""
-        return await self._redis.zcount(PENDING_BLOBS_KEY, "-inf", _oldest())
+        oldest = _oldest()
+        return sum(
+            [await self._redis.zcount(key, "-inf", oldest) for key in await self._pending_keys(oldest)]
+        )
+
+    async def pending(self) -> set[str]:
+        """Return all blobs that no record names and that wait for one, or for their end."""
+        keys = await self._pending_keys("+inf")
+        members = [cast("list[str]", await self._redis.zrange(key, 0, -1)) for key in keys]
+        return {blob for each in members for blob in each}
+
+    async def _pending_keys(self, latest: float | str) -> list[str]:
+        """Return the sets into which no blob was put after a time."""
+        return cast("list[str]", await self._redis.zrangebyscore(PENDING_BLOBS_KEY, "-inf", latest))
 
     async def _kept(self, key: str, content: bytes) -> bytes:
         """Return what the store is to keep."""
@@ -107,9 +149,9 @@ class ArtifactBlobs:
             return content
         return await in_hashing_thread(lambda: self._cipher.seal(content, _purpose(key)))
 
-    async def _forget(self, key: str) -> None:
+    async def _forget(self, key: str, pending_key: str) -> None:
         await self._blobs.delete(key)
-        await self._redis.zrem(PENDING_BLOBS_KEY, key)
+        await self._redis.zrem(pending_key, key)
 
     async def _is_joined(self, key: str, sources: Sequence[str]) -> bool:
         try:

@@ -92,7 +92,10 @@ Change = Create | Append | AddParts | Replace | Complete | Fail
 
 @dataclass(frozen=True)
 class Announcement:
-    """What is published of a change to a task's subscribers, in the same atomic step.
+    """What is published of a change to a task's subscribers, once it is made.
+
+    If a process dies in between, whoever does the operation again finds it done and nothing announced: see
+    `ArtifactPublisher`.
 
     `events_of` gets the artifact as it was (None: it is new) and as it is. It may be asked more than once,
     when others change the artifact meanwhile; what it raises is raised, and nothing has changed.

@@ -19,7 +19,7 @@ from everloop.runtime.temporal.describe import namespace_id
 from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
 from everloop.stores.artifacts.record import ArtifactRecord, folder_of_record, now, unseal_record
 from everloop.stores.blobs.cleanup import require_sole_user
-from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, EXPIRING_ARTIFACTS_KEY, PENDING_BLOBS_KEY
+from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention import Cleaned
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -28,40 +28,70 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 _MAX_TRIES = 100
 
+_UNLIST = """
+-- KEYS: all artifacts. ARGV: key of a record that is gone, the time when it would have expired.
+if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]) then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+end
+"""
+"""An artifact that was created anew since expires later, and stays listed."""
+
+
+class _StaysError(Exception):
+    """An artifact is not due, but at `expires_at`."""
+
+    def __init__(self, expires_at: datetime) -> None:
+        super().__init__(f"not due before {expires_at}")
+        self.expires_at = expires_at
+
 
 async def remove_artifact(
-    redis: Redis, blobs: ArtifactBlobs, record_key: str, is_due: Callable[[ArtifactRecord], bool]
+    redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None = None
 ) -> bool:
-    """Remove the artifact of this record, if it is due, and return whether it was."""
+    """Remove the artifact of this record, if it has expired by a time (None: in any case).
+
+    Return whether there was one. One that expires later is listed by that time.
+    """
     for tries in range(_MAX_TRIES):
         try:
-            removed = await _remove(redis, blobs, record_key, is_due)
+            record = await _remove(redis, blobs, record_key, due_at)
         except WatchError:
             if tries == _MAX_TRIES - 1:
                 raise
             continue
-        await blobs.forget(removed.blob_keys() if removed else [])
-        return removed is not None
+        except _StaysError as error:
+            later = {record_key: error.expires_at.timestamp()}
+            await redis.zadd(EXPIRING_ARTIFACTS_KEY, later, xx=True, gt=True)
+            return False
+        gone_at = record.expires_at if record else due_at or now()
+        await redis.register_script(_UNLIST)(
+            keys=[EXPIRING_ARTIFACTS_KEY], args=[record_key, gone_at.timestamp()]
+        )
+        if record:
+            await blobs.forget(record.blob_keys(), record.address.pending_key)
+        return record is not None
     return False
 
 
 async def _remove(
-    redis: Redis, blobs: ArtifactBlobs, record_key: str, is_due: Callable[[ArtifactRecord], bool]
+    redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None
 ) -> ArtifactRecord | None:
     async with redis.pipeline(transaction=True) as pipeline:
         await pipeline.watch(record_key)
         text = cast("str | None", await pipeline.get(record_key))
         record = unseal_record(text, record_key, cipher_of(redis)) if text else None
-        if record and not is_due(record):
+        if record is None:
             return None
+        if due_at and record.expires_at > due_at:
+            raise _StaysError(record.expires_at)
+        address = record.address
+        if released := record.blob_keys():
+            await blobs.list_pending(address.pending_key)
         pipeline.multi()
-        pipeline.zrem(EXPIRING_ARTIFACTS_KEY, record_key)
-        if record:
-            address = record.address
-            tails = [address.tail_key(index) for index in range(len(record.contents))]
-            pipeline.delete(record_key, *tails)
-            pipeline.zrem(address.index_key, record_key)
-            blobs.queue_names(pipeline, named=[], released=record.blob_keys())
+        tails = [address.tail_key(index) for index in range(len(record.contents))]
+        pipeline.delete(record_key, *tails)
+        pipeline.zrem(address.index_key, record_key)
+        blobs.queue_names(pipeline, address.pending_key, named=[], released=released)
         await pipeline.execute()
         return record
 
@@ -75,7 +105,7 @@ class ArtifactHousekeeping:
         self._clock = clock
 
     async def clean_artifacts(self, cursor: str = "", *, dry_run: bool = False) -> Cleaned:
-        """Clear away artifacts that are due now, and return how many were (or would be).
+        """Clear away artifacts that are due now, and return how many were (or, at most, would be).
 
         It looks at 1,000 at most, from a cursor on, which counts those that stay because they cannot be read.
         They stand before all others.
@@ -90,8 +120,9 @@ class ArtifactHousekeeping:
         due = await self._redis.zrangebyscore(
             EXPIRING_ARTIFACTS_KEY, "-inf", at.timestamp(), start=start, num=MOST
         )
-        expired = sum([await self._is_removed(key, at) for key in cast("list[str]", due)])
-        return Cleaned(expired, str(start + len(due) - expired) if len(due) == MOST else "")
+        outcomes = [await self._clean(key, at) for key in cast("list[str]", due)]
+        unreadable = outcomes.count(None)
+        return Cleaned(outcomes.count(True), str(start + unreadable) if len(due) == MOST else "")
 
     async def clean_pending(self, *, dry_run: bool = False) -> Cleaned:
         """Delete blobs that have been pending for an hour, 1,000 at most; return how many were (or would be).
@@ -104,15 +135,13 @@ class ArtifactHousekeeping:
         removed = await self._blobs.forget_abandoned()
         return Cleaned(removed, "due" if removed == MOST else "")
 
-    async def _is_removed(self, record_key: str, at: datetime) -> bool:
-        def is_due(record: ArtifactRecord) -> bool:
-            return record.expires_at <= at  # it may have been changed since
-
+    async def _clean(self, record_key: str, at: datetime) -> bool | None:
+        """Whether it was removed; else it was changed since it was listed. None: it cannot be read."""
         try:
-            return await remove_artifact(self._redis, self._blobs, record_key, is_due)
+            return await remove_artifact(self._redis, self._blobs, record_key, at)
         except (EncryptionError, ValidationError):
             _log.warning("record of an artifact cannot be read", record_key=record_key)
-            return False
+            return None
 
 
 # Removes blobs of artifacts that no artifact names and that no change has left pending (`ArtifactBlobs`).
@@ -135,6 +164,7 @@ class AbandonedBlobs:
     ) -> None:
         self._redis = redis
         self._blobs = blobs
+        self._kept = ArtifactBlobs(redis, blobs)
         self._client = client
         self._task_queue = task_queue
         self._ttl = ttl
@@ -178,11 +208,8 @@ class AbandonedBlobs:
         async for record_key in self._record_keys():
             if (folder := folder_of_record(record_key)) in of_folder:
                 of_folder[folder] -= await self._named(record_key, of_folder[folder])
-        unnamed = sorted(key for named in of_folder.values() for key in named)
-        if not unnamed:
-            return []
-        pending = await self._redis.zmscore(PENDING_BLOBS_KEY, unnamed)
-        return [key for key, since in zip(unnamed, pending, strict=True) if since is None]
+        unnamed = {key for named in of_folder.values() for key in named}
+        return sorted(unnamed - await self._kept.pending()) if unnamed else []
 
     async def _record_keys(self) -> AsyncIterator[str]:
         position = 0

@@ -228,7 +228,10 @@ class ArtifactPublisher:
     async def apply(
         self, context_id: str, artifact_id: str, change: Change, *, operation_id: str = "", follows: str = ""
     ) -> StoredArtifact:
-        """Change an artifact, and publish that in the same atomic step; see `Artifacts.apply`.
+        """Change an artifact, and publish that; see `Artifacts.apply`.
+
+        Of an operation that is done already, by somebody who may have died before it was published,
+        subscribers get to see what came of it.
 
         `follows`: the last operation on it must be one whose id begins so, or else this one is refused.
 
@@ -249,16 +252,18 @@ class ArtifactPublisher:
                 except _ContentNeededError as error:
                     known, needed = None, error.indexes
                 else:
-                    if published and after.status is ArtifactStatus.BUILDING:
+                    if published is None:
+                        await self.reconcile(*key)
+                    elif after.status is ArtifactStatus.BUILDING:
                         self._known[key] = published
                     return after
 
     async def reconcile(
         self, context_id: str, artifact_id: str, *, drafted_at: int | None = None, is_over: bool = False
     ) -> None:
-        """Show subscribers an artifact as the store holds it, where they see something else of it.
+        """Show subscribers an artifact as the store holds it, where they see something else, or nothing.
 
-        Of one that the store does not hold an empty text remains; one that they have not seen stays so.
+        Of one that the store does not hold an empty text remains.
         `drafted_at`: only if they see the draft of the reply at this position. `is_over`: nothing follows in
         this task, so that one which another task goes on with is complete to them, and one that is not stored
         has failed.
@@ -270,7 +275,7 @@ class ArtifactPublisher:
         key = context_id, artifact_id
         while True:
             view = await self._views.artifact(self._task.task_id, artifact_id)
-            if view is None or drafted_at not in {None, view.position}:
+            if drafted_at is not None and (view is None or view.position != drafted_at):
                 return
             artifact = await self._find(key)
             try:
@@ -299,12 +304,17 @@ class ArtifactPublisher:
         seen = Seen.in_view(view, rendered)
         return seen.rendered is not None and not seen.is_closed
 
-    async def unfinished(self) -> list[str] | None:
-        """Return the artifacts that subscribers may see as unfinished; None if their view is lost."""
+    async def unfinished(self, written: Iterable[str] = ()) -> list[str] | None:
+        """Return the artifacts that subscribers may see as unfinished; None if their view is lost.
+
+        Those that were `written` are too, where subscribers do not see them at all.
+        """
         snapshot = await self._views.load(self._task.task_id)
-        artifacts = snapshot.view.artifacts if snapshot else ()
-        ids = [each.artifact_id for each in artifacts if not each.complete]
-        return [each for each in ids if each != RESPONSE_ARTIFACT] if snapshot else None
+        if snapshot is None:
+            return None
+        complete = {each.artifact_id: each.complete for each in snapshot.view.artifacts}
+        ids = dict.fromkeys([*complete, *written])
+        return [each for each in ids if each != RESPONSE_ARTIFACT and not complete.get(each)]
 
     async def _change(
         self, key: _Key, change: Change, known: _Known, operation_id: str, follows: str
@@ -336,10 +346,12 @@ class ArtifactPublisher:
         return None
 
     async def _correction(
-        self, artifact_id: str, view: ViewArtifact, artifact: StoredArtifact | None, *, is_over: bool
+        self, artifact_id: str, view: ViewArtifact | None, artifact: StoredArtifact | None, *, is_over: bool
     ) -> list[ArtifactChunk]:
         """Return the chunks after which subscribers see what is stored; none if they do."""
         if artifact is None:
+            if view is None:
+                return []
             if view.artifact.parts == (EMPTY,) and (view.artifact.failed or not is_over):
                 return []
             draft = Seen.in_view(view).newer_draft(self._position, 0)
@@ -349,6 +361,8 @@ class ArtifactPublisher:
         if is_over and artifact.status is ArtifactStatus.BUILDING:
             artifact = artifact.model_copy(update={"status": ArtifactStatus.COMPLETE})
         rendered = render_parts(artifact, contents)
+        if view is None:
+            return chunks_to(artifact, rendered, None, self._position, artifact.version)[0]
         seen = Seen.in_view(view, rendered)
         if seen.rest(artifact, rendered) == [] and seen.status is artifact.status:
             return []

@@ -25,7 +25,13 @@ from urllib.parse import quote
 from everloop.runtime.blobs import ARTIFACT_FOLDER, BlobCorruptError, BlobMissingError
 from everloop.runtime.encryption.cipher import Cipher, SealBrokenError
 from everloop.stores.artifacts.rules import check_id
-from everloop.stores.keys import ARTIFACT_RECORD_PREFIX, ARTIFACT_TAIL_PREFIX, context_artifacts_key
+from everloop.stores.keys import (
+    ARTIFACT_RECORD_PREFIX,
+    ARTIFACT_TAIL_PREFIX,
+    context_artifacts_key,
+    context_tag,
+    pending_blobs_key,
+)
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.payloads import Wire
 
@@ -165,12 +171,13 @@ class ArtifactAddress:
     """
 
     def __init__(self, context_id: str, artifact_id: str) -> None:
-        name = f"{quote(context_id, safe=':')}:{quote(check_id(artifact_id), safe='')}"
+        name = f"{context_tag(context_id)}:{quote(check_id(artifact_id), safe='')}"
         self.artifact_id = artifact_id
         self._tail = ARTIFACT_TAIL_PREFIX + name
         self._folder = _blob_folder(name)
         self.record_key = ARTIFACT_RECORD_PREFIX + name
         self.index_key = context_artifacts_key(context_id)
+        self.pending_key = pending_blobs_key(context_id)
 
     def tail_key(self, index: int) -> str:
         """Redis string: the tail of a part."""

@@ -45,9 +45,10 @@ class Artifacts:
     `context_id` is the key of a context, `names.context_key`. There is a record for each artifact; small
     parts stay in Redis, large ones move to `blobs`.
 
-    A change puts the blobs that it needs, and then writes record, content and events in one transaction,
-    which fails if somebody else has changed the record: of two writers at once the later one starts again
-    from what the earlier one left. Whatever a process that dies leaves behind, `ArtifactHousekeeping`
+    A change puts the blobs that it needs, and then writes record and content in one transaction, which fails
+    if somebody else has changed the record: of two writers at once the later one starts again from what the
+    earlier one left. Its events are published after that: they are in the hash slot of a task, and artifacts
+    in that of a context. Whatever a process that dies leaves behind, `ArtifactHousekeeping`
     deletes. `ttl` counts from the last change (default 30 days), by `clock`; `inline_limit` is how many bytes
     of a part stay in Redis (default 100,000), `segment` how many a blob holds at most (default 5 MiB).
     """
@@ -81,14 +82,14 @@ class Artifacts:
         operation_id: str = "",
         announcement: Announcement | None = None,
     ) -> StoredArtifact:
-        """Change an artifact, in one atomic step, and return it as it is then.
+        """Change an artifact, in one atomic step, announce that, and return it as it is then.
 
         An operation whose `operation_id` the artifact has seen changes nothing and announces nothing.
 
         Raises:
             ArtifactError: see there.
-            BlobError, RedisError: a store is away or has lost something. Whether the artifact has changed is
-                not known; the same `operation_id` makes it safe to try again.
+            BlobError, RedisError: a store is away or has lost something. Whether the artifact has changed,
+                and that was announced, is not known; the same `operation_id` makes it safe to try again.
         """
         address = ArtifactAddress(context_id, artifact_id)
         return await self._writer.write(Request(context_id, address, change, operation_id, announcement))
@@ -110,7 +111,7 @@ class Artifacts:
     async def delete_artifact(self, context_id: str, artifact_id: str) -> None:
         """Remove an artifact with all of its content; nothing happens if there is none."""
         address = ArtifactAddress(context_id, artifact_id)
-        await remove_artifact(self._redis, self._blobs, address.record_key, lambda _: True)
+        await remove_artifact(self._redis, self._blobs, address.record_key)
 
     async def read_part(
         self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None

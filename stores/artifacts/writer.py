@@ -106,10 +106,11 @@ class ArtifactWriter:
                     raise
                 continue
             if is_done:
-                await self._blobs.forget(plan.layout.released())
+                await self._announce(request, plan.events)
+                await self._blobs.forget(plan.layout.released(), request.address.pending_key)
                 return plan.record.artifact
             # Its transaction cannot come through any more: the record that it watches has changed.
-            await self._blobs.forget(plan.named)
+            await self._blobs.forget(plan.named, request.address.pending_key)
             plan = await self._plan(request)
         raise WatchError(_BUSY)
 
@@ -136,7 +137,7 @@ class ArtifactWriter:
         events = announcement.events_of(before, changed.artifact) if announcement else ()
         layout = Layout(kept, changed, self._sizes, self._read_tail, self._blobs)
         await layout.lay_out()
-        named = await self._blobs.put(layout.puts, layout.joins)
+        named = await self._blobs.put(layout.puts, layout.joins, request.address.pending_key)
         record = ArtifactRecord(
             artifact=changed.artifact,
             contents=layout.contents_with(named),
@@ -159,15 +160,29 @@ class ArtifactWriter:
                 return bool(found) and request.token in unseal_record(found, key, self._cipher).tokens
             if plan.is_stale(self._clock()):
                 return False
+            await self._tell_housekeeping(request.address, plan)
             pipeline.multi()
             pipeline.set(key, seal_record(record, self._cipher))
             pipeline.zadd(request.address.index_key, {key: record.artifact.created_at.timestamp()})
-            pipeline.zadd(EXPIRING_ARTIFACTS_KEY, {key: record.expires_at.timestamp()})
             self._queue_content(pipeline, request.address, plan)
-            if new := request.announcement:
-                await self._views.queue_publish(pipeline, new.task_id, new.run_id, plan.events)
             await pipeline.execute()
             return True
+
+    async def _tell_housekeeping(self, address: ArtifactAddress, plan: _Plan) -> None:
+        """List what housekeeping has to look at, in hash slots of its own, before there is anything.
+
+        Of an artifact that is listed already it finds out by itself how long it lives now.
+        """
+        if plan.found is None:
+            expires_at = plan.record.expires_at.timestamp()
+            await self._redis.zadd(EXPIRING_ARTIFACTS_KEY, {address.record_key: expires_at})
+        if plan.layout.released():
+            await self._blobs.list_pending(address.pending_key)
+
+    async def _announce(self, request: Request, events: Sequence[TaskEvent]) -> None:
+        """Publish a change that is made, the second step; who repeats the operation does it in our place."""
+        if (new := request.announcement) and events:
+            await self._views.publish(new.task_id, new.run_id, events)
 
     def _queue_content(self, pipeline: Pipeline, address: ArtifactAddress, plan: _Plan) -> None:
         for write in plan.layout.tails:
@@ -177,7 +192,7 @@ class ArtifactWriter:
             elif write.content:
                 write_to = pipeline.set if write.is_new else pipeline.append
                 write_to(key, seal_tail(write.content, key, self._cipher))
-        self._blobs.queue_names(pipeline, plan.named, plan.layout.released())
+        self._blobs.queue_names(pipeline, address.pending_key, plan.named, plan.layout.released())
 
 
 async def _changed(request: Request, before: StoredArtifact | None, at: datetime) -> Changed | StoredArtifact:

@@ -140,14 +140,16 @@ def _names_of(record: str) -> list[str]:
     """Return the keys of an artifact of one part, which housekeeping removes when its time is over."""
     name = record.removeprefix("everloop:artifact:")
     context, _, _ = name.rpartition(":")
-    return [record, f"everloop:artifact-tail:{name}", f"everloop:context:{context}:artifacts"]
+    of_context = [f"everloop:context:{context}:{what}" for what in ("artifacts", "pending-blobs")]
+    return [record, f"everloop:artifact-tail:{name}", *of_context]
 
 
 async def leaked_blobs(url: str, folder: Path) -> tuple[list[str], int]:
     """Return blobs of artifacts that no record names and nobody will clear away; and how many there are."""
     files = {f"{ARTIFACT_FOLDER}/{path.relative_to(folder / ARTIFACT_FOLDER)}" for path in _files(folder)}
     async with Redis.from_url(url, decode_responses=True) as redis:
-        known = set(cast("list[str]", await redis.zrange(PENDING_BLOBS_KEY, 0, -1)))
+        pending = cast("list[str]", await redis.zrange(PENDING_BLOBS_KEY, 0, -1))
+        known = {blob for key in pending for blob in cast("list[str]", await redis.zrange(key, 0, -1))}
         for key in cast("list[str]", await redis.zrange(EXPIRING_ARTIFACTS_KEY, 0, -1)):
             if record := await redis.get(key):
                 known |= set(ArtifactRecord.model_validate_json(cast("str", record)).blob_keys())

@@ -102,7 +102,8 @@ async def test_the_end_of_a_task_closes_its_artifacts_and_forgets_its_secrets(st
         "other": "building"
     }
     events = [streamed.event for streamed in await views.read({task_id: START}, wait=0)]
-    assert [event.kind for event in events] == ["artifact-chunk"] * state.is_terminal + ["status"]
+    # What subscribers have not seen of those that were complete, they get to see now.
+    assert [event.kind for event in events] == ["artifact-chunk"] * 2 * state.is_terminal + ["status"]
     found = await views.artifact(task_id, "open")
     shown = found and (found.artifact.name, found.artifact.complete, found.artifact.failed)
     assert shown == (
@@ -207,6 +208,27 @@ async def test_an_artifact_that_failed_is_shown_so(state: TaskState) -> None:
     cut, mended = await ward.shown(task, "cut"), await ward.shown(task, "mended")
     assert (cut.parts, cut.complete, cut.failed) == ((TextPart(text="half"),), False, True)
     assert (mended.parts, mended.complete, mended.failed) == ((TextPart(text="ha"),), True, False)
+
+
+@pytest.mark.parametrize("way", ["it is tried again", "the task ends"])
+async def test_a_change_that_was_not_published_is_published_later(way: str) -> None:
+    """Whoever made it died in between: the artifact changed in its place, and the view not yet in its own."""
+    ward = Ward()
+    task = await ward.begin()
+    create = made(task, b"whole", complete=True)
+    await ward.artifacts.apply(CONTEXT, "doc", create, operation_id="o")
+    assert await ward.views.artifact(task.task_id, "doc") is None
+
+    if way == "the task ends":
+        await ward.end(task, TaskState.COMPLETED)
+    else:
+        for _ in range(2):
+            writer = ArtifactPublisher(ward.artifacts, task, 2, ward.views)
+            await writer.apply(CONTEXT, "doc", create, operation_id="o")
+
+    seen = await ward.shown(task, "doc")
+    assert (seen.parts, seen.complete) == ((TextPart(text="whole"),), True)
+    assert len(await ward.views.read({task.task_id: START}, wait=0)) == 1
 
 
 async def test_an_artifact_of_another_task_is_closed_for_this_one() -> None:

@@ -95,7 +95,9 @@ async def named_blobs(rig: ArtifactRig) -> set[str]:
 async def housekeep(rig: ArtifactRig, *, later: timedelta = PENDING_TIME) -> tuple[int, int]:
     """Run the housekeeping as if this much time had passed since blobs were left behind."""
     assert rig.redis
-    for key in cast("list[str]", await rig.redis.zrange(PENDING_BLOBS_KEY, 0, -1)):
-        await rig.redis.zincrby(PENDING_BLOBS_KEY, -later.total_seconds(), key)
+    for pending in cast("list[str]", await rig.redis.zrange(PENDING_BLOBS_KEY, 0, -1)):
+        await rig.redis.zincrby(PENDING_BLOBS_KEY, -later.total_seconds(), pending)
+        for key in cast("list[str]", await rig.redis.zrange(pending, 0, -1)):
+            await rig.redis.zincrby(pending, -later.total_seconds(), key)
     cleanup = ArtifactHousekeeping(rig.redis, rig.blobs, clock=rig.clock)
     return (await cleanup.clean_artifacts()).removed, (await cleanup.clean_pending()).removed

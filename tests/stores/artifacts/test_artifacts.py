@@ -121,7 +121,7 @@ async def test_refused_change_changes_nothing(artifact_rig: ArtifactRig) -> None
 
 
 async def test_events_belong_to_the_change(artifact_rig: ArtifactRig) -> None:
-    """A change is published in the same step; if its events cannot be made, nothing has changed."""
+    """A change is published once it is made; if its events cannot be made, nothing has changed."""
 
     def fail(_before: StoredArtifact | None, _after: StoredArtifact) -> Sequence[TaskEvent]:
         raise LookupError

@@ -76,7 +76,7 @@ async def test_unreadable_records_hold_up_nothing_however_many(rig: ArtifactRig)
     """The next step begins behind them, and the one after the last finds nothing; what is kept stays."""
     assert rig.redis
     await begin(rig)
-    unreadable = {f"everloop:artifact:c:{number}": 0 for number in range(1001)}
+    unreadable = {f"everloop:artifact:{{c}}:{number}": 0 for number in range(1001)}
     await rig.redis.mset(dict.fromkeys(unreadable, "sealed:k9:AAAA"))
     await rig.redis.zadd(EXPIRING_ARTIFACTS_KEY, unreadable)
     rig.clock.at += TTL

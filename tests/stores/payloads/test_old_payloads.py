@@ -19,7 +19,7 @@ from everloop.stores.artifacts.cleanup import AbandonedBlobs
 from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
-from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, PENDING_BLOBS_KEY
+from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, PENDING_BLOBS_KEY, pending_blobs_key
 from tests.stores.artifacts.artifact_failures import kept_blobs, local_rig
 
 TTL, LONGER = timedelta(days=30), timedelta(days=31)
@@ -131,7 +131,8 @@ async def test_blobs_that_no_artifact_names_are_removed(
     beside = f"{next(iter(named)).rpartition('/')[0]}/beside"
     for key in (beside, "artifact/a/waiting", "artifact/a/young"):
         await rig.blobs.put(key, b"content")
-    await own_redis.zadd(PENDING_BLOBS_KEY, {"artifact/a/waiting": time.time()})
+    await own_redis.zadd(PENDING_BLOBS_KEY, {pending_blobs_key("c"): time.time()})
+    await own_redis.zadd(pending_blobs_key("c"), {"artifact/a/waiting": time.time()})
     await own_redis.delete(lost.address.record_key)
     for key in kept_blobs(rig) - {"artifact/a/young"}:
         age(directory / key, LONGER)
