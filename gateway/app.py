@@ -43,7 +43,7 @@ from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.streams import TaskStreams
-from everloop.gateway.tasks.sweep import Sweep
+from everloop.gateway.tasks.sweep import SWEEP_PAUSE, Sweep
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import cancel
 
@@ -77,7 +77,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     runs = Runs(client)
     reconciler = Reconciler(stores, tasks, runs, pause=fanout.idle_check)
     snapshots = Snapshots(stores, tasks, reconciler)
-    sweep = Sweep(views, runs, reconciler)
+    sweep = Sweep(views, runs, reconciler, pause=min(SWEEP_PAUSE, fanout.idle_check))
     steps = Steps(stores.transcripts, tasks, settings.url)
     files = InputFiles(stores.artifacts)
     admission = Admission(

@@ -141,7 +141,7 @@ class TaskHandler:
         for view in page.views:
             is_open = not view.status.state.is_terminal
             if is_open and self.reconciler.is_due(view.status.at.timestamp()):
-                self.reconciler.check_soon(view.task_id)
+                self.reconciler.note_reading(view.task_id)
         tasks = [
             to_task(view, self.settings.url, include_artifacts=query.with_artifacts) for view in page.views
         ]

@@ -113,6 +113,7 @@ class Reconciler:
         self.problems = Problems(stores.views, runs)
         self._pause = pause
         self._checks: dict[str, tuple[float, asyncio.Task[None]]] = {}
+        self._read: dict[str, None] = {}
         self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
 
     async def reconcile(self, task_id: str) -> bool:
@@ -146,6 +147,16 @@ class Reconciler:
     def is_due(self, silent_since: float) -> bool:
         """Whether a task was last heard of so long ago, in seconds since the epoch, that we ask about it."""
         return time.time() - silent_since >= self._pause
+
+    def note_reading(self, task_id: str) -> None:
+        """Note that somebody has read an open task that is silent: the next sweep looks at it."""
+        if len(self._read) < MAX_CHECKS:
+            self._read[task_id] = None
+
+    def take_readings(self) -> list[str]:
+        """Return the tasks that were noted, once."""
+        taken, self._read = list(self._read), {}
+        return taken
 
     def check_soon(self, task_id: str) -> "asyncio.Task[None] | None":
         """Ask what became of a task, once for all who want to know it now.

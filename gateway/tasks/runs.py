@@ -163,6 +163,15 @@ class Runs:
         async for page in self._pages(query):
             yield [Stuck(w.id, w.run_id, _reported(w.typed_search_attributes)) for w in page]
 
+    async def begun(self, since: datetime) -> AsyncGenerator[Mapping[str, Alive]]:
+        """Yield pages of clients' tasks with a run that began after `since` and goes on."""
+        query = (
+            f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running'"
+            f" AND StartTime > '{since.isoformat()}'"
+        )
+        async for page in self._pages(query):
+            yield {run.id: _alive(run) for run in page if "/" not in run.id}
+
     async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
         """Return those of these tasks that run, as visibility knows them, which lags behind."""
         asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not _UNQUOTABLE & set(task_id))

@@ -107,7 +107,7 @@ class Snapshots:
         return snapshot
 
     async def take(self, task_id: str, viewer: Viewer) -> Snapshot:
-        """Return the snapshot of a task; of one that has been silent, after a look at what became of it.
+        """Return the snapshot of a task as the store knows it; the next sweep looks at one that is silent.
 
         A large one comes without history and artifacts.
 
@@ -123,15 +123,14 @@ class Snapshots:
             raise TaskUnknownError(task_id)
         if snapshot.position == START and await self._has_gone_on(task_id):
             raise NoWorkerError
-        # A view that was just restored may be that of a run which was terminated long ago.
-        silent_since = last_published_at(snapshot) if known else 0.0
-        if not self._reconciler.is_due(silent_since) or not (check := self._reconciler.check_soon(task_id)):
-            return snapshot
-        done, _ = await asyncio.wait({check}, timeout=CHECK_WAIT)
-        return (await self._load(task_id) if done else None) or snapshot
+        if known is None:  # it may be the view of a run which was terminated long ago
+            return await self._checked(snapshot)
+        if not known.view.status.state.is_terminal and self._reconciler.is_due(last_published_at(known)):
+            self._reconciler.note_reading(task_id)
+        return known
 
     async def revived(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot of a task that somebody wants to act on; if it has ended, look again.
+        """Return the snapshot of a task that somebody wants to act on; of one ended or silent, anew.
 
         An operator may have reset it. Without Temporal the snapshot stands.
 
@@ -139,7 +138,8 @@ class Snapshots:
             UnavailableError: it was reset, and nobody tells how it stands now.
         """
         if not snapshot.view.status.state.is_terminal:
-            return snapshot
+            is_due = self._reconciler.is_due(last_published_at(snapshot))
+            return await self._checked(snapshot) if is_due else snapshot
         await self._reconciler.reconcile_ended(snapshot.view.task_id)
         return await self._load(snapshot.view.task_id) or snapshot
 
@@ -163,6 +163,14 @@ class Snapshots:
         if sized.size > SMALL_BYTES:
             await self._room.hold(sized.size, held)
         return await self._views.load(task_id, history_length=history_length) or snapshot
+
+    async def _checked(self, snapshot: Snapshot) -> Snapshot:
+        """Return the task after a look at what became of it, unless somebody has just looked."""
+        task_id = snapshot.view.task_id
+        if not (check := self._reconciler.check_soon(task_id)):
+            return snapshot
+        done, _ = await asyncio.wait({check}, timeout=CHECK_WAIT)
+        return (await self._load(task_id) if done else None) or snapshot
 
     async def _load(self, task_id: str) -> Snapshot | None:
         return await self._views.load(task_id, most=SMALL_BYTES)

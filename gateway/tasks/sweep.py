@@ -12,8 +12,9 @@ from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks.reconcile import Reconciler, lags
 from everloop.gateway.tasks.runs import Runs
 from everloop.stores.retention import TASK_TTL
-from everloop.stores.views.interface import OpenTask
+from everloop.stores.views.interface import OpenTask, ShownStatus
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.tasks import TaskState
 
 SWEEP_PAUSE = 10.0
 """Seconds between two sweeps."""
@@ -23,6 +24,9 @@ OVERLAP = timedelta(minutes=15)
 
 AT_ONCE = 20
 """Tasks that are looked at together."""
+
+LAG = timedelta(minutes=2)
+"""How late a run that has begun is looked for at most: there may be many, and few of them are a Reset."""
 
 OPEN_PAGE = 200
 """How many open tasks one sweep compares with Temporal, by one query."""
@@ -60,14 +64,17 @@ class Attempts:
 
 
 class Sweep:
-    """Looks through all tasks every few seconds. Any number of processes may do so at once."""
+    """Looks through all tasks every `pause` seconds. Any number of processes may do so at once."""
 
-    def __init__(self, views: TaskViews, runs: Runs, reconciler: Reconciler) -> None:
+    def __init__(
+        self, views: TaskViews, runs: Runs, reconciler: Reconciler, *, pause: float = SWEEP_PAUSE
+    ) -> None:
         self._views = views
         self._runs = runs
         self._reconciler = reconciler
         # What ended longer ago has no view any more.
-        self._since = datetime.now(UTC) - TASK_TTL
+        self._since = self._begun_since = datetime.now(UTC) - TASK_TTL
+        self._pause = pause
         self._next = 0
         self._attempts = Attempts()
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -76,12 +83,14 @@ class Sweep:
         """Sweep until cancelled; what fails is logged once and tried again."""
         while True:
             await self.sweep()
-            await asyncio.sleep(SWEEP_PAUSE)
+            await asyncio.sleep(self._pause)
 
     async def sweep(self) -> None:
         """Look through all tasks once."""
         await self._attempts.make("finalize ended tasks", self.finalize_ended)
         await self._attempts.make("look at open tasks", self.reconcile_open)
+        await self._attempts.make("look at tasks that were read", self.reconcile_read)
+        await self._attempts.make("find tasks that were reset", self.find_reset)
         await self._attempts.make("report stuck tasks", self.report_stuck)
 
     async def finalize_ended(self) -> None:
@@ -109,9 +118,48 @@ class Sweep:
         suspects = [t for t in known if lags(t.state, t.run_id, t.version, running.get(t.task_id))]
         await self._each(_one_page(suspects), lambda task: self._reconciler.reconcile(task.task_id))
 
+    async def reconcile_read(self) -> None:
+        """Compare the silent tasks that somebody has read since the last sweep with Temporal.
+
+        Who reads is answered by Redis alone. Here all of them are asked about by one query, and believed to
+        be gone if Temporal knows none: somebody waits for them.
+        """
+        await self._each(self._readings(), self._reconciler.reconcile)
+
+    async def find_reset(self) -> None:
+        """Find tasks that go on after their end, in a run that an operator has made by Reset.
+
+        Such a run may have nothing new to say, as it waits with a question of before. Nothing marks it: it is
+        one that began of late, of a task whose view says that another run has ended it.
+        """
+        started = datetime.now(UTC)
+        await self._each(self._reset(), self._reconciler.reconcile)
+        self._begun_since = started - LAG
+
     async def report_stuck(self) -> None:
         """Report every task that the server calls stuck."""
         await self._each(self._runs.stuck(), self._reconciler.problems.report)
+
+    async def _readings(self) -> AsyncGenerator[list[str]]:
+        task_ids = self._reconciler.take_readings()
+        for first in range(0, len(task_ids), OPEN_PAGE):
+            page = task_ids[first : first + OPEN_PAGE]
+            running = await self._runs.running(page)
+            shown = await self._views.states(page)
+            yield [
+                each
+                for each, task in shown.items()
+                if lags(task.state, task.run_id, task.version, running.get(each)) or _is_untaken(task)
+            ]
+
+    async def _reset(self) -> AsyncGenerator[list[str]]:
+        async for runs in self._runs.begun(self._begun_since):
+            shown = await self._views.states(list(runs))
+            yield [
+                each
+                for each, task in shown.items()
+                if task.state.is_terminal and lags(task.state, task.run_id, task.version, runs[each])
+            ]
 
     async def _reconcile(self, task_id: str) -> None:
         state = await self._views.state(task_id)
@@ -137,6 +185,11 @@ class Sweep:
             failures += [outcome for outcome in outcomes if outcome]
         if failures:
             raise failures[0]
+
+
+def _is_untaken(task: ShownStatus) -> bool:
+    """Whether no worker has said anything of it: it may have been canceled, which only Temporal tells."""
+    return task.state is TaskState.SUBMITTED and not task.run_id
 
 
 async def _one_page(tasks: Sequence[OpenTask]) -> AsyncGenerator[Sequence[OpenTask]]:

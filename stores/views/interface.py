@@ -56,6 +56,14 @@ class OpenTask:
     at: float
 
 
+class ShownStatus(NamedTuple):
+    """What a view says last: a state, the run that said so, and the number of that status."""
+
+    state: TaskState
+    run_id: str
+    version: int
+
+
 @dataclass(frozen=True)
 class ViewArtifact:
     """An artifact of a view, with position and attempt of its current draft."""

@@ -23,6 +23,7 @@ from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
     START,
     OpenTask,
+    ShownStatus,
     Snapshot,
     StreamedEvent,
     TaskPage,
@@ -229,6 +230,18 @@ class TaskViews:
         """Return the state of a task, or None where `load` does; it reads nothing else."""
         task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
         return TaskState(state) if task and state else None
+
+    async def states(self, task_ids: Sequence[str]) -> Mapping[str, ShownStatus]:
+        """Return what the views of these tasks say last; those that have none are left out."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for task_id in task_ids:
+                pipeline.hmget(view_key(task_id), "task", "state", "status_run", "version")
+            found = cast("list[tuple[str | None, ...]]", await pipeline.execute())
+        return {
+            task_id: ShownStatus(TaskState(state), run_id or "", int(version or 0))
+            for task_id, (task, state, run_id, version) in zip(task_ids, found, strict=True)
+            if task and state
+        }
 
     async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
         """Return clients' tasks that have not ended, whoever owns them, by the time of their last status.

@@ -22,6 +22,7 @@ from tests.gateway.tasks.silent_tasks import (
     NAMED,
     TIMEOUT,
     UNNAMED,
+    VIEWER,
     Services,
     defective_worker,
     delete,
@@ -115,6 +116,18 @@ async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
                 shown = await a2a.get_task(GetTaskRequest(id=task.id))
             else:
                 (shown,) = (await a2a.list_tasks(ListTasksRequest(context_id=task.context_id))).tasks
+
+
+async def test_who_reads_a_silent_task_waits_for_nobody_but_redis(client: Client, views: TaskViews) -> None:
+    """Temporal is asked by the sweep, for all that were read; whoever acts on the task waits for its word."""
+    runs = CountingRuns(client)
+    gateway = services(client, views, runs=runs)
+    task_id = await start(client, views, unique("nobody"))
+    snapshot = await gateway.snapshots.take(task_id, VIEWER)
+    assert runs.asked == 0
+    runs.gate.set()
+    await client.get_workflow_handle(task_id).terminate()
+    assert (await gateway.snapshots.revived(snapshot)).view.status.state is State.FAILED
 
 
 async def checked(gateway: Services, task_id: str) -> None:

@@ -135,11 +135,11 @@ async def harnessed(
         yield Harness(client, views, queue, a2a, streaming, tools)
 
 
-@pytest.mark.parametrize("method", ["GetTask", "SendMessage", "SubscribeToTask", "CancelTask"])
+@pytest.mark.parametrize("method", ["GetTask", "sweep", "SendMessage", "SubscribeToTask", "CancelTask"])
 async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
     client: Client, views: TaskViews, method: str
 ) -> None:
-    """It publishes nothing that it said before the Reset; whoever looks or acts makes the gateway look."""
+    """It publishes nothing that it said before the Reset; the sweep finds it, or whoever acts on it."""
     pause = 0.05 if method == "GetTask" else SELDOM
     async with harnessed(client, views, "ask", pause) as harness:
         task = await send(harness.a2a, request(unique("reset"), return_immediately=True))
@@ -149,6 +149,10 @@ async def test_a_parked_task_that_was_terminated_and_reset_asks_again(
         if method == "SubscribeToTask":
             first = await anext(harness.streaming.subscribe(SubscribeToTaskRequest(id=task.id)))
             assert first.task.status.state == INPUT_REQUIRED
+        if method == "sweep":
+            sweep = services(client, views, queue=harness.queue).sweep
+            while await views.state(task.id) is not State.INPUT_REQUIRED:
+                await sweep.find_reset()
         if method == "CancelTask":
             canceled = await harness.a2a.cancel_task(CancelTaskRequest(id=task.id))
             assert canceled.status.state == TaskState.TASK_STATE_CANCELED

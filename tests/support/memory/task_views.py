@@ -13,6 +13,7 @@ from everloop.stores.views.interface import (
     START,
     IndexEntry,
     OpenTask,
+    ShownStatus,
     Snapshot,
     StreamedEvent,
     TaskPage,
@@ -102,6 +103,13 @@ class MemoryTaskViews(TaskViews):
     async def state(self, task_id: str) -> TaskState | None:
         snapshot = await self.load(task_id)
         return snapshot.view.status.state if snapshot else None
+
+    async def states(self, task_ids: Sequence[str]) -> Mapping[str, ShownStatus]:
+        known = {view.task_id: view for view in self._views() if view.task_id in task_ids}
+        return {
+            task_id: ShownStatus(view.status.state, view.run_id, view.version)
+            for task_id, view in known.items()
+        }
 
     async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
         views = sorted(
