@@ -4,7 +4,8 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, timedelta
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import structlog
@@ -47,7 +48,8 @@ class Heartbeat:
 
     def send(self) -> None:
         """Say that the activity lives; every heartbeat replaces what the one before carried."""
-        activity.heartbeat(dict(self.carried))
+        if not activity.info().is_local:  # the workflow waits for a local one
+            activity.heartbeat(dict(self.carried))
 
 
 @asynccontextmanager
@@ -73,6 +75,10 @@ TOOL_LEASE = 15.0
 """Seconds: longer than a heartbeat may be late, and than Redis takes to fail over, so that a tool whose
 worker lives is never taken for lost."""
 
+QUICK_LEASE = 8.0
+"""Seconds: longer than a quick tool may take, and shorter than Temporal waits for a workflow task (10 s), so
+that who comes next need not wait. It would do no harm: a quick tool may be run twice."""
+
 PUSH_LEASE = 15.0
 """Seconds: longer than a webhook may take, so that what was sent under a lease has come within it."""
 
@@ -97,24 +103,35 @@ _log = structlog.get_logger()
 
 T = TypeVar("T")
 
+local_began: ContextVar[datetime | None] = ContextVar("local_began", default=None)
+"""When a local activity began, which its input has to tell, by the clock of Temporal's server."""
+
+
+def attempt_began() -> datetime:
+    """Return when Temporal's server had this attempt begin. Its count of attempts begins again after a reset.
+
+    What it says of a local one is by the clock of this process.
+    """
+    return local_began.get() or activity.info().current_attempt_scheduled_time
+
 
 def this_attempt(task_id: str, call_id: str) -> Lease:
     """Return what this attempt claims of a call."""
-    # By the clock of Temporal's server: Temporal's count begins again after a reset.
-    order = activity.info().current_attempt_scheduled_time.astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
+    order = attempt_began().astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
     return Lease(task_id, call_id, secrets.token_hex(8), order)
 
 
 async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Lease:
     """Return what this attempt at a short call writes under, which needs nobody to wait for it.
 
-    The attempts before it write nothing from now on. A first one has none before it.
+    The attempts before it write nothing from now on. A first one has none before it, but a local one may:
+    where its worker is lost it begins anew.
 
     Raises:
         OvertakenError: a later attempt was here before.
     """
     lease, info = this_attempt(task_id, call_id), activity.info()
-    is_repeated = info.current_attempt_scheduled_time > info.scheduled_time
+    is_repeated = info.is_local or info.current_attempt_scheduled_time > info.scheduled_time
     if is_repeated and await leases.claim(lease, 0) is Claim.OVERTAKEN:
         raise OvertakenError
     return lease
@@ -133,8 +150,8 @@ class CallLease:
         self, records: ToolRecords, task_id: str, call_id: str, seconds: float, *, is_repeatable: bool
     ) -> None:
         self.lease = this_attempt(task_id, call_id)
-        self.has_waited = False
-        """Whether another attempt was found at work."""
+        self.has_waited = self.was_lost = False
+        """Whether another attempt was found at work, or one that did not come to its end."""
         self._records = records
         self._seconds = seconds
         self._is_repeatable = is_repeatable
@@ -165,6 +182,7 @@ class CallLease:
         if claim is Claim.OVERTAKEN:
             self._is_lost = True
             raise OvertakenError
+        self.was_lost = claim is Claim.LOST
         return claim
 
     async def work(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
@@ -291,7 +309,12 @@ class CallLease:
     def _goes_on(self) -> bool:
         """Whether it is cancelled only because Temporal has forgotten it, or an operator touched it."""
         details = activity.cancellation_details()
-        if details is None or details.cancel_requested or activity.is_worker_shutdown():
+        if (
+            activity.info().is_local
+            or details is None
+            or details.cancel_requested
+            or activity.is_worker_shutdown()
+        ):
             return False
         was_touched = not self._is_repeatable and (details.paused or details.reset)
         return details.not_found or details.timed_out or was_touched

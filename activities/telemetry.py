@@ -71,6 +71,7 @@ _held_back = counter(
     "everloop.model.gate", "{call}", "Model calls that were held back before they were sent."
 )
 _tool_calls = counter("everloop.tool.calls", "{call}", "What attempts at tool calls came to.")
+_slow_tools = counter("everloop.tool.slow", "{call}", "Calls of quick tools that took a second or more.")
 _tool_durations = histogram(
     "everloop.tool.duration", "s", "Time that the function of a tool ran.", bounds=TOOL_SECONDS
 )
@@ -141,6 +142,11 @@ def counted_if_failed(agent_id: str, tool: str) -> Generator[None]:
     except Exception:
         _record_tool_call(agent_id, tool, "retried")
         raise
+
+
+def record_slow_tool(agent_id: str, tool: str) -> None:
+    """Count a call of a quick tool that was slow."""
+    _slow_tools.add(1, {"agent": agent_id, "tool": tool})
 
 
 @contextmanager

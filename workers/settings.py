@@ -137,13 +137,15 @@ class WorkerSettings(Settings):
         """Return what decides how many calls of a queue, and steps of workflows, run at once."""
         most = _MOST_CALLS.get(queue, self.max_concurrent_activities)
         if not self.is_tuned:
-            return WorkerTuner.create_fixed(activity_slots=most)
+            return WorkerTuner.create_fixed(activity_slots=most, local_activity_slots=most)
         at_once = timedelta(0)  # what fits is taken at once: a call mostly waits for somebody else
+        calls = ResourceBasedSlotConfig(min(LEAST_SLOTS, most), most, at_once)
         return WorkerTuner.create_resource_based(
             target_memory_usage=self.target_memory or 0.8,
             target_cpu_usage=self.target_cpu or 0.9,
             workflow_config=ResourceBasedSlotConfig(LEAST_SLOTS, MOST_STEPS, at_once),
-            activity_config=ResourceBasedSlotConfig(min(LEAST_SLOTS, most), most, at_once),
+            activity_config=calls,
+            local_activity_config=calls,
         )
 
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.workflow import ActivityCancellationType, ActivityConfig
+from temporalio.workflow import ActivityCancellationType, ActivityConfig, LocalActivityConfig
 
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import StoreResultInput, ToolCallInput
+from everloop.workflows.contract.calls import QUICK_TIME, StoreResultInput, ToolCallInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.ports import ToolPort
@@ -162,6 +162,9 @@ _A_FEW_TIMES = RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attem
 _TOOL_MARGIN = timedelta(minutes=3)
 """The tool activity ends a tool that takes too long by itself; this is what it and hooks need besides."""
 
+_QUICK_MARGIN = timedelta(seconds=2)
+"""The same for a quick tool, which ends itself after `QUICK_TIME`."""
+
 
 def model_call(queue: str | None, summary: str) -> ActivityConfig:
     """Return the options of a model call, with its line in the Temporal UI."""
@@ -171,6 +174,19 @@ def model_call(queue: str | None, summary: str) -> ActivityConfig:
 def tool_call(queue: str | None, tool: ToolSpec, summary: str) -> ActivityConfig:
     """Return the options for a tool: its own time, and its own task queue if it has one."""
     return _heartbeating(timedelta(seconds=tool.timeout) + _TOOL_MARGIN, summary, tool.task_queue or queue)
+
+
+def quick_call(summary: str) -> LocalActivityConfig:
+    """Return the options for a quick tool, which has one attempt here; after that it is called as any other.
+
+    While it runs, Temporal's server knows nothing of it, and waits for the end of the workflow task.
+    """
+    return LocalActivityConfig(
+        start_to_close_timeout=timedelta(seconds=QUICK_TIME) + _QUICK_MARGIN,
+        retry_policy=RetryPolicy(maximum_attempts=1),
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        summary=summary,
+    )
 
 
 def plugin_call(queue: str | None, summary: str) -> ActivityConfig:

@@ -18,8 +18,8 @@ from typing import cast
 import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
-from temporalio import activity
 
+from everloop.activities.lease import attempt_began
 from everloop.activities.retries import artifact_retries, retry_artifacts
 from everloop.activities.tools.artifact_writer import (
     ArtifactWriter,
@@ -146,7 +146,7 @@ class TaskArtifacts(ToolArtifacts):
             # A tool whose arguments tell what it writes makes one change of it. What other tools do under one
             # key may differ from attempt to attempt.
             call_id=key if tool.draft_of else "",
-            attempt=attempt_prefix(key, activity.info().current_attempt_scheduled_time),
+            attempt=attempt_prefix(key, attempt_began()),
             check=check,
             secrets=secrets,
         )

@@ -10,12 +10,20 @@ from structlog.contextvars import bound_contextvars
 from temporalio import activity
 
 from everloop.activities.hooks import agent_of
-from everloop.activities.lease import Heartbeat, begin_attempt, heartbeating, this_attempt
+from everloop.activities.lease import (
+    Heartbeat,
+    attempt_began,
+    begin_attempt,
+    heartbeating,
+    local_began,
+    this_attempt,
+)
 from everloop.activities.publish import publish_events, try_publish
 from everloop.activities.retries import MAX_OUTAGE
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
     counted_if_failed,
+    record_slow_tool,
     record_tool_reply,
     timed_tool,
 )
@@ -25,6 +33,8 @@ from everloop.activities.tools.events import end_call, record_outcome, started, 
 from everloop.activities.tools.function import (
     ToolFailure,
     ToolFunctions,
+    attempt_of,
+    in_quick_time,
     next_delay,
     retry_of,
 )
@@ -57,6 +67,7 @@ from everloop.stores.steps import Lease
 from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, RunToolInput, StoreResultInput, ToolReply
 from everloop.workflows.contract.events import TaskEvent, ToolProgressed, Warned
 from everloop.workflows.contract.messages import ToolMessage
@@ -93,6 +104,11 @@ class _Run:
         """How many questions of the call were answered; each answer begins a phase of it."""
         return len(self.call.answers)
 
+    @property
+    def attempt(self) -> int:
+        """Counts from 1. Temporal counts a quick call whose worker was lost from 1 again."""
+        return attempt_of(self.call) + (activity.info().is_local and self.claim.was_lost)
+
 
 class AgentTools(ToolPort):
     """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200).
@@ -125,6 +141,9 @@ class AgentTools(ToolPort):
     async def run_tool(self, call: RunToolInput) -> ToolReply:
         with bound_contextvars(call_id=call.call.id):
             async with heartbeating() as heartbeat:
+                local_began.set(call.scheduled)
+                if call.tried == failures.TOOL_FAILED and not heartbeat.carried:
+                    heartbeat.count_failure()
                 agent = agent_of(self._agents, call.task)
                 reply = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
@@ -155,7 +174,11 @@ class AgentTools(ToolPort):
             tool_span(agent, call, has_content=has_content) as span,
             counted_if_failed(call.task.agent_id, name),
         ):
-            reply = await self._reply_of(agent, tool, call, heartbeat, warning)
+            reply = await in_quick_time(
+                call,
+                self._reply_of(agent, tool, call, heartbeat, warning),
+                partial(self._tell_slow, call),
+            )
             await correct_draft(self._publisher(call), tool, call, reply)
             record_outcome(span, reply, has_content=has_content)
             record_tool_reply(call.task.agent_id, name, reply)
@@ -187,6 +210,16 @@ class AgentTools(ToolPort):
         kept = await claim.kept() if tool.context_parameter else None
         return await self._claim(_Run(agent, tool, call, vetted, secrets, artifacts, claim, kept, heartbeat))
 
+    async def _tell_slow(self, call: RunToolInput, seconds: float) -> None:
+        about = {"tool": call.call.name, "seconds": round(seconds, 1)}
+        _log.warning(
+            "a quick tool is slow; without quick=True its task would hear messages meanwhile", **about
+        )
+        record_slow_tool(call.task.agent_id, call.call.name)
+        warning = Warned(text=f"the tool {call.call.name} is marked as quick, and took {seconds:.1f} s")
+        lease = this_attempt(call.task.task_id, phase_key(call.call, len(call.answers)))
+        await try_publish(self._views, call.task, [warning], lease)
+
     async def _claim(self, run: _Run) -> ToolReply:
         """Return the recorded outcome, or run the tool and record what it came to."""
         call, tool, vetted = run.call, run.tool, run.vetted
@@ -208,7 +241,7 @@ class AgentTools(ToolPort):
     async def _execute(self, run: _Run) -> ToolReply:
         """Run the tool; whatever it raises the model reads, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
-        await self._publish(run, *started(call.call))
+        await self._publish(run, *started(call.call, run.attempt))
         arguments = values_of(run.vetted.arguments)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
@@ -237,7 +270,7 @@ class AgentTools(ToolPort):
             run.call.task,
             call_key(run.call.call),
             result,
-            attempt_prefix(key, activity.info().current_attempt_scheduled_time),
+            attempt_prefix(key, attempt_began()),
         )
         await run.claim.check()
         return await bounded(result, run.tool.max_result or run.agent.max_result, keep)
@@ -270,7 +303,7 @@ class AgentTools(ToolPort):
         delay = next_delay(run.tool.retries, run.heartbeat)
         if delay is None or not (run.tool.idempotent or await run.claim.give_back(delay)):
             return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
-        event, retry = retry_of(ended.content, delay)
+        event, retry = retry_of(ended.content, delay, run.attempt)
         await self._publish(run, event)
         raise retry from None
 
@@ -281,7 +314,7 @@ class AgentTools(ToolPort):
             context_id=task.context_id,
             owner=task.owner,
             call_id=call.id,
-            attempt=activity.info().attempt,
+            attempt=run.attempt,
             idempotency_key=idempotency_key(run.call),
             progress=self._progress(run),
             artifacts=run.artifacts,
@@ -311,7 +344,7 @@ class AgentTools(ToolPort):
         # After a counted failure the warnings were published before.
         texts = () if heartbeat.failures else (call.warning, warning)
         warnings = [Warned(text=text) for text in texts if text]
-        starting = started(call.call) if starts and not call.answers else []
+        starting = started(call.call, attempt_of(call)) if starts and not call.answers else []
         # Before the call is claimed: an attempt that waits for another one may publish it.
         name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
         lease = await begin_attempt(self._records, call.task.task_id, name)

@@ -208,7 +208,7 @@ def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent
     if call.warning:
         events.append(Warned(text=call.warning))
     if reply is None or (isinstance(reply, ToolMessage) and not call.answers):
-        events.extend(started(call.call))
+        events.extend(started(call.call, activity.info().attempt))
     if reply is None and call.child:
         events.append(AgentInvoked(call_id=call.call.id, agent_id=call.agent_id, task_id=call.child))
     return tuple(events)

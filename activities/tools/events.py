@@ -6,7 +6,6 @@ from contextlib import contextmanager
 import structlog
 from opentelemetry.trace import Span, SpanKind
 from redis.exceptions import RedisError
-from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.publish import try_publish
@@ -24,9 +23,8 @@ from everloop.workflows.contract.parts import beginning
 _log = structlog.get_logger()
 
 
-def started(call: ToolCall) -> list[TaskEvent]:
+def started(call: ToolCall, attempt: int) -> list[TaskEvent]:
     """Return the events of a call that begins to run, in this attempt; a later one goes on after another."""
-    attempt = activity.info().attempt
     begins = ToolStarted(call_id=call.id, name=call.name, attempt=attempt)
     return [Resumed(after="attempt", attempt=attempt, call_id=call.id), begins] if attempt > 1 else [begins]
 

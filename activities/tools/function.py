@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import random
 import traceback
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
@@ -20,6 +21,7 @@ from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import excerpt, result_text
 from everloop.runtime.telemetry.logs import chain_of
 from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import QUICK_RESULT, QUICK_TIME, RunToolInput, ToolReply
 from everloop.workflows.contract.events import RetryScheduled
 
 
@@ -48,6 +50,49 @@ def raised_at(tool: Tool, error: BaseException) -> str:
             if frame.filename == code.co_filename:
                 return f"{Path(frame.filename).name}:{frame.lineno} {frame.name}"
     return ""
+
+
+def attempt_of(call: RunToolInput) -> int:
+    """Return which attempt at a call this is; a quick one may have gone before those that Temporal counts."""
+    return activity.info().attempt + bool(call.tried)
+
+
+SLOW = 1.0
+"""Seconds from which on a call of a quick tool is slow."""
+
+
+async def in_quick_time(
+    call: RunToolInput,
+    work: Coroutine[object, object, ToolReply],
+    tell_slow: Callable[[float], Awaitable[None]],
+) -> ToolReply:
+    """Work on a call; a quick one is ended in time, and told of if it is slow (in seconds).
+
+    Raises:
+        ApplicationError: `NotQuick`: it has to be called like any other.
+    """
+    if not activity.info().is_local:
+        return await work
+    name, clock = call.call.name, asyncio.get_running_loop().time
+    began, limit = clock(), asyncio.timeout(QUICK_TIME)
+    try:
+        async with limit:
+            reply = await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        await tell_slow(clock() - began)
+        raise _not_quick(f"{name} did not finish within {QUICK_TIME:g} s") from None
+    if (took := clock() - began) >= SLOW:
+        await tell_slow(took)
+    # What it came to is recorded, and is not worked out again.
+    if len(reply.model_dump_json().encode()) > QUICK_RESULT:
+        raise _not_quick(f"the reply of {name} has more than {QUICK_RESULT:,} bytes")
+    return reply
+
+
+def _not_quick(problem: str) -> ApplicationError:
+    return ApplicationError(problem, type=failures.NOT_QUICK, non_retryable=True)
 
 
 class ToolFunctions:
@@ -112,8 +157,8 @@ def next_delay(retries: Retries | None, heartbeat: Heartbeat) -> timedelta | Non
     return retries.delay_after(failed) * spread
 
 
-def retry_of(problem: str, delay: timedelta) -> tuple[RetryScheduled, ApplicationError]:
+def retry_of(problem: str, delay: timedelta, attempt: int) -> tuple[RetryScheduled, ApplicationError]:
     """Return the event of a failed attempt, and the failure that brings the next; raise it `from None`."""
-    reason, attempt = excerpt(problem), activity.info().attempt
+    reason = excerpt(problem)
     event = RetryScheduled(attempt=attempt, reason=reason, delay=delay.total_seconds())
     return event, ApplicationError(reason, type=failures.TOOL_FAILED, next_retry_delay=delay)

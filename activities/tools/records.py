@@ -6,8 +6,9 @@ from datetime import timedelta
 import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
+from temporalio import activity
 
-from everloop.activities.lease import TOOL_LEASE, CallLease
+from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
@@ -43,7 +44,8 @@ class ToolClaim(CallLease):
         max_outage: float = MAX_OUTAGE,
     ) -> None:
         key = phase_key(call.call, len(call.answers))
-        super().__init__(records, call.task.task_id, key, TOOL_LEASE, is_repeatable=is_repeatable)
+        seconds = QUICK_LEASE if activity.info().is_local else TOOL_LEASE
+        super().__init__(records, call.task.task_id, key, seconds, is_repeatable=is_repeatable)
         self._call = call.call
         self._max_outage = max_outage
 

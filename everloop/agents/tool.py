@@ -85,6 +85,9 @@ class Tool:
     the task, or in the owner's place callers with this scope, such as "tasks:approve"."""
     max_result: BytesOrDefault = None
     """How much of a result the model reads at once (default: as the agent says)."""
+    quick: bool = False
+    """It takes a second at most, and so runs in the worker of its task's workflow, as a local activity,
+    without a queue in between. It has to be idempotent."""
     draft_of: DraftReader | None = None
     """Reads what a call is about to write into an artifact; subscribers see it while the model writes the
     call."""
@@ -98,6 +101,8 @@ class Tool:
 
     def __post_init__(self) -> None:
         _ = self.parameters  # a bad signature, or schema, fails here, where it is written
+        if problem := self._problem_of_settings():
+            raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
 
     @cached_property
     def arguments(self) -> type[BaseModel]:
@@ -134,6 +139,20 @@ class Tool:
     def is_async(self) -> bool:
         return self.schema is not None or inspect.iscoroutinefunction(self.function)
 
+    def _problem_of_settings(self) -> str:
+        """Return which settings do not go together; empty if they do."""
+        if self.quick and not self.idempotent:
+            return (
+                "it is quick, and not idempotent; a quick tool runs again where its worker was lost: give it "
+                "idempotent=True if that has no second effect, or leave quick out"
+            )
+        if self.quick and self.task_queue:
+            return (
+                "it is quick, and has a task_queue; a quick tool runs in the worker of its task's workflow: "
+                "leave out one of the two"
+            )
+        return ""
+
     @cached_property
     def _parameters(self) -> dict[str, inspect.Parameter]:
         return dict(inspect.signature(self.function, eval_str=True).parameters)
@@ -151,6 +170,7 @@ class ToolSettings(TypedDict, total=False):
     serial: bool
     approvers: str
     max_result: int | None
+    quick: bool
 
 
 def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -231,6 +251,7 @@ def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
         handoff=tool.handoff,
         serial=tool.serial,
         asks=asks,
+        quick=tool.quick,
     )
 
 

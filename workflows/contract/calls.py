@@ -1,5 +1,6 @@
 """Inputs of the port methods: what the workflow asks the outside world for."""
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -29,6 +30,15 @@ from everloop.workflows.contract.tasks import (
 
 CREATE_TASK = "create_task"
 """The tool with which a model says that a message is work for a task."""
+
+QUICK_TIME = 5.0
+"""Seconds after which a quick tool is no longer run inside the workflow, but like any other one.
+
+Meanwhile the workflow takes no message and no cancellation, and after 8 s Temporal's library would begin to
+add events to its history."""
+
+QUICK_RESULT = 100_000
+"""Bytes of JSON that the reply of a quick call may have; see `everloop.workflows.turns.tool_turn`."""
 
 BUILT_IN_TOOLS = ("read_result", "read_attachment")
 """Tools that every agent has where there is something to read on; no others can be called so."""
@@ -126,6 +136,10 @@ class RunToolInput(ToolCallInput):
     """That of what it listed (`ToolSpec`)."""
     has_fallback: bool = False
     """Another tool runs if this one fails, so that its error is no message of the transcript."""
+    scheduled: datetime | None = None
+    """When Temporal's server had this attempt begin; known of quick ones alone, which it does not see."""
+    tried: str = ""
+    """Why the quick attempt before this one came to nothing: the name of its failure."""
 
 
 class LoadAgentInput(ToolCallInput):

@@ -49,6 +49,10 @@ PRICE_UNKNOWN = "PriceUnknown"
 TOOL_FAILED = "ToolFailed"
 """A tool failed, and its definition says that it is tried again."""
 
+NOT_QUICK = "NotQuick"
+"""A quick tool took too long, or its result is too large, to run inside the workflow. Not retryable there: it
+is called like any other tool."""
+
 OVERTAKEN = "Overtaken"
 """Another attempt has taken the call over. Retryable: the next attempt waits for that one."""
 

@@ -5,19 +5,24 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ChildWorkflowError
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, FailureError
 
 from everloop.workflows import approvals, reporting
-from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract import failures, names
+from everloop.workflows.contract.calls import QUICK_RESULT, RunToolInput, ToolReply
+from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolOutcome
 from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import Question
+from everloop.workflows.contract.tasks import ToolSpec
 from everloop.workflows.limits import stop_if_cancelled
 from everloop.workflows.people import Asking
-from everloop.workflows.scope import GIVE_UP, TaskScope, tool_call
+from everloop.workflows.scope import GIVE_UP, TaskScope, quick_call, tool_call
 from everloop.workflows.state import Phase, TaskRunState
 from everloop.workflows.turns.sub_agents import AgentCalls
+
+QUICK_BYTES = 3_000_000
+"""What quick calls of one reply may come to: all their results reach Temporal with one request, of 4 MB."""
 
 
 class ToolTurn:
@@ -37,6 +42,9 @@ class ToolTurn:
         self._slots = asyncio.Semaphore(scope.agent.max_parallel_tools)
         self._running: set[str] = set()
         self._skipping: dict[str, bool] = {}
+        self._quick_bytes = 0
+        self._slow: set[str] = set()
+        """Tools that were called quick and are not; the task calls them like others from then on."""
 
     async def run(self, while_parked: Callable[[Callable[[], bool]], Awaitable[None]]) -> None:
         """Run the pending calls and fold their results in.
@@ -48,7 +56,7 @@ class ToolTurn:
         """
         state, calls = self._state, _calls(self._state)
         self._slots = asyncio.Semaphore(self._scope.agent.max_parallel_tools)
-        self._skipping = {}
+        self._skipping, self._quick_bytes = {}, 0
         if not state.questions:
             reporting.enter(state, Phase.TOOLS)
             reporting.queue_messages(state, state.take_unpublished())
@@ -186,21 +194,74 @@ class ToolTurn:
         spec, position = self._scope.tool(tool_call_.name), self._position(call)
         if spec.agent or spec.handoff:
             return await self._agent_calls.take(spec, tool_call_, position, warning)
+        tried = ""
+        if self._is_quick(call, tool_call_.name, spec):
+            run, summary = self._run_input(tool_call_, spec, position, (), warning)
+            reply = await self._try_quickly(run, summary)
+            if not isinstance(reply, str):
+                return reply
+            tried = reply
         with self._scope.outbox.carried() as statuses:
-            known = self._scope.call_input(tool_call_, statuses, warning)
-            run = RunToolInput(
-                **dict(known),
-                position=position,
-                reply=len(self._state.transcript) - 1,
-                timeout=spec.timeout,
-                plugin=spec.plugin,
-                digest=spec.digest,
-                has_fallback=spec.fallback is not None,
-            )
-            asks = spec.asks or bool(known.approvers)
-            summary = reporting.tool_summary(tool_call_, asks=asks, answers=known.answers)
+            run, summary = self._run_input(tool_call_, spec, position, statuses, warning)
+            run = run.model_copy(update={"tried": tried}) if tried else run
             options = tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, summary)
             return await _until_ended(workflow.start_activity_method(ToolPort.run_tool, run, **options))
+
+    def _run_input(
+        self,
+        call: ToolCall,
+        spec: ToolSpec,
+        position: int,
+        statuses: tuple[StatusChanged, ...],
+        warning: str,
+    ) -> tuple[RunToolInput, str]:
+        """Return what a tool activity has to know, and its line in the Temporal UI."""
+        known = self._scope.call_input(call, statuses, warning)
+        run = RunToolInput(
+            **dict(known),
+            position=position,
+            reply=len(self._state.transcript) - 1,
+            timeout=spec.timeout,
+            plugin=spec.plugin,
+            digest=spec.digest,
+            has_fallback=spec.fallback is not None,
+        )
+        asks = spec.asks or bool(known.approvers)
+        return run, reporting.tool_summary(call, asks=asks, answers=known.answers)
+
+    def _is_quick(self, call: ToolCall, tool: str, spec: ToolSpec) -> bool:
+        """Whether a call runs inside the workflow.
+
+        One that goes on after an answer does not: it has a status to publish, which a quick one must not
+        (ADR 33).
+        """
+        has_room = tool not in self._slow and self._quick_bytes + QUICK_RESULT <= QUICK_BYTES
+        is_local = self._scope.queue(names.TOOLS_QUEUE) is None and not spec.task_queue
+        return spec.quick and is_local and has_room and not self._state.answers.get(call.id)
+
+    async def _try_quickly(self, run: RunToolInput, summary: str) -> ToolReply | str:
+        """Run a call inside the workflow; return the name of the failure if it has to be called as any other.
+
+        Raises:
+            CancelledError: the task was cancelled, or this call.
+        """
+        run = run.model_copy(update={"scheduled": workflow.now()})
+        running = workflow.start_local_activity_method(ToolPort.run_tool, run, **quick_call(summary))
+        self._quick_bytes += QUICK_RESULT
+        try:
+            reply = await _until_ended(running)
+        except FailureError as error:
+            stop_if_cancelled()
+            # A replay raises what history has, which is the cause alone.
+            failure = error.cause if isinstance(error, ActivityError) else error
+            named = (isinstance(failure, ApplicationError) and failure.type) or type(failure).__name__
+            if named in _NOT_QUICK:
+                self._slow.add(run.call.name)
+            if isinstance(failure, ApplicationError) and failure.next_retry_delay:
+                await workflow.sleep(failure.next_retry_delay)
+            return named
+        self._quick_bytes += len(reply.model_dump_json().encode()) - QUICK_RESULT
+        return reply
 
     def _with_fallback(self, call: ToolCall) -> ToolCall:
         """Return the call as it runs now: with the fallback in place of a tool that failed."""
@@ -210,6 +271,9 @@ class ToolTurn:
     def _position(self, call: ToolCall) -> int:
         """Return the place of a call's result in the transcript, behind the reply that asks for it."""
         return len(self._state.transcript) + [c.id for c in _calls(self._state)].index(call.id)
+
+
+_NOT_QUICK = (failures.NOT_QUICK, TimeoutError.__name__)
 
 
 def _calls(state: TaskRunState) -> tuple[ToolCall, ...]:

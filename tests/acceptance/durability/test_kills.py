@@ -70,15 +70,15 @@ async def test_a_worker_killed_while_the_model_writes(service: Service) -> None:
     assert len(service.model.requests) == 2
 
 
-@pytest.mark.parametrize("tool", ["write_line", "write_once"])
+@pytest.mark.parametrize("tool", ["write_line", "write_once", "write_quickly"])
 async def test_a_worker_killed_while_a_tool_runs(service: Service, tmp_path: Path, tool: str) -> None:
     """An idempotent tool runs again with the same key; another is not run again, and the model is told.
 
     The client that streams sees one answer.
     """
     effects, gate = tmp_path / "effects", tmp_path / "gate"
-    target = {"write_line": "ledger", "write_once": "folder"}[tool]
-    if tool == "write_once":
+    target = "ledger" if tool == "write_line" else "folder"
+    if target == "folder":
         effects.mkdir()
     arguments = json.dumps({target: str(effects), "gate": str(gate)})
     service.script([Reply([tool_call(tool, arguments)]), Reply(["Done."])])

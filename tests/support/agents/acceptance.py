@@ -29,8 +29,7 @@ async def write_slowly(ledger: str, gate: str, context: ToolContext) -> str:
     return "written"
 
 
-@tool(idempotent=True, timeout=LONG)
-async def write_once(folder: str, gate: str, context: ToolContext) -> str:
+async def _write_once(folder: str, gate: str, context: ToolContext) -> str:
     """Create a file named by the call unless it is there, then wait for a gate file."""
     name = f"{context.task_id}_{context.call_id}"
     await asyncio.to_thread((Path(folder) / name).touch)
@@ -38,6 +37,10 @@ async def write_once(folder: str, gate: str, context: ToolContext) -> str:
     await asyncio.to_thread(attempt.touch)
     await until_open(gate)
     return "created"
+
+
+write_once = tool(name="write_once", idempotent=True, timeout=LONG)(_write_once)
+write_quickly = tool(name="write_quickly", idempotent=True, quick=True, timeout=LONG)(_write_once)
 
 
 @tool
@@ -59,6 +62,9 @@ agent = Agent(
     name="Acceptance",
     description="Runs what the scripted model asks for.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(write_line, write_slowly, write_once, repeat, report)],
+    plugins=[
+        prompt("Follow the script."),
+        tools(write_line, write_slowly, write_once, write_quickly, repeat, report),
+    ],
     limits=Limits(iterations=400),
 )

@@ -86,6 +86,16 @@ class ToolRig:
         call = ToolCall(id=call_id, name=name, arguments=arguments)
         return RunToolInput(task=self.task, call=call, position=3, timeout=wait, answers=answers)
 
+    async def quick_call(self, call: RunToolInput) -> ToolReply:
+        """Run a call as a local activity, on a worker whose clock is far ahead."""
+        environment = ActivityEnvironment()
+        ahead = _START + timedelta(days=1)
+        environment.info = replace(
+            environment.info, is_local=True, scheduled_time=ahead, current_attempt_scheduled_time=ahead
+        )
+        run = call.model_copy(update={"scheduled": _START + timedelta(seconds=self.attempt + 0.5)})
+        return await environment.run(self.port.run_tool, run)
+
     async def attempt_call(self, call: RunToolInput) -> ToolReply:
         """Run the next attempt of an activity."""
         self.attempt += 1

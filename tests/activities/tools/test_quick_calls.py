@@ -1,0 +1,142 @@
+"""Quick calls run as local activities: within bounds, and what they do not come to, others do."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from structlog.testing import capture_logs
+from temporalio.exceptions import ApplicationError
+
+from everloop.activities.tools import function
+from everloop.agents.errors import ToolDefinitionError
+from everloop.agents.limits import Retries
+from everloop.agents.tool import tool
+from everloop.agents.tool_context import ToolContext
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import QUICK_RESULT
+from everloop.workflows.contract.events import (
+    Resumed,
+    RetryScheduled,
+    ToolCompleted,
+    ToolStarted,
+    Warned,
+)
+from everloop.workflows.contract.messages import ToolMessage
+from tests.support.recorded_metrics import Recorded
+from tests.support.rigs.tool_rig import ToolRig
+
+
+class Lookup(ToolRig):
+    """Offers the quick tool `look`, which fails, hangs or says much in its first run."""
+
+    def __init__(self, first: str = "", *, retries: Retries | None = None) -> None:
+        self.runs: list[int] = []
+
+        @tool(idempotent=True, quick=True, max_result=10 * QUICK_RESULT, retries=retries)
+        async def look(context: ToolContext) -> str:
+            """Look."""
+            self.runs.append(context.attempt)
+            if len(self.runs) == 1 and first == "fails":
+                raise ValueError("not yet")
+            if len(self.runs) == 1 and first == "hangs":
+                await asyncio.Event().wait()
+            return "x" * (2 * QUICK_RESULT) if first == "says much" else "found"
+
+        super().__init__(look)
+
+    async def fail_quickly(self) -> ApplicationError:
+        """Let the quick call fail; return how."""
+        with pytest.raises(ApplicationError) as failed:
+            await self.quick_call(self.call("look"))
+        return failed.value
+
+    async def go_on(self, tried: str | None) -> ToolMessage:
+        """Make the call as the workflow then does."""
+        result = await self.attempt_call(self.call("look").model_copy(update={"tried": tried}))
+        assert isinstance(result, ToolMessage)
+        return result
+
+
+async def test_a_quick_call_does_all_that_others_do() -> None:
+    """Its result is recorded, cached and published; one whose worker was lost begins anew, and says so."""
+    rig = Lookup()
+    await rig.lose(rig.call("look"))
+    rig.attempt = 1
+    result = await rig.quick_call(rig.call("look"))
+    assert result == await rig.quick_call(rig.call("look"))
+    assert rig.runs == [2]
+    begun = [
+        Resumed(after="attempt", attempt=2, call_id="call"),
+        ToolStarted(call_id="call", name="look", attempt=2),
+    ]
+    completed = ToolCompleted(call_id="call", name="look", outcome="ok", result="found", size=5)
+    assert await rig.events() == [*begun, completed, completed]
+
+
+async def test_a_quick_call_that_is_tried_again() -> None:
+    """Its failure counts, and whoever tries it again is not overtaken by a clock that is ahead."""
+    rig = Lookup("fails", retries=Retries(attempts=2, delay=timedelta(seconds=7)))
+    failed = await rig.fail_quickly()
+    assert failed.type == failures.TOOL_FAILED
+    assert failed.next_retry_delay
+    assert (await rig.go_on(failed.type)).content == "found"
+    assert rig.runs == [1, 2]
+    kinds = [type(event) for event in await rig.events()]
+    assert kinds == [ToolStarted, RetryScheduled, Resumed, ToolStarted, ToolCompleted]
+
+
+async def test_a_quick_call_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended, told of, and made as any other."""
+    recorded = Recorded()
+    monkeypatch.setattr(function, "QUICK_TIME", 0.01)
+    rig = Lookup("hangs")
+    with capture_logs() as logs:
+        failed = await rig.fail_quickly()
+    assert failed.type == failures.NOT_QUICK
+    assert (await rig.go_on(failed.type)).content == "found"
+    assert rig.runs == [1, 2]
+    assert any(
+        isinstance(event, Warned) and "look is marked as quick" in event.text for event in await rig.events()
+    )
+    assert [log["log_level"] for log in logs if "quick tool is slow" in log["event"]] == ["warning"]
+    assert recorded.counts("everloop.tool.slow") == {("agent", "look"): 1}
+    assert recorded.counts("everloop.tool.calls") == {
+        ("agent", "retried", "look"): 1,
+        ("agent", "ok", "look"): 1,
+    }
+
+
+async def test_a_quick_call_that_is_slow_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its result stands."""
+    monkeypatch.setattr(function, "SLOW", 0)
+    rig = Lookup()
+    reply = await rig.quick_call(rig.call("look"))
+    assert isinstance(reply, ToolMessage)
+    assert reply.content == "found"
+    assert [type(event) for event in await rig.events()] == [ToolStarted, Warned, ToolCompleted]
+
+
+async def test_a_quick_result_that_is_large_is_not_worked_out_again() -> None:
+    """It goes to the workflow by an activity of its own, which finds it recorded."""
+    rig = Lookup("says much")
+    failed = await rig.fail_quickly()
+    assert failed.type == failures.NOT_QUICK
+    assert len((await rig.go_on(failed.type)).content) == 2 * QUICK_RESULT
+    assert rig.runs == [1]
+
+
+WRONG = [
+    ({"quick": True}, "it is quick, and not idempotent; .* idempotent=True"),
+    ({"quick": True, "idempotent": True, "task_queue": "gpu"}, "it is quick, and has a task_queue"),
+]
+
+
+@pytest.mark.parametrize(("settings", "problem"), WRONG)
+def test_what_a_quick_tool_cannot_be(settings: dict[str, bool], problem: str) -> None:
+    """It is said where the tool is written."""
+    with pytest.raises(ToolDefinitionError, match=problem):
+
+        @tool(**settings)  # pyright: ignore[reportArgumentType] -- wrong on purpose
+        def look() -> str:
+            """Look."""
+            return ""
