@@ -57,11 +57,11 @@ _KEYLESS = frozenset(
     }
 )
 
-_UNSERVED = (
+UNSERVED = (
     *(AskError, TryAgainError, ClusterDownError, MasterDownError),
     *(ConnectionError, TimeoutError, OSError),
 )
-"""What says that a node cannot do it, and that its slots may be elsewhere."""
+"""What says that a node cannot do it now, and that its slots may be elsewhere."""
 
 _Command = tuple[Any, ...]
 _Stack = list[tuple[_Command, dict[str, Any]]]
@@ -139,7 +139,7 @@ class ClusterRedis(Redis):
                 address, asking = _address(error, address), True
             except TryAgainError:
                 await asyncio.sleep(_PAUSE)
-            except (*_UNSERVED, ResponseError) as error:
+            except (*UNSERVED, ResponseError) as error:
                 self.note_failure(error)
                 raise
         raise ConnectionError(f"slot {slot} moves for too long; try again")
@@ -150,9 +150,9 @@ class ClusterRedis(Redis):
         Raises:
             redis.exceptions.ConnectionError: the node answers, but does not serve the slot now.
         """
-        if isinstance(error, _UNSERVED):
+        if isinstance(error, UNSERVED):
             self._is_stale = True
-        if isinstance(error, ResponseError) and (isinstance(error, _UNSERVED) or "NOREPLICAS" in str(error)):
+        if isinstance(error, ResponseError) and (isinstance(error, UNSERVED) or "NOREPLICAS" in str(error)):
             raise ConnectionError(f"the cluster does not serve a slot now: {error}") from error
 
     def note_move(self, error: MovedError, asked: str) -> str:
@@ -251,7 +251,7 @@ class ClusterPipeline(Pipeline):
         except MovedError as error:
             self._cluster.note_move(error, self._address)
             raise WatchError("the slot of the watched keys has moved") from error
-        except _UNSERVED as error:
+        except UNSERVED as error:
             self._cluster.note_failure(error)
             raise
 
@@ -270,13 +270,13 @@ class ClusterPipeline(Pipeline):
 
         try:
             replies_of_groups = await asyncio.gather(*(execute(*group) for group in groups.items()))
-        except _UNSERVED as error:
+        except UNSERVED as error:
             self._cluster.note_failure(error)
             raise
         found = dict(zip(chain(*groups.values()), chain(*replies_of_groups), strict=True))
         replies = [found[position] for position in range(len(stack))]
         for position, (args, options) in enumerate(stack):
-            if isinstance(replies[position], _UNSERVED):
+            if isinstance(replies[position], UNSERVED):
                 replies[position] = await self._cluster.execute_command(*args, **options)
         if raise_on_error:
             self.raise_first_error(cast("Any", stack), replies)
