@@ -45,10 +45,12 @@ class ConversationSummary(Wire):
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
 
 _APPEND = f"""{NOW}
--- KEYS: messages, positions, summaries, tasks, all conversations.
--- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, context, messages.
+-- KEYS: messages, positions, summaries, tasks.
+-- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, whether the context
+-- is listed among all, messages. Returns 0, and does nothing, where it has to be listed first.
+if ARGV[5] == '0' and redis.call('HEXISTS', KEYS[2], 'at') == 0 then return 0 end
 local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
-if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 0 then return end
+if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 0 then return 1 end
 for n = 6, #ARGV do
   redis.call('RPUSH', KEYS[1], ARGV[n])
 end
@@ -58,11 +60,14 @@ if too_many > 0 then
   redis.call('HINCRBY', KEYS[2], 'start', too_many)
 end
 redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
+redis.call('HSET', KEYS[2], 'at', now())
 for n = 1, 4 do
   redis.call('EXPIRE', KEYS[n], ARGV[2])
 end
-redis.call('ZADD', KEYS[5], now(), ARGV[5])
+return 1
 """
+_LIST = f"{NOW} redis.call('ZADD', KEYS[1], now(), ARGV[1])"
+"""The list of all is in a hash slot of its own; the cleanup asks each when it had its last message."""
 
 _GET_RANGE = """
 -- KEYS: messages, positions. ARGV: start, end.
@@ -124,6 +129,7 @@ class Conversations:
     A few keys for each context; `ttl` is how long they are kept after its last message (default 30 days).
 
     Whatever changes a conversation is one script: of two that come at once, both are done, one after another.
+    A new one is put into the list of all before that.
     """
 
     def __init__(
@@ -134,6 +140,7 @@ class Conversations:
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
         self._append = redis.register_script(_APPEND)
+        self._list = redis.register_script(_LIST)
         self._get_range = redis.register_script(_GET_RANGE)
         self._compact = redis.register_script(_COMPACT)
         self._clear = redis.register_script(_CLEAR)
@@ -143,11 +150,12 @@ class Conversations:
 
         That is remembered of the last `MAX_TASKS` tasks, for as long as the conversation is kept.
         """
-        jsons = (self._sealed(context, message) for message in messages)
-        await self._append(
-            keys=[*_keys(context), conversation_tasks_key(context), CONVERSATIONS_KEY],
-            args=[task_id, self._ttl, MAX_MESSAGES, MAX_TASKS, context, *jsons],
-        )
+        keys = [*_keys(context), conversation_tasks_key(context)]
+        kept = [task_id, self._ttl, MAX_MESSAGES, MAX_TASKS]
+        jsons = [self._sealed(context, message) for message in messages]
+        if not await self._append(keys=keys, args=[*kept, 0, *jsons]):
+            await self._list(keys=[CONVERSATIONS_KEY], args=[context])
+            await self._append(keys=keys, args=[*kept, 1, *jsons])
 
     async def get_recent(
         self, context: str, max_messages: int, max_tokens: int | None = None
@@ -230,16 +238,26 @@ _BATCH = 500
 
 _DUE = f"{NOW} local due = now() - tonumber(ARGV[1])"
 _COUNT = f"{_DUE} return redis.call('ZCOUNT', KEYS[1], '-inf', due)"
-_LIST = f"{_DUE} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
+_LIST_DUE = f"{_DUE} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
 _REMOVE = f"""
--- KEYS: all conversations, then the keys of one. ARGV: time to live in milliseconds, the context.
+-- KEYS: those of one conversation, positions second. ARGV: time to live in milliseconds.
+-- Returns when one that is not due had its last message.
 {_DUE}
-local at = redis.call('ZSCORE', KEYS[1], ARGV[2])
-if not at or tonumber(at) > due then
-  return 0  -- somebody has added to it since, or removed it
+local at = redis.call('HGET', KEYS[2], 'at')
+if at and tonumber(at) > due then
+  return at
 end
-redis.call('DEL', unpack(KEYS, 2))
-return redis.call('ZREM', KEYS[1], ARGV[2])
+redis.call('DEL', unpack(KEYS))
+return ''
+"""
+_UNLIST = f"""
+-- KEYS: all conversations. ARGV: time to live in milliseconds, the context, when it had its last message.
+{_DUE}
+if ARGV[3] ~= '' then
+  redis.call('ZADD', KEYS[1], 'XX', 'GT', ARGV[3], ARGV[2])
+elseif tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 'inf') <= due then
+  redis.call('ZREM', KEYS[1], ARGV[2])  -- nobody has listed it anew since
+end
 """
 
 
@@ -252,11 +270,12 @@ class ConversationCleanup:
     def __init__(self, redis: Redis, *, ttl: timedelta) -> None:
         self._ttl = int(ttl.total_seconds() * 1000)
         self._count = redis.register_script(_COUNT)
-        self._list = redis.register_script(_LIST)
+        self._list = redis.register_script(_LIST_DUE)
         self._remove = redis.register_script(_REMOVE)
+        self._unlist = redis.register_script(_UNLIST)
 
     async def clean(self, *, dry_run: bool) -> Cleaned:
-        """Remove 500 conversations at most, and return how many were (or would be) removed.
+        """Look at 500 conversations at most, and return how many were (or, at most, would be) removed.
 
         Raises:
             RedisError: Redis is away.
@@ -269,8 +288,10 @@ class ConversationCleanup:
         return Cleaned(removed, "due" if len(contexts) == _BATCH else "")
 
     async def _remove_one(self, context: str) -> int:
-        keys = [CONVERSATIONS_KEY, *_keys(context), conversation_tasks_key(context)]
-        return int(await self._remove(keys=keys, args=[self._ttl, context]))
+        keys = [*_keys(context), conversation_tasks_key(context)]
+        at = str(await self._remove(keys=keys, args=[self._ttl]))
+        await self._unlist(keys=[CONVERSATIONS_KEY], args=[self._ttl, context, at])
+        return int(not at)
 
 
 # Which messages of a conversation fit into a prompt: the newest ones, none of them without what it needs.

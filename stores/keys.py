@@ -82,7 +82,7 @@ def conversation_tasks_key(context: str) -> str:
 
 
 CONVERSATIONS_KEY = "everloop:conversations"
-"""Redis sorted set: every context with a conversation, by the time of its last message, in milliseconds."""
+"""Redis sorted set: every context with a conversation, by a time when it had a message, in milliseconds."""
 
 
 def task_list_key(owner: str, agent_id: str, context_id: str | None = None, state: str = "") -> str:

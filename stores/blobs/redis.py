@@ -22,6 +22,7 @@ from everloop.runtime.blobs import (
     check_key,
     in_hashing_thread,
 )
+from everloop.runtime.redis import scan_page
 from everloop.stores.keys import BLOB_PREFIX
 
 BLOB_TTL = timedelta(days=30)
@@ -95,10 +96,10 @@ class RedisBlobs(Blobs, BlobListing):
         if folder == ARTIFACT_FOLDER:
             return BlobPage(())
         left = self._ttl - age.total_seconds()
-        following, names = await self._answer(self._scan(blob_key(folder), int(cursor or 0)))
+        following, names = await self._answer(self._scan(blob_key(folder), cursor))
         ttls = await self._answer(self._ttls(names))
         old = [name for name, ttl in zip(names, ttls, strict=True) if 0 <= ttl <= left]
-        return BlobPage(tuple(map(_key_of, old)), str(following) if following else "")
+        return BlobPage(tuple(map(_key_of, old)), following)
 
     async def remove(self, key: str, age: timedelta) -> bool:
         """Do nothing: Redis removes it."""
@@ -107,15 +108,14 @@ class RedisBlobs(Blobs, BlobListing):
     async def renew(self, key: str) -> None:
         await self._answer(self._redis.expire(blob_key(key), self._ttl))
 
-    async def _scan(self, folder: str, position: int) -> tuple[int, list[str]]:
+    async def _scan(self, folder: str, cursor: str) -> tuple[str, list[str]]:
         found: list[str] = []
         for _ in range(_SCANS):
-            scan = self._redis.scan(position, f"{folder}/*", _SCANNED)
-            position, names = cast("tuple[int, list[str]]", await scan)
+            cursor, names = await scan_page(self._redis, cursor, f"{folder}/*", _SCANNED)
             found += names
-            if not position:
+            if not cursor:
                 break
-        return position, found
+        return cursor, found
 
     async def _ttls(self, names: Sequence[str]) -> list[int]:
         async with self._redis.pipeline(transaction=False) as pipeline:

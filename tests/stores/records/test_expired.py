@@ -9,6 +9,7 @@ from everloop.stores.conversations import ConversationCleanup, Conversations
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
+    conversation_positions_key,
     expiry_list_key,
     open_tasks_key,
     task_list_key,
@@ -66,16 +67,18 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
     for context in (old, young):
         await conversations.append(context, "task", [said("a")])
     late = float(await redis.zscore(CONVERSATIONS_KEY, old) or 0) - TTL.total_seconds() * 1000
-    await redis.zadd(CONVERSATIONS_KEY, {old: late})
+    await redis.zadd(CONVERSATIONS_KEY, {old: late, young: late})
+    await redis.hset(conversation_positions_key(old), "at", str(late))
     cleaner = ConversationCleanup(redis, ttl=TTL)
 
-    assert (await cleaner.clean(dry_run=True)).removed == 1
+    assert (await cleaner.clean(dry_run=True)).removed == 2  # at most: it looks at the list alone
     assert await count_kept(conversations, old) == 1
     assert await cleaner.clean(dry_run=False) == (1, "")
     assert await cleaner.clean(dry_run=False) == (0, "")
     assert await redis.exists(conversation_key(old)) == 0
     assert await redis.zscore(CONVERSATIONS_KEY, old) is None
-    assert await cleaner._remove_one(young) == 0
+    assert float(await redis.zscore(CONVERSATIONS_KEY, young) or 0) > late
+    assert (await cleaner.clean(dry_run=True)).removed == 0
     assert await count_kept(conversations, young) == 1
 
 
