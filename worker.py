@@ -1,5 +1,7 @@
 """Composition root of the worker process: settings → clients → ports → Worker. See `worker.py --help`."""
 
+import everloop.runtime.lean  # isort: skip  # noqa: F401  # pyright: ignore[reportUnusedImport] -- it loads libraries before they load more
+
 import asyncio
 import os
 import signal

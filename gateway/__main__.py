@@ -16,7 +16,6 @@ from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.gateway.app import build_app
 from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
 from everloop.gateway.auth.settings import AuthSettings, make_authenticator
-from everloop.gateway.bindings.grpc import GrpcServer
 from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push, notifier
@@ -79,6 +78,8 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
             )
             stops = [telemetry.stopping]
             if settings.grpc_port is not None:
+                from everloop.gateway.bindings.grpc import GrpcServer  # noqa: PLC0415 -- 9 MiB, for who wants it
+
                 grpc_server = GrpcServer(settings, access)
                 await grpc_server.start(app.state.handler)
                 opened.push_async_callback(grpc_server.stopped)

@@ -22,10 +22,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-import grpc
 import structlog
 from a2a.server.jsonrpc_models import JSONRPCError
-from a2a.server.request_handlers import grpc_handler, response_helpers
+from a2a.server.request_handlers import response_helpers
 from a2a.utils import errors as sdk
 from a2a.utils.errors import (
     A2AError,
@@ -55,16 +54,15 @@ _Error = TypeVar("_Error", bound=A2AError)
 
 
 def known_as(
-    jsonrpc: int, http: int, grpc_status: grpc.StatusCode, reason: str
+    jsonrpc: int, http: int, grpc_status: str, reason: str
 ) -> Callable[[type[_Error]], type[_Error]]:
     """Say what an error is on each binding. JSON-RPC leaves -32099 to -32000 to servers; A2A took some."""
 
     def register(kind: type[_Error]) -> type[_Error]:
         sdk.JSON_RPC_ERROR_CODE_MAP[kind] = jsonrpc
-        sdk.A2A_ERROR_MAPPING[kind] = ErrorMapping(http, grpc_status.name, reason)
+        sdk.A2A_ERROR_MAPPING[kind] = ErrorMapping(http, grpc_status, reason)
         sdk.A2A_ERROR_REASONS[kind] = reason
         response_helpers.EXCEPTION_MAP[kind] = JSONRPCError
-        grpc_handler._ERROR_CODE_MAP[kind] = grpc_status  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the only way to a status of our own
         return kind
 
     return register
@@ -94,27 +92,27 @@ class RefusalError(A2AError):
             self.headers["WWW-Authenticate"] = challenge
 
 
-@known_as(-32031, 401, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED")
+@known_as(-32031, 401, "UNAUTHENTICATED", "UNAUTHENTICATED")
 class UnauthenticatedError(RefusalError):
     """Nobody knows who calls. `challenge` is what HTTP's WWW-Authenticate says."""
 
 
-@known_as(-32032, 403, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED")
+@known_as(-32032, 403, "PERMISSION_DENIED", "PERMISSION_DENIED")
 class ForbiddenError(RefusalError):
     """The caller is known, and may not do this."""
 
 
-@known_as(-32033, 429, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_REQUESTS")
+@known_as(-32033, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS")
 class TooManyRequestsError(RefusalError):
     """The owner asks for more than a share."""
 
 
-@known_as(-32600, 431, grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_HEADERS")
+@known_as(-32600, 431, "RESOURCE_EXHAUSTED", "TOO_MANY_HEADERS")
 class TooManyHeadersError(RefusalError):
     """The request has more headers, or more metadata, than are read."""
 
 
-@known_as(-32603, 503, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE")
+@known_as(-32603, 503, "UNAVAILABLE", "UNAVAILABLE")
 class UnavailableNowError(RefusalError):
     """A server that we need does not answer."""
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from pydantic import Field
-from tiktoken import Encoding, get_encoding
 
 from everloop.runtime.settings import Settings
 from everloop.workflows.contract.calls import ConversationMessage
@@ -25,6 +25,9 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.parts import is_named, is_text
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
 
 CHARACTERS_PER_TOKEN = 4
 """Of the estimate, as OpenAI says of English text."""
@@ -89,12 +92,18 @@ def token_counter(settings: TokenSettings) -> CountTokens:
     return counting(encoding)
 
 
+def _load(encoding: str) -> "Encoding":
+    from tiktoken import get_encoding  # noqa: PLC0415 -- only who has its data needs it
+
+    return get_encoding(encoding)
+
+
 def find_encoding(
     folder: Path | None,
     *,
     known: Sequence[EncodingData] = KNOWN_DATA,
-    load: Callable[[str], Encoding] = get_encoding,
-) -> Encoding | None:
+    load: "Callable[[str], Encoding]" = _load,
+) -> "Encoding | None":
     """Return the first known encoding whose data is in tiktoken's cache, None if there is none.
 
     tiktoken would fetch what is missing or damaged, so it is asked to load what is there and whole only.
@@ -105,7 +114,7 @@ def find_encoding(
     return None
 
 
-def counting(encoding: Encoding) -> CountTokens:
+def counting(encoding: "Encoding") -> CountTokens:
     """Return how the tokens of a message are counted in an encoding."""
 
     def count(message: ConversationMessage) -> int:

@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import httpcore
 import httpx
 import structlog
-from a2a.compat.v0_3 import conversions
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
 from structlog.contextvars import bound_contextvars
@@ -149,6 +148,8 @@ def write_body(config: PushConfig, subject: Subject) -> Body:
 
 def write_legacy_body(config: PushConfig, view: TaskView) -> Body:
     """Return the notification for a client of A2A 0.3: always the task."""
+    from a2a.compat.v0_3 import conversions  # noqa: PLC0415 -- 2 MiB for clients of old
+
     task = conversions.to_compat_task(to_task(view, config.public_url))
     return Body(_encode(task.model_dump(mode="json", by_alias=True, exclude_none=True)), "application/json")
 

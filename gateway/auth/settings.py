@@ -3,27 +3,18 @@
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, field_validator
 from pydantic_settings import NoDecode
 
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
-from everloop.gateway.auth.jwt import (
-    PUBLIC_ALGORITHMS,
-    SECRET_ALGORITHMS,
-    Jwks,
-    JwtScheme,
-    OneKey,
-    TokenRules,
-    UnfitKeyError,
-    VerificationKeys,
-    read_public_key,
-    read_secret,
-)
 from everloop.gateway.auth.schemes import Authenticator, Network, ProxyCertificateScheme, Scheme
 from everloop.runtime.settings import WORDS, Settings, StartError
+
+if TYPE_CHECKING:
+    from everloop.gateway.auth.jwt import VerificationKeys
 
 SchemeName = Literal["none", "api-key", "jwt", "mtls"]
 
@@ -149,6 +140,8 @@ def _api_keys(settings: AuthSettings) -> Scheme:
 
 
 def _jwt(settings: AuthSettings) -> Scheme:
+    from everloop.gateway.auth.jwt import JwtScheme, TokenRules  # noqa: PLC0415 -- 9 MiB, for who takes tokens
+
     for field in ("jwt_issuer", "jwt_audience"):
         if not getattr(settings, field):
             raise AuthSettingsError(
@@ -161,14 +154,16 @@ def _jwt(settings: AuthSettings) -> Scheme:
     return JwtScheme(_keys(settings), rules)
 
 
-def _keys(settings: AuthSettings) -> VerificationKeys:
+def _keys(settings: AuthSettings) -> "VerificationKeys":
+    from everloop.gateway.auth import jwt  # noqa: PLC0415 -- as above
+
     sources = (settings.jwt_jwks_url, settings.jwt_public_key_file, settings.jwt_secret_file)
     if sum(map(bool, sources)) != 1:
         raise AuthSettingsError(
             "EVERLOOP_AUTH names jwt: set one of EVERLOOP_JWT_JWKS_URL, EVERLOOP_JWT_PUBLIC_KEY_FILE and "
             "EVERLOOP_JWT_SECRET_FILE"
         )
-    possible = SECRET_ALGORITHMS if settings.jwt_secret_file else PUBLIC_ALGORITHMS
+    possible = jwt.SECRET_ALGORITHMS if settings.jwt_secret_file else jwt.PUBLIC_ALGORITHMS
     wanted = settings.jwt_algorithms or (("HS256",) if settings.jwt_secret_file else possible)
     if unfit := [each for each in wanted if each not in possible]:
         raise AuthSettingsError(
@@ -176,13 +171,13 @@ def _keys(settings: AuthSettings) -> VerificationKeys:
         )
     try:
         if settings.jwt_secret_file:
-            return OneKey(read_secret(settings.jwt_secret_file, wanted))
+            return jwt.OneKey(jwt.read_secret(settings.jwt_secret_file, wanted))
         if settings.jwt_public_key_file:
-            return OneKey(read_public_key(settings.jwt_public_key_file, wanted))
-    except UnfitKeyError as error:
+            return jwt.OneKey(jwt.read_public_key(settings.jwt_public_key_file, wanted))
+    except jwt.UnfitKeyError as error:
         variable = "EVERLOOP_JWT_SECRET_FILE" if settings.jwt_secret_file else "EVERLOOP_JWT_PUBLIC_KEY_FILE"
         raise AuthSettingsError(f"{variable}: {error}") from None
-    return Jwks(settings.jwt_jwks_url, wanted)
+    return jwt.Jwks(settings.jwt_jwks_url, wanted)
 
 
 def _mtls(settings: AuthSettings) -> Scheme:

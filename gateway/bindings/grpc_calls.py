@@ -17,6 +17,7 @@ from a2a.server.request_handlers import grpc_handler
 from a2a.server.request_handlers.grpc_handler import GrpcServerCallContextBuilder
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 from a2a.utils.errors import (
+    A2A_ERROR_MAPPING,
     A2A_ERROR_REASONS,
     A2AError,
     InvalidRequestError,
@@ -68,9 +69,17 @@ async def refuse(context: Context, error: A2AError, *, is_legacy: bool) -> NoRet
     await context.abort(code, text, tuple(trailing))
 
 
+_CODES = grpc_handler._ERROR_CODE_MAP  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the SDK's only table, and the only way to statuses of our own
+
+
+def know_errors() -> None:
+    """Tell the SDK the statuses of all errors that this server knows (`everloop.gateway.errors`)."""
+    for kind, known in A2A_ERROR_MAPPING.items():
+        _CODES.setdefault(kind, grpc.StatusCode[known.grpc_status])
+
+
 def _code(error: A2AError) -> grpc.StatusCode:
-    codes = grpc_handler._ERROR_CODE_MAP  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the SDK's only table; ours stand there too
-    return codes.get(type(error), grpc.StatusCode.INTERNAL)
+    return _CODES.get(type(error), grpc.StatusCode.INTERNAL)
 
 
 def _details(error: A2AError) -> Iterator[Message]:

@@ -7,7 +7,6 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
-from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.utils import json_utils
@@ -35,6 +34,9 @@ from everloop.runtime.redis import cancel
 from everloop.workflows.contract.parts import with_whole_numbers
 
 # Streams of server-sent events, the same on every binding over HTTP.
+
+LEGACY_EXTENSION_HEADER = f"X-{HTTP_EXTENSION_HEADER}"
+"""Of clients of A2A 0.3. The SDK has the name in a module that loads a client, and gRPC."""
 
 RECONNECT_AFTER = 1000
 """Milliseconds after which a client of a gateway that stops should connect again, to another one."""
@@ -184,7 +186,7 @@ class Endpoint:
             response.body_iterator = with_reconnect_hint(named, self._shell.is_stopping)
         elif isinstance(response, JSONResponse):
             _write_whole_numbers(response)
-        for header in (HTTP_EXTENSION_HEADER, LEGACY_HTTP_EXTENSION_HEADER):
+        for header in (HTTP_EXTENSION_HEADER, LEGACY_EXTENSION_HEADER):
             if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(header)):
                 response.headers[header] = EVENTS_EXTENSION
         return response
@@ -247,7 +249,7 @@ def begin_call(
     operation.authorize(caller)
     extensions = request.headers.getlist(HTTP_EXTENSION_HEADER)
     if version == PROTOCOL_VERSION_0_3:
-        extensions += request.headers.getlist(LEGACY_HTTP_EXTENSION_HEADER)
+        extensions += request.headers.getlist(LEGACY_EXTENSION_HEADER)
     context = ServerCallContext(user=caller, requested_extensions=get_requested_extensions(extensions))
     context.state = request.call_state  # the constructor would copy it
     context.state["headers"] = {**request.headers, VERSION_HEADER.lower(): sent}

@@ -6,17 +6,15 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.signing import ProtectedHeader, create_agent_card_signer
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from pydantic import JsonValue
 
 from everloop.runtime.settings import Settings, StartError, warn_of_readers
+
+if TYPE_CHECKING:
+    from a2a.utils.signing import ProtectedHeader
 
 JWKS_PATH = ".well-known/jwks.json"
 """Where the public keys are served, below the gateway's address."""
@@ -66,6 +64,8 @@ class CardKey:
 
     def sign(self, card: pb.AgentCard, url: str) -> pb.AgentCard:
         """Add a signature to a card; `url` is the gateway's, with a slash at its end."""
+        from a2a.utils.signing import create_agent_card_signer  # noqa: PLC0415 -- see `_public_half`
+
         header: ProtectedHeader = {
             "alg": self.algorithm,
             "kid": self.key_id,
@@ -97,12 +97,17 @@ def load_card_key(settings: CardKeySettings) -> CardKey | None:
 
 def _public_half(pem: bytes) -> tuple[str, dict[str, JsonValue]]:
     """Return the algorithm that fits a key, and its public half as a JSON Web Key."""
+    # 9 MiB with the libraries behind them, for gateways that sign.
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415 -- as above
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 -- as above
+    from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm  # noqa: PLC0415 -- as above
+
     key = load_pem_private_key(pem, password=None)
-    if isinstance(key, EllipticCurvePrivateKey) and isinstance(key.curve, SECP256R1):
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1):
         return "ES256", dict(ECAlgorithm.to_jwk(key.public_key(), as_dict=True))
-    if isinstance(key, Ed25519PrivateKey):
+    if isinstance(key, ed25519.Ed25519PrivateKey):
         return "EdDSA", dict(OKPAlgorithm.to_jwk(key.public_key(), as_dict=True))
-    if isinstance(key, RSAPrivateKey) and key.key_size >= SMALLEST_RSA:
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= SMALLEST_RSA:
         public = dict(RSAAlgorithm.to_jwk(key.public_key(), as_dict=True))
         return "RS256", {name: value for name, value in public.items() if name != "key_ops"}
     raise ValueError("another kind of key")

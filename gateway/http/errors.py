@@ -8,7 +8,6 @@ import re
 import uuid
 from http import HTTPStatus
 
-import grpc
 import structlog
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2A_ERROR_MAPPING, A2AError, InvalidParamsError, JSONParseError
@@ -23,43 +22,43 @@ from everloop.gateway.errors import RefusalError, known_as, to_a2a
 _log = structlog.get_logger()
 
 
-@known_as(-32600, 404, grpc.StatusCode.NOT_FOUND, "ADDRESS_UNKNOWN")
+@known_as(-32600, 404, "NOT_FOUND", "ADDRESS_UNKNOWN")
 class AddressUnknownError(RefusalError):
     """Nothing is served at this address."""
 
 
-@known_as(-32600, 405, grpc.StatusCode.UNIMPLEMENTED, "METHOD_NOT_ALLOWED")
+@known_as(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED")
 class MethodNotAllowedError(RefusalError):
     """The address exists, and takes other HTTP methods."""
 
 
-@known_as(-32600, 421, grpc.StatusCode.FAILED_PRECONDITION, "MISDIRECTED")
+@known_as(-32600, 421, "FAILED_PRECONDITION", "MISDIRECTED")
 class MisdirectedError(RefusalError):
     """The server is called by a name that is not its own."""
 
 
-@known_as(-32600, 403, grpc.StatusCode.PERMISSION_DENIED, "CROSS_SITE")
+@known_as(-32600, 403, "PERMISSION_DENIED", "CROSS_SITE")
 class CrossSiteError(RefusalError):
     """A web page of another site asks for a change."""
 
 
-@known_as(-32005, 415, grpc.StatusCode.INVALID_ARGUMENT, "CONTENT_TYPE_NOT_SUPPORTED")
+@known_as(-32005, 415, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED")
 class MediaTypeError(RefusalError):
     """The body is not declared as JSON."""
 
 
-@known_as(-32600, 413, grpc.StatusCode.INVALID_ARGUMENT, "CONTENT_TOO_LARGE")
+@known_as(-32600, 413, "INVALID_ARGUMENT", "CONTENT_TOO_LARGE")
 class ContentTooLargeError(RefusalError):
     """The body is larger than this server reads."""
 
 
-@known_as(-32600, 408, grpc.StatusCode.DEADLINE_EXCEEDED, "CONTENT_TOO_SLOW")
+@known_as(-32600, 408, "DEADLINE_EXCEEDED", "CONTENT_TOO_SLOW")
 class ContentTooSlowError(RefusalError):
     """The body did not arrive in time."""
 
 
 # The SDK knows it on JSON-RPC only, where its status is 200.
-known_as(-32700, 400, grpc.StatusCode.INVALID_ARGUMENT, "PARSE_ERROR")(JSONParseError)
+known_as(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR")(JSONParseError)
 
 _TYPE_NAME = re.compile("[A-Z][A-Za-z]*Part|File[A-Za-z]+|[a-z-]*\\[.*")
 """What pydantic puts between the names of fields: the members of a union that it tried."""

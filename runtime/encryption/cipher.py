@@ -16,11 +16,10 @@ import hmac
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import algorithms
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.kbkdf import KBKDFCMAC, CounterLocation, Mode
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
 NONCE_BYTES = 24
@@ -96,12 +95,17 @@ class Key:
         """Return the content.
 
         Raises:
-            InvalidTag: it is not what was sealed, or bound to something else.
+            SealBrokenError: it is not what was sealed, or bound to something else.
         """
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 -- see `_derived`
+
         if len(sealed) < NONCE_BYTES + _TAG_BYTES:
-            raise InvalidTag
+            raise SealBrokenError(self.id)
         nonce = sealed[:NONCE_BYTES]
-        return self._derived(nonce).decrypt(nonce[_DERIVED:], sealed[NONCE_BYTES:], bound_to)
+        try:
+            return self._derived(nonce).decrypt(nonce[_DERIVED:], sealed[NONCE_BYTES:], bound_to)
+        except InvalidTag:
+            raise SealBrokenError(self.id) from None
 
     def nonce_of(self, content: bytes, bound_to: bytes) -> bytes:
         """Return the nonce that belongs to this content; only who has the key can tell."""
@@ -109,8 +113,17 @@ class Key:
         digest.update(content)
         return digest.digest()[:NONCE_BYTES]
 
-    def _derived(self, nonce: bytes) -> AESGCM:
+    def _derived(self, nonce: bytes) -> "AESGCM":
         """Return the key of one message, derived by CMAC in counter mode (NIST SP 800-108r1)."""
+        # 6 MiB, which processes without keys do without.
+        from cryptography.hazmat.primitives.ciphers import algorithms  # noqa: PLC0415 -- as above
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- as above
+        from cryptography.hazmat.primitives.kdf.kbkdf import (  # noqa: PLC0415 -- as above
+            KBKDFCMAC,
+            CounterLocation,
+            Mode,
+        )
+
         derivation = KBKDFCMAC(
             algorithms.AES,
             Mode.CounterMode,
@@ -162,10 +175,7 @@ class Cipher:
         key = self._keys.get(box.key_id)
         if key is None:
             raise UnknownKeyError(box.key_id)
-        try:
-            return key.unseal(box.content, _bound_to(key.id, purpose))
-        except InvalidTag:
-            raise SealBrokenError(key.id) from None
+        return key.unseal(box.content, _bound_to(key.id, purpose))
 
     def seal(self, content: bytes, purpose: str) -> bytes:
         """Return what is kept of a piece of content: a header names its key, or none, and its length.

@@ -1,0 +1,27 @@
+"""Loads libraries without what they would load only because it is installed.
+
+What runs as a process imports this first. Each line says what a library would take the others for; whoever
+imports them behind it gets them as ever.
+"""
+
+import sys
+from importlib import import_module
+
+
+def load(library: str, *unneeded: str) -> None:
+    """Import a library while others that nobody has loaded yet count as not installed."""
+    hidden = [module for module in unneeded if module not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # pyright: ignore[reportArgumentType, reportCallIssue] -- None: no module
+    try:
+        import_module(library)
+    finally:
+        for module in hidden:
+            del sys.modules[module]
+
+
+load("structlog", "rich", "greenlet")  # tracebacks in colours, and locals of greenlets (4 MiB)
+load("httpx", "click")  # a command line
+load("httpx2", "click")  # a command line
+load("temporalio.client", "grpc")  # stubs of Temporal's API, beside the native client that is used (9 MiB)
+load("redis.asyncio", "opentelemetry.sdk")  # metrics of its own
+load("opentelemetry.sdk.resources", "psutil")  # a description of the process
