@@ -1,14 +1,20 @@
-"""Show what Everloop does: two tasks on a stack of their own, in a fresh directory."""
+"""Show what Everloop does: two scenes on a stack of their own, in a fresh directory."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
-from everloop.deploy.demo.conversation import DemoError, connected
-from everloop.deploy.demo.scenes import Scene, answer_a_question, survive_a_killed_worker
+from a2a.client import Client
+
+from everloop.deploy.demo.conversation import DemoError, connected, converse
+from everloop.deploy.demo.count import LEGEND, Count
+from everloop.deploy.demo.evidence import Evidence, Midway, written_by
+from everloop.deploy.demo.history import fetch_record
 from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.deploy.local.settings import StackSettings, load_settings
 from everloop.deploy.local.stack import LocalStack, running_stack
+from everloop.deploy.local.supervisor import Supervisor
 
 TIME_LIMIT = 60.0
 TIME_LIMIT_WITH_A_REAL_MODEL = 600.0
@@ -27,6 +33,102 @@ ABOUT_THE_MODEL = """\
 The answers came from a script, not from a language model. For a real one, set EVERLOOP_MODEL
 and the key of its provider (OPENAI_API_KEY for OpenAI; EVERLOOP_MODEL=ollama/qwen3 needs none), and run it
 again."""
+
+
+# Of directories that are called so in a clone, where it is installed, and in images.
+QUESTION = (
+    'Look at the directory `everloop/workflows/contract`, search it for "TaskState", and count its lines.'
+)
+SURVEY = (
+    "Survey the files of the directory `everloop/stores`: list them, then read the three largest at once, "
+    "then count their lines. Take notes: one when you have the list, one for each file that you read, one "
+    "for the sum."
+)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the scenes of the demo play on."""
+
+    stack: LocalStack
+    supervisor: Supervisor
+    client: Client
+    screen: Screen
+
+
+async def answer_a_question(scene: Scene) -> str:
+    """Show one task from the question to the answer; return its id.
+
+    Raises:
+        DemoError: it did not complete.
+    """
+    scene.screen.title("A task, streamed over A2A")
+    scene.screen.say(f"You: {QUESTION}\n")
+    evidence = Evidence()
+    async for arrival in converse(scene.client, QUESTION):
+        evidence.take(arrival)
+        scene.screen.show(arrival)
+    evidence.check_completed()
+    return evidence.task_id
+
+
+async def survive_a_killed_worker(scene: Scene) -> str:
+    """Kill the worker in the middle of a task, show that the task goes on, and count; return its id.
+
+    Raises:
+        DemoError: it did not complete, there was no moment to kill its worker in the middle of it, or a tool
+            did not run exactly once.
+    """
+    scene.screen.title("A task whose worker is killed")
+    scene.screen.say(f"You: {SURVEY}\n")
+    evidence, midway = Evidence(), Midway()
+    comeback: asyncio.Task[None] | None = None
+    async for arrival in converse(scene.client, SURVEY):
+        evidence.take(arrival)
+        scene.screen.show(arrival)
+        if comeback is None and midway.is_reached_by(arrival):
+            comeback = await _kill_the_worker(scene)
+    if comeback is None:
+        raise DemoError(
+            "the task was over before the worker could be killed in the middle of it; run it again"
+        )
+    await comeback
+    evidence.check_completed()
+    count = Count(
+        record=await fetch_record(scene.stack.temporal_address, evidence.task_id),
+        starts=evidence.starts,
+        lines=written_by(evidence.task_id, scene.stack.ledger),
+    )
+    scene.screen.say(_account(count))
+    count.check_once()
+    scene.screen.say("\nThe task finished, and every tool ran exactly once.")
+    return evidence.task_id
+
+
+async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
+    """End the worker without warning; return the wait for the next one."""
+    pid = scene.supervisor.pid("worker")
+    scene.screen.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
+    await scene.supervisor.kill("worker")
+    return asyncio.create_task(_await_the_next(scene))
+
+
+async def _await_the_next(scene: Scene) -> None:
+    await scene.supervisor.wait_until_ready("worker")
+    pid = scene.supervisor.pid("worker")
+    scene.screen.supervisor(
+        f"a new worker is ready (process {pid}); it gets the call when its heartbeat is 10 s late"
+    )
+
+
+def _account(count: Count) -> str:
+    attempts = count.record.model_attempts
+    again = sum(attempts) - len(attempts)
+    workers = ", ".join(f"{calls} by {worker}" for worker, calls in count.workers.items())
+    lines = ["\nThe count of its tool calls:\n", count.table(), "", LEGEND, ""]
+    lines += [f"   Tool calls by process: {workers}"]
+    lines += [f"   Replies of the model: {len(attempts)}, asked for again after the kill: {again}"]
+    return "\n".join(lines)
 
 
 async def play(directory: Path, screen: Screen) -> int:

@@ -1,0 +1,64 @@
+"""What idle processes have loaded: each MiB counts as often as there are workers and gateways."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.rigs.deployment import running_deployment
+from tests.support.servers.processes import ServerProcess, until
+
+AGENT = """
+import signal, sys
+from everloop import Agent
+
+signal.signal(signal.SIGUSR1, lambda *_: print("loaded:", *sys.modules, file=sys.stderr, flush=True))
+agent = Agent(id="idle", name="Idle", description="Has nothing to do.", model="m")
+"""
+"""It makes its process say what it has loaded."""
+
+UNUSED = {
+    "a2a.client",  # peers
+    "a2a.server",  # gateways
+    "boto3",  # blobs in S3
+    "cryptography.hazmat.bindings",  # keys, of any kind
+    "greenlet",
+    "grpc",  # the binding, on a port that is not set
+    "jsonschema_rs",  # schemas of others
+    "jwt",  # callers with tokens
+    "mcp",  # MCP servers
+    "openai",
+    "psutil",
+    "rich",
+    "temporalio.testing",
+    "tiktoken",  # the data of an encoding
+    "watchfiles",
+}
+"""By what is needed for it; what libraries load only because it is there has no reason at all."""
+
+
+@pytest.mark.parametrize("kind", ["worker", "gateway"])
+async def test_an_idle_process_has_loaded_nothing_that_it_does_not_use(tmp_path: Path, kind: str) -> None:
+    """It is looked at after its start, and so after all of its wiring."""
+    agent = tmp_path / "idle.py"
+    agent.write_text(AGENT)
+    async with running_deployment(tmp_path, "http://127.0.0.1:9/v1", agents=str(agent)) as everloop:
+        # With a variable of OTEL_* it is no copy of a process that has loaded everything.
+        if kind == "worker":
+            process = await everloop.add_worker(OTEL_SERVICE_NAME="idle")
+        else:
+            process = (await everloop.add_gateway(OTEL_SERVICE_NAME="idle")).process
+        loaded = await _modules_of(process)
+    used = {"a2a.server"} if kind == "gateway" else set[str]()
+    assert loaded & UNUSED == used
+
+
+async def _modules_of(process: ServerProcess) -> set[str]:
+    os.kill(process.pid, signal.SIGUSR1)
+    whole = re.compile("^loaded: (.*)\n", re.MULTILINE)
+    await until(lambda: whole.search(process.output))
+    said = whole.search(process.output)
+    assert said
+    return set(said[1].split())
