@@ -1,6 +1,6 @@
 """Keys of Redis. What stands in braces is the hash slot: the keys of one task share it."""
 
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from everloop.workflows.contract.names import quoted
 
@@ -85,38 +85,23 @@ CONVERSATIONS_KEY = "everloop:conversations"
 """Redis sorted set: every context with a conversation, by a time when it had a message, in milliseconds."""
 
 
-def task_list_key(owner: str, agent_id: str, context_id: str | None = None, state: str = "") -> str:
-    """Redis sorted set: task ids of an owner with one agent by time of the last status, in microseconds.
-
-    There is one of all of them and one for each context; for each of those one for each state.
-    """
-    context = "" if context_id is None else f":context:{quoted(context_id)}"
-    return f"{_agent_prefix(owner, agent_id)}{context}:tasks{state and f':{state}'}"
+def owner_tasks_key(owner: str) -> str:
+    """Redis sorted set: which tasks an owner has, in rows that `task_lists.lua` describes."""
+    return f"{_owner_prefix(owner)}:tasks"
 
 
-def expiry_list_key(owner: str, agent_id: str) -> str:
-    """Redis sorted set: ended tasks of an owner with one agent by the time when their views expire."""
-    return f"{_agent_prefix(owner, agent_id)}:expiry"
+OWNER_TASKS_KEYS = "everloop:owner:*:tasks"
+"""Pattern of these keys."""
 
 
-OWNER_KEYS = "everloop:owner:*"
-"""Pattern of the keys of the lists of tasks."""
+def owner_of_tasks_key(key: str) -> str:
+    """Return the owner of such a key."""
+    return unquote(key.partition("{")[2].rpartition("}")[0])
 
 
-def agent_list_key(expiry_list: str) -> str:
-    """Return the list of all tasks whose views expire as an expiry list says; "" if it is none."""
-    head, found, rest = expiry_list.rpartition(":expiry")
-    return f"{head}:tasks" if found and not rest else ""
-
-
-def is_open_tasks_key(key: str) -> bool:
-    """Whether a key of `OWNER_KEYS` is one of `open_tasks_key`."""
-    return key.endswith(":open")
-
-
-def open_tasks_key(owner: str) -> str:
-    """Redis sorted set: an owner's open tasks (+inf), and announced ones by when they count no more."""
-    return f"everloop:owner:{quoted(owner)}:open"
+def announced_tasks_key(owner: str) -> str:
+    """Redis sorted set: tasks of an owner that are about to start, by when they count no more."""
+    return f"{_owner_prefix(owner)}:announced"
 
 
 APPROVALS_KEY_PREFIX = "everloop:approvals:"
@@ -128,7 +113,7 @@ OPEN_TASKS_KEY = "everloop:open"
 
 def request_rate_key(owner: str) -> str:
     """Redis string: up to when an owner's requests have used up their rate."""
-    return f"everloop:owner:{quoted(owner)}:requests"
+    return f"{_owner_prefix(owner)}:requests"
 
 
 def provider_key(provider: str) -> str:
@@ -154,8 +139,8 @@ def provider_failures_key(provider: str) -> str:
     return f"{provider_key(provider)}:failures"
 
 
-def _agent_prefix(owner: str, agent_id: str) -> str:
-    return f"everloop:owner:{quoted(owner)}:agent:{quoted(agent_id)}"
+def _owner_prefix(owner: str) -> str:
+    return f"everloop:owner:{{{quoted(owner)}}}"
 
 
 # Artifacts and their blobs.

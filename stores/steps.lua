@@ -49,14 +49,15 @@ local function keep_all()
 end
 
 local function hold(is_open, seconds)  -- the keys of the task and its sub-agents, or let go of them
-  redis.call('HSET', root_view, 'held', is_open and '1' or '0')
   held = is_open
   local known, longest = redis.call('HGETALL', task_keys), tonumber(seconds)
   for n = 1, #known, 2 do
     set_life(known[n], is_open, known[n + 1])
     longest = math.max(longest, tonumber(known[n + 1]))
   end
-  set_life(task_keys, is_open, longest)
+  if #known > 0 then
+    set_life(task_keys, is_open, longest)
+  end
 end
 
 local function is_late(record, order)  -- whether a later attempt has claimed the call; of a lost record nobody is late

@@ -19,7 +19,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.names import root_task_id
 
 _PARTS = {
-    "view": ("views/task_index.lua", "views/task_views.lua"),
+    "view": ("views/task_views.lua",),
     "transcript": ("transcripts.lua",),
     "record": ("tool_records.lua",),
 }

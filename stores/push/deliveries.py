@@ -1,8 +1,7 @@
 """Push deliveries: whether clients may be notified, and what starts the workflows that do it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import structlog
@@ -17,11 +16,11 @@ from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
-from everloop.stores.steps import Lease
+from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import PushRef
-from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState, TaskView
 
 # Task views that notify push deliveries of each new status.
@@ -58,39 +57,31 @@ class NotifyingTaskViews(TaskViews):
         self._configs = configs
         self._notify = notify
 
-    async def publish(
-        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
-    ) -> Sequence[TaskState]:
-        taken = await super().publish(task_id, run_id, events, lease)
-        states = [event.state for event in events if isinstance(event, StatusChanged)]
-        if states:
-            await self._notify_deliveries(task_id, await self._configs.config_ids(task_id), states)
-        return taken
+    async def follow_up(self, task_id: str, published: Published | None) -> None:
+        await super().follow_up(task_id, published)
+        if published:
+            await self._notify_deliveries(task_id, published.push, is_urgent=published.is_urgent)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
-        async with self._notifying(task_id, status.state):
-            return await super().end(task_id, run_id, status)
+        await self._announce(task_id, status.state)
+        return await super().end(task_id, run_id, status)
 
     async def restore(self, view: TaskView) -> None:
-        async with self._notifying(view.task_id, view.status.state):
-            await super().restore(view)
+        await self._announce(view.task_id, view.status.state)
+        await super().restore(view)
 
-    @asynccontextmanager
-    async def _notifying(self, task_id: str, state: TaskState) -> AsyncGenerator[None]:
+    async def _announce(self, task_id: str, state: TaskState) -> None:
         config_ids = await self._configs.config_ids(task_id)
-        await self._notify_deliveries(task_id, config_ids, [state])
-        yield
-        await self._notify_deliveries(task_id, config_ids)
+        is_urgent = state.is_terminal or state.is_interrupted
+        await self._notify_deliveries(task_id, config_ids, is_urgent=is_urgent)
 
-    async def _notify_deliveries(
-        self, task_id: str, config_ids: Sequence[str], states: Sequence[TaskState] = ()
-    ) -> None:
-        """Notify the deliveries of a task; that this failed matters where one of the states does."""
+    async def _notify_deliveries(self, task_id: str, config_ids: Sequence[str], *, is_urgent: bool) -> None:
+        """Notify the deliveries of a task; that this failed matters only where it is urgent."""
         try:
             if config_ids:
                 await self._notify(task_id, config_ids)
         except NotificationError as error:
-            if any(state.is_terminal or state.is_interrupted for state in states):
+            if is_urgent:
                 raise
             _log.warning(
                 "push deliveries not notified of a status", task_id=task_id, error=str(error.__cause__)

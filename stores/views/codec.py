@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from urllib.parse import unquote
 
 from pydantic import BaseModel, TypeAdapter
 
 from everloop.runtime.encryption.cipher import Cipher
-from everloop.stores.keys import expiry_list_key, open_tasks_key, task_list_key
 from everloop.stores.views.interface import ViewArtifact
 from everloop.stores.views.parts import (
     TaskIdentity,
@@ -23,6 +24,7 @@ from everloop.stores.views.parts import (
     view_of,
 )
 from everloop.workflows.contract.events import (
+    EVENT_ADAPTER,
     ArtifactChunk,
     Narrated,
     StatusChanged,
@@ -30,7 +32,7 @@ from everloop.workflows.contract.events import (
     TaskEvent,
 )
 from everloop.workflows.contract.messages import Message, Part, TextPart
-from everloop.workflows.contract.names import is_child_task_id, root_task_id
+from everloop.workflows.contract.names import quoted, root_task_id
 from everloop.workflows.contract.payloads import HIDE_VALUES
 from everloop.workflows.contract.tasks import Artifact, TaskView
 
@@ -39,34 +41,33 @@ ScriptArguments = list[str | int]
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(Message, config=HIDE_VALUES)
 _PARSED_PART: TypeAdapter[Part] = TypeAdapter(Part, config=HIDE_VALUES)
 _TEXT, _SEALED_TEXT, _PART = "t", "s", "d"
-_ARTIFACT = "artifact:"
 
 _SEALED_MESSAGE = '{"sealed":'
-"""How an encrypted message begins: JSON with its id beside, which the script reads. No other begins so."""
+"""How an encrypted message begins. No other begins so."""
+
+_EMPTY = "="
+"""The word of an empty name, which no other is."""
 
 _END = " "
 """Stands behind each encrypted text of a block."""
 
 
 class _Label(BaseModel):
-    """What an artifact is called. Of one that is encrypted this stands where name and description are not."""
+    """What an artifact is called."""
 
     name: str
     description: str
 
 
-class _Draft(BaseModel):
+class _Draft(NamedTuple):
     """What `task_views.lua` keeps of a draft, besides its blocks."""
 
-    order: int
     position: int
     attempt: int
-    name: str
-    description: str = ""
-    label: str = ""
     blocks: int
     complete: bool
-    failed: bool = False
+    failed: bool
+    label: str
 
 
 class ViewCodec:
@@ -97,7 +98,7 @@ class ViewCodec:
             seal_event(TaskCreated().model_dump_json(), self._task_id, self._cipher),
             *self.status(status_of(view)),
             *self._messages(view.history),
-            *_encode_static_part(view),
+            identity_of(view).model_dump_json(),
         ]
 
     def restoration(self, view: TaskView) -> ScriptArguments:
@@ -107,7 +108,7 @@ class ViewCodec:
             int(is_streaming(view)),
             *self.status(status_of(view)),
             *self._messages(view.history),
-            *_encode_static_part(view),
+            identity_of(view).model_dump_json(),
             len(artifacts),
         ]
         for chunks in artifacts:
@@ -141,24 +142,38 @@ class ViewCodec:
         return view_of(
             TaskIdentity.model_validate_json(fields["task"]),
             fields["status_run"],
-            StatusChanged.model_validate_json(unseal_event(fields["status"], self._task_id, self._cipher)),
+            StatusChanged.model_validate_json(
+                self._cipher.unseal_text(fields["status"], _event_purpose(self._task_id))
+            ),
             [_MESSAGE.validate_json(self._unsealed_message(message)) for message in history],
             self._artifacts(fields),
         )
 
-    def artifact(self, artifact_id: str, draft_json: str, blocks: Iterable[str]) -> ViewArtifact:
+    def artifact(self, artifact_id: str, kept: str, blocks: Iterable[str]) -> ViewArtifact:
         """Return the artifact that a draft and its blocks make.
 
         Raises:
             EncryptionError: they cannot be decrypted.
         """
-        draft = _Draft.model_validate_json(draft_json)
+        draft = _parsed_draft(kept)
         return ViewArtifact(self._artifact(artifact_id, draft, blocks), draft.position, draft.attempt)
 
-    def _event(self, event: TaskEvent) -> tuple[str, str]:
+    def streamed(self, entry: Mapping[str, str]) -> TaskEvent:
+        """Return an event of the stream.
+
+        Raises:
+            EncryptionError: it cannot be decrypted.
+            ValidationError: this version does not know it.
+        """
+        text = self._cipher.unseal_text(entry.get("event", ""), _event_purpose(self._task_id))
+        if part := entry.get("part"):
+            text = f'{text[:-1]},"part":{self._decoded_part(part).model_dump_json()}}}'
+        return EVENT_ADAPTER.validate_json(text)
+
+    def _event(self, event: TaskEvent, *, exclude: set[str] | None = None) -> tuple[str, str]:
         """Return the event for the stream of its task, and what that of the client's task gets of it."""
         forwarding = forwarded(self._task_id, event)
-        sealed = seal_event(event.model_dump_json(), self._task_id, self._cipher)
+        sealed = seal_event(event.model_dump_json(exclude=exclude), self._task_id, self._cipher)
         if not forwarding:
             return sealed, ""
         # Texts may hold lone surrogates, which pydantic refuses to write.
@@ -167,14 +182,13 @@ class ViewCodec:
         )
 
     def _messages(self, messages: Sequence[Message]) -> ScriptArguments:
-        return [len(messages), *(word for message in messages for word in self._message(message))]
+        return [len(messages), *(each for message in messages for each in self._message(message))]
 
     def _message(self, message: Message) -> tuple[str, str]:
         text = message.model_dump_json()
         if self._cipher.is_on:
-            sealed = {"sealed": self._cipher.seal_text(text, self._purpose), "message_id": message.message_id}
-            text = json.dumps(sealed, separators=(",", ":"))
-        return message.message_id, text
+            text = json.dumps({"sealed": self._cipher.seal_text(text, self._purpose)}, separators=(",", ":"))
+        return word(message.message_id), text
 
     def _unsealed_message(self, kept: str) -> str:
         if not kept.startswith(_SEALED_MESSAGE):
@@ -183,9 +197,9 @@ class ViewCodec:
 
     def _chunk(self, chunk: ArtifactChunk) -> ScriptArguments:
         return [
-            *self._event(chunk),
-            chunk.artifact_id,
-            *self._label(chunk),
+            *self._event(chunk, exclude={"part"}),
+            word(chunk.artifact_id),
+            self._label(chunk),
             chunk.mode,
             chunk.position,
             chunk.attempt,
@@ -195,14 +209,12 @@ class ViewCodec:
             self._part(chunk.part),
         ]
 
-    def _label(self, chunk: ArtifactChunk) -> tuple[str, str, str]:
-        """Return name, description, and what is encrypted of both; the script uses that of first chunks."""
-        if not self._cipher.is_on:
-            return chunk.name, chunk.description, ""
+    def _label(self, chunk: ArtifactChunk) -> str:
+        """Return name and description; the script uses those of first chunks."""
         if chunk.index:
-            return "", "", ""
+            return ""
         label = _Label(name=chunk.name, description=chunk.description).model_dump_json()
-        return "", "", self._cipher.seal_text(label, self._purpose)
+        return self._cipher.seal_text(label, self._purpose)
 
     def _part(self, part: Part) -> str:
         if isinstance(part, TextPart) and is_plain(part):
@@ -212,24 +224,16 @@ class ViewCodec:
         return _PART + self._cipher.seal_text(part.model_dump_json(), self._purpose)
 
     def _artifacts(self, fields: Mapping[str, str]) -> list[Artifact]:
-        drafts = {
-            name.removeprefix(_ARTIFACT): _Draft.model_validate_json(draft)
-            for name, draft in fields.items()
-            if name.startswith(_ARTIFACT)
-        }
-        return [
-            self._artifact(
-                artifact_id,
-                draft,
-                (fields[f"block:{number}:{artifact_id}"] for number in range(1, draft.blocks + 1)),
-            )
-            for artifact_id, draft in sorted(drafts.items(), key=lambda item: item[1].order)
-        ]
+        artifacts: list[Artifact] = []
+        for id_ in fields.get("drafts", "").split():
+            if (kept := fields.get(f"artifact:{id_}")) is not None:
+                draft = _parsed_draft(kept)
+                blocks = [fields[f"block:{number}:{id_}"] for number in range(1, draft.blocks)]
+                artifacts.append(self._artifact(unword(id_), draft, [*blocks, fields[f"tail:{id_}"]]))
+        return artifacts
 
     def _artifact(self, artifact_id: str, draft: _Draft, blocks: Iterable[str]) -> Artifact:
-        label = _Label(name=draft.name, description=draft.description)
-        if draft.label:
-            label = _Label.model_validate_json(self._cipher.unseal_text(draft.label, self._purpose))
+        label = _Label.model_validate_json(self._cipher.unseal_text(draft.label, self._purpose))
         return Artifact(
             artifact_id=artifact_id,
             name=label.name,
@@ -255,23 +259,24 @@ class ViewCodec:
 
 def seal_event(json_text: str, task_id: str, cipher: Cipher) -> str:
     """Return what the stream of a task keeps of an event."""
-    return cipher.seal_text(json_text, f"event {task_id}")
+    return cipher.seal_text(json_text, _event_purpose(task_id))
 
 
-def unseal_event(kept: str, task_id: str, cipher: Cipher) -> str:
-    """Return the JSON of an event.
-
-    Raises:
-        EncryptionError: it cannot be decrypted.
-    """
-    return cipher.unseal_text(kept, f"event {task_id}")
+def word(name: str) -> str:
+    """Return a name that clients choose as a word of the script, without spaces."""
+    return quoted(name) or _EMPTY
 
 
-def _encode_static_part(view: TaskView) -> ScriptArguments:
-    return [
-        identity_of(view).model_dump_json(),
-        task_list_key(view.owner, view.agent_id),
-        task_list_key(view.owner, view.agent_id, view.context_id),
-        expiry_list_key(view.owner, view.agent_id),
-        "" if is_child_task_id(view.task_id) else open_tasks_key(view.owner),
-    ]
+def unword(text: str) -> str:
+    """Return the name of a word."""
+    return "" if text == _EMPTY else unquote(text)
+
+
+def _event_purpose(task_id: str) -> str:
+    return f"event {task_id}"
+
+
+def _parsed_draft(kept: str) -> _Draft:
+    numbers, _, label = kept.partition("\n")
+    position, attempt, _, blocks, complete, failed, _ = numbers.split(" ", 6)
+    return _Draft(int(position), int(attempt), int(blocks), complete == "1", failed == "1", label)

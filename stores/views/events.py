@@ -17,9 +17,8 @@ from everloop.runtime.cluster import UNSERVED, ClusterRedis
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import LONGEST_BLOCK, cipher_of
 from everloop.stores.keys import stream_key, wake_key
-from everloop.stores.views.codec import unseal_event
+from everloop.stores.views.codec import ViewCodec
 from everloop.stores.views.interface import START, StreamedEvent
-from everloop.workflows.contract.events import EVENT_ADAPTER
 
 _WAKE_TTL = 600
 """Seconds that a wake entry lives: longer than a reader pauses between two reads."""
@@ -82,8 +81,7 @@ class RedisEventReader:
     def _parse(self, task_id: str, entry: _Entry) -> StreamedEvent | None:
         position, fields = entry
         try:
-            json = unseal_event(fields.get("event", ""), task_id, self._cipher)
-            return StreamedEvent(task_id, position, EVENT_ADAPTER.validate_json(json))
+            return StreamedEvent(task_id, position, ViewCodec(task_id, self._cipher).streamed(fields))
         except EncryptionError as error:  # of one task; the others are to go on
             _log.error("event skipped", task_id=task_id, position=position, problem=str(error))
             return None

@@ -2,10 +2,11 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from everloop.stores.views.parts import TaskIdentity
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskView
 
@@ -62,6 +63,48 @@ class ShownStatus(NamedTuple):
     state: TaskState
     run_id: str
     version: int
+
+
+LISTED_FIELDS = ("task", "changed", "at", "state", "approvers")
+"""Of a view as it is stored, what lists say of it."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the lists are to say of a client's task.
+
+    `revision` is the position of its status in its stream, `at` the time of the status in microseconds.
+    `scopes`: whose holders it asks in its owner's place.
+    """
+
+    task: TaskIdentity
+    revision: str
+    at: int
+    state: TaskState
+    scopes: tuple[str, ...]
+
+
+def listing_of(kept: Sequence[str | None]) -> Listing | None:
+    """Return what lists are to say by these `LISTED_FIELDS`; None where nobody knows whose task it is."""
+    task, revision, at, state, scopes = kept
+    if not (task and revision and at and state):
+        return None
+    identity = TaskIdentity.model_validate_json(task)
+    return Listing(identity, revision, int(at), TaskState(state), tuple((scopes or "").split()))
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of events: the states that the task took, and what is to be done about it after the step.
+
+    `listing` is what lists are to say now; None: nothing else. `push` are the ids of its push configs, where
+    somebody is to be notified; `is_urgent`: if nobody can be, the events are to be published again.
+    """
+
+    states: tuple[TaskState, ...] = ()
+    listing: Listing | None = None
+    push: tuple[str, ...] = ()
+    is_urgent: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,40 @@
-"""Pages of tasks, from the lists that `task_views.lua` keeps."""
+"""Lists of tasks: what a new status changes in them, and pages of what they hold.
 
-from collections.abc import Mapping, Sequence
+They lie in slots of their own and follow the views in a second step, which may be repeated; one that comes
+late changes nothing. What a process left undone that died in between is done by whoever publishes the status
+again, by the sweep, or by `everloop reindex`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import structlog
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
+from redis.exceptions import NoScriptError
 from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import NOW, cipher_of
-from everloop.stores.keys import APPROVALS_KEY_PREFIX, expiry_list_key, history_key, task_list_key, view_key
-from everloop.stores.views.codec import ViewCodec
+from everloop.stores.keys import (
+    APPROVALS_KEY_PREFIX,
+    OPEN_TASKS_KEY,
+    announced_tasks_key,
+    history_key,
+    owner_tasks_key,
+    view_key,
+)
+from everloop.stores.views.codec import ViewCodec, word
 from everloop.stores.views.interface import (
+    LISTED_FIELDS,
     MAX_PAGE_BYTES,
     IndexEntry,
+    Listing,
+    OpenTask,
     TaskPage,
     TaskQuery,
     WaitingPage,
@@ -24,96 +42,265 @@ from everloop.stores.views.interface import (
     WaitingTask,
     decode_page_token,
     encode_page_token,
+    listing_of,
 )
+from everloop.stores.views.parts import scopes_of
 from everloop.workflows.contract.tasks import TaskView
 
-INDEX_SCRIPT = NOW + Path(__file__).with_name("task_index.lua").read_text(encoding="utf-8")
-"""Functions that stand before the scripts that write and read the lists."""
+LISTS_SCRIPT = NOW + Path(__file__).with_name("task_lists.lua").read_text(encoding="utf-8")
+"""Whatever is done with the tasks of one owner."""
 
-_SCRIPT = INDEX_SCRIPT + Path(__file__).with_name("task_list.lua").read_text(encoding="utf-8")
-_KEY_ENDS = (*view_key("*").split("*"), *history_key("*").split("*"))
-_PURGE_SIZE = 500
-"""As in `task_list.lua`."""
+_ANY = "*"
+"""Stands in a row for any name; no word of a name is this."""
 
-_Row = tuple[str, str, list[str], list[str], int]
-"""Task id, time, fields of the view (name and value in turn), messages, bytes left out."""
+_PLACES = 10**16
+"""Times in rows have so many digits."""
 
-_FIELDS_OF_WAITING = ("task", "status_run", "status")
+_STATUS_FIELDS = ("task", "status_run", "status")
 """Of a view, without history and artifacts."""
 
+_SIZE_SCRIPT = """
+-- KEYS: view, history. ARGV: how many of the newest messages, or 'all'; whether artifacts are wanted (1).
+local function usage(key)
+  return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
+end
+local size = ARGV[2] == '1' and usage(KEYS[1]) or 0
+if ARGV[1] == 'all' then
+  return size + usage(KEYS[2])
+elseif ARGV[1] ~= '0' then
+  for _, message in ipairs(redis.call('LRANGE', KEYS[2], '-' .. ARGV[1], -1)) do
+    size = size + #message
+  end
+end
+return size
+"""
+
+_REMOVE_OLDER = """
+-- KEYS: sorted set. ARGV: member, score up to which it is removed.
+local score = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if score and tonumber(score) <= tonumber(ARGV[2]) then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+end
+"""
+
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A task on a page; of one whose size is too large history and artifacts are `left_out`."""
+
+    entry: IndexEntry
+    left_out: int = 0
+
+
+_Found = tuple[_Row, Mapping[str, str], Sequence[str]]
+"""Fields of its view, and its messages."""
 
 
 class TaskLists:
     """Answers queries for tasks; a page costs the same however many tasks there are, whatever the filters.
 
     Of each owner there are lists of the tasks with one agent, and of each scope one of the tasks that wait
-    for somebody with it, others than their owner.
+    for somebody with it, others than their owner. `seconds` is how long views are kept after the end.
     """
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, seconds: int) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._script = redis.register_script(_SCRIPT)
+        self._seconds = seconds
+        self._script = redis.register_script(LISTS_SCRIPT)
+        self._size = redis.register_script(_SIZE_SCRIPT)
+        self._remove_older = redis.register_script(_REMOVE_OLDER)
+
+    async def enter(self, listing: Listing) -> None:
+        """Let the lists say what a view says; nothing changes where they know a later status."""
+        task = listing.task
+        keys, arguments = owner_keys(task.owner), self._entering(listing)
+
+        def ask(pipeline: Pipeline) -> None:
+            _queue(pipeline, self._script.sha, keys, arguments)
+            if listing.state.is_terminal:
+                _queue(pipeline, self._remove_older.sha, [OPEN_TASKS_KEY], [task.task_id, listing.at])
+            else:
+                pipeline.zadd(OPEN_TASKS_KEY, {task.task_id: listing.at}, gt=True)
+
+        (is_newest, before, expired), _ = await self._do(ask)
+        if is_newest and (before or listing.scopes):
+            await self._list_waiting(listing, before.split())
+        if expired:
+            await self.settle(task.owner, expired)
+
+    def _entering(self, listing: Listing) -> list[str | int]:
+        task = listing.task
+        return [
+            "enter",
+            task.task_id,
+            listing.revision,
+            _place(listing.at),
+            listing.state.value,
+            word(task.agent_id),
+            word(task.context_id),
+            self._seconds,
+            " ".join(listing.scopes),
+        ]
+
+    async def _list_waiting(self, listing: Listing, before: Sequence[str]) -> None:
+        """List a task for those whom it asks, by the time since when."""
+        task_id = listing.task.task_id
+
+        def ask(pipeline: Pipeline) -> None:
+            for scope in {*before} - {*listing.scopes}:
+                pipeline.zrem(APPROVALS_KEY_PREFIX + scope, task_id)
+            for scope in listing.scopes:
+                pipeline.zadd(APPROVALS_KEY_PREFIX + scope, {task_id: listing.at}, nx=scope in before)
+
+        await self._do(ask)
+
+    async def settle(self, owner: str, task_ids: Sequence[str]) -> int:
+        """Take tasks out of the lists whose views are gone, and return how many.
+
+        Of others note when they will be.
+        """
+
+        def ask(pipeline: Pipeline) -> None:
+            for task_id in task_ids:
+                pipeline.hexists(view_key(task_id), "task")
+                pipeline.pttl(view_key(task_id))
+
+        found = await self._do(ask)
+        arguments: list[str | int] = ["settle"]
+        for task_id, is_there, milliseconds in zip(task_ids, found[::2], found[1::2], strict=True):
+            # One without an end goes on, which the lists have yet to hear.
+            arguments += [task_id, max(milliseconds, 1000) if is_there else ""]
+        return int(await self._script(keys=owner_keys(owner), args=arguments))
 
     async def page(self, query: TaskQuery) -> TaskPage:
         """Return what `TaskViews.list_tasks` promises."""
         after = decode_page_token(query.page_token)
-        total, rows, is_cut = await self._read(query, after)
-        page = rows[: query.page_size]
-        has_more = is_cut or len(rows) > len(page)
-        views = (
-            self._view(task_id, dict(zip(fields[::2], fields[1::2], strict=True)), messages)
-            for task_id, _, fields, messages, _ in page
-        )
+        while True:
+            total, entries, unsettled = await self._entries(query, after)
+            rows = [_Row(entry) for entry in entries[: query.page_size]]
+            found = await self._found(query, rows) if not unsettled else list[_Found]()
+            unsettled += [row.entry.task_id for row, fields, _ in found if "task" not in fields]
+            if not unsettled:
+                break
+            await self.settle(query.owner, unsettled)  # or else the page had gaps, and the total was wrong
+        has_more = len(entries) > len(found)
+        views = (self._view(row.entry.task_id, fields, messages) for row, fields, messages in found)
         return TaskPage(
             views=tuple(view for view in views if view),
             total=total,
-            next_page_token=encode_page_token(IndexEntry(int(page[-1][1]), page[-1][0])) if has_more else "",
-            left_out={row[0]: row[-1] for row in page if row[-1]},
+            next_page_token=encode_page_token(found[-1][0].entry) if has_more else "",
+            left_out={row.entry.task_id: row.left_out for row, _, _ in found if row.left_out},
         )
 
     async def waiting_page(self, query: WaitingQuery) -> WaitingPage:
         """Return what `TaskViews.list_waiting` promises."""
         after = decode_page_token(query.page_token)
         wanted = query.page_size + 1  # one more shows that another page follows
-        lists = [await self._entries(scope, after, wanted) for scope in query.scopes]
+        lists = [await self._waiting_entries(scope, after, wanted) for scope in query.scopes]
         entries = list(islice(merge(*lists), wanted))
         page = entries[: query.page_size]
-        tasks = [
-            WaitingTask(view, scope)
-            for task_id, _, scope in (entry.task_id.partition(" ") for entry in page)
-            if (view := await self._waiting_view(task_id))
-        ]
+        found = await self._fields([entry.task_id.partition(" ")[0] for entry in page], _STATUS_FIELDS)
+        tasks: list[WaitingTask] = []
+        for entry, fields in zip(page, found, strict=True):
+            task_id, _, scope = entry.task_id.partition(" ")
+            view = self._view(task_id, fields, ())
+            if view and scope in scopes_of(view.status.questions):
+                tasks.append(WaitingTask(view, scope))
+            elif view or "task" not in fields:  # somebody died before the list heard of it
+                await self._remove_older(keys=[APPROVALS_KEY_PREFIX + scope], args=[task_id, entry.score])
         return WaitingPage(tuple(tasks), encode_page_token(page[-1]) if len(entries) > len(page) else "")
 
-    async def _read(self, query: TaskQuery, after: IndexEntry | None) -> tuple[int, Sequence[_Row], bool]:
-        """Return how many tasks match, those of the page, and whether they are fewer than were asked for.
+    async def open_tasks(self, first: int, count: int) -> Sequence[OpenTask]:
+        """Return what `TaskViews.list_open` promises; put lists right that say something else than views."""
+        listed = cast(
+            "list[tuple[str, float]]",
+            await self._redis.zrange(OPEN_TASKS_KEY, first, first + count - 1, withscores=True),
+        )
+        names = (*LISTED_FIELDS, "status_run", "version")
+        tasks: list[OpenTask] = []
+        for (task_id, at), fields in zip(
+            listed, await self._fields([task_id for task_id, _ in listed], names), strict=True
+        ):
+            listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
+            if listing is None:
+                await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task_id, int(at)])
+                continue
+            if listing.at != at or listing.state.is_terminal:
+                await self.enter(listing)
+            if not listing.state.is_terminal:
+                run_id, version = fields.get("status_run", ""), int(fields.get("version", 0))
+                tasks.append(OpenTask(task_id, listing.state, run_id, version, listing.at / 1_000_000))
+        return tasks
+
+    async def _entries(
+        self, query: TaskQuery, after: IndexEntry | None
+    ) -> tuple[int, list[IndexEntry], list[str]]:
+        """Return how many tasks match, those of the page, and tasks whose views should have expired.
 
         One more than the page holds shows that another page follows.
         """
-        keys = [
-            task_list_key(query.owner, query.agent_id, query.context_id, query.state or ""),
-            task_list_key(query.owner, query.agent_id),
-            expiry_list_key(query.owner, query.agent_id),
-        ]
         arguments = [
-            *((after.score, after.task_id) if after else ("", "")),
-            "-inf" if query.updated_since is None else query.updated_since,
+            "page",
+            word(query.agent_id),
+            _ANY if query.context_id is None else word(query.context_id),
+            query.state or _ANY,
+            *((_place(after.score), after.task_id) if after else ("", "")),
+            _place(query.updated_since or 0),
             query.page_size + 1,
-            "all" if query.with_history is None else query.with_history,
-            int(query.with_artifacts),
-            *_KEY_ENDS,
-            MAX_PAGE_BYTES,
         ]
-        removed = _PURGE_SIZE
-        total, rows, is_cut = 0, cast("Sequence[_Row]", ()), 0
-        while removed == _PURGE_SIZE:  # a long list may have expired at once
-            reply = await self._script(keys=keys, args=arguments)
-            removed, total, rows, is_cut = cast("tuple[int, int, Sequence[_Row], int]", reply)
-        return total, rows, bool(is_cut)
+        reply = await self._script(keys=owner_keys(query.owner), args=arguments)
+        total, rows, expired = cast("tuple[int, list[str], list[str]]", reply)
+        pairs = (row.split(" ") for row in rows)
+        return total, [IndexEntry(int(at), task_id) for at, task_id in pairs], expired
 
-    async def _entries(self, scope: str, after: IndexEntry | None, wanted: int) -> list[IndexEntry]:
+    async def _found(self, query: TaskQuery, rows: Sequence[_Row]) -> list[_Found]:
+        """Read as many of these tasks as a page has room for."""
+        if query.with_artifacts or query.with_history != 0:
+            return await self._whole(query, await self._fitting(query, rows))
+        views = await self._fields([row.entry.task_id for row in rows], _STATUS_FIELDS)
+        room = _count_fitting(sum(map(len, fields.values())) for fields in views)
+        return [(row, fields, ()) for row, fields in zip(rows[:room], views[:room], strict=True)]
+
+    async def _whole(self, query: TaskQuery, rows: Sequence[_Row]) -> list[_Found]:
+        """Read what is wanted of these tasks, as far as it is not to be left out."""
+        newest = -(query.with_history or 0)
+
+        def ask(pipeline: Pipeline) -> None:
+            for row in rows:
+                task_id = row.entry.task_id
+                if query.with_artifacts and not row.left_out:
+                    pipeline.hgetall(view_key(task_id))
+                else:
+                    pipeline.hmget(view_key(task_id), *_STATUS_FIELDS)
+                if row.left_out or query.with_history == 0:
+                    pipeline.lrange(history_key(task_id), 1, 0)
+                else:
+                    pipeline.lrange(history_key(task_id), newest, -1)
+
+        replies = await self._do(ask)
+        views: list[dict[str, str]] = [
+            fields if isinstance(fields, dict) else _present(_STATUS_FIELDS, fields)
+            for fields in replies[::2]
+        ]
+        return [*zip(rows, views, replies[1::2], strict=True)]
+
+    async def _fitting(self, query: TaskQuery, rows: Sequence[_Row]) -> Sequence[_Row]:
+        messages = "all" if query.with_history is None else query.with_history
+
+        def ask(pipeline: Pipeline) -> None:
+            for row in rows:
+                keys = [view_key(row.entry.task_id), history_key(row.entry.task_id)]
+                _queue(pipeline, self._size.sha, keys, [messages, int(query.with_artifacts)])
+
+        sizes = cast("list[int]", await self._do(ask))
+        fitting = [0 if size > MAX_PAGE_BYTES else size for size in sizes]
+        pairs = islice(zip(rows, sizes, strict=True), _count_fitting(fitting))
+        return [_Row(row.entry, size if size > MAX_PAGE_BYTES else 0) for row, size in pairs]
+
+    async def _waiting_entries(self, scope: str, after: IndexEntry | None, wanted: int) -> list[IndexEntry]:
         """Return the next entries of the list of a scope, sorted; each names the task and the scope."""
         key, low = APPROVALS_KEY_PREFIX + scope, "-inf"
         found: list[object] = []
@@ -125,10 +312,26 @@ class TaskLists:
         entries = (IndexEntry(int(score), f"{task_id} {scope}") for task_id, score in scored)
         return sorted(entry for entry in entries if after is None or entry > after)
 
-    async def _waiting_view(self, task_id: str) -> TaskView | None:
-        kept = cast("list[str | None]", await self._redis.hmget(view_key(task_id), *_FIELDS_OF_WAITING))
-        fields = zip(_FIELDS_OF_WAITING, kept, strict=True)
-        return self._view(task_id, {name: value for name, value in fields if value is not None}, ())
+    async def _fields(self, task_ids: Sequence[str], names: Sequence[str]) -> list[dict[str, str]]:
+        def ask(pipeline: Pipeline) -> None:
+            for task_id in task_ids:
+                pipeline.hmget(view_key(task_id), *names)
+
+        return [_present(names, kept) for kept in await self._do(ask)]
+
+    async def _do(self, ask: Callable[[Pipeline], None]) -> list[Any]:
+        """Ask in one round trip what may lie in many slots; everything may be repeated."""
+        try:
+            return await self._asked(ask)
+        except NoScriptError:
+            for script in (self._script, self._size, self._remove_older):
+                await self._redis.script_load(script.script)
+            return await self._asked(ask)
+
+    async def _asked(self, ask: Callable[[Pipeline], None]) -> list[Any]:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            ask(pipeline)
+            return await pipeline.execute()
 
     def _view(self, task_id: str, fields: Mapping[str, str], messages: Sequence[str]) -> TaskView | None:
         """Return a view; None if somebody has deleted it, or if it cannot be decrypted."""
@@ -138,3 +341,25 @@ class TaskLists:
             # One task that cannot be decrypted must not hide all others of its owner.
             _log.warning("task left out of a list", task_id=task_id, reason=str(error))
             return None
+
+
+def owner_keys(owner: str) -> list[str]:
+    """Return the keys that `LISTS_SCRIPT` takes."""
+    return [owner_tasks_key(owner), announced_tasks_key(owner)]
+
+
+def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequence[str | int]) -> None:
+    """Queue a script; redis-py's own way asks for its existence first."""
+    pipeline.execute_command("EVALSHA", sha, len(keys), *keys, *arguments)
+
+
+def _place(at: int) -> str:
+    return f"{min(max(at, 0), _PLACES - 1):016d}"
+
+
+def _present(names: Sequence[str], kept: Sequence[str | None]) -> dict[str, str]:
+    return {name: value for name, value in zip(names, kept, strict=True) if value is not None}
+
+
+def _count_fitting(sizes: Iterable[int]) -> int:
+    return max(1, sum(size <= MAX_PAGE_BYTES for size in accumulate(sizes)))

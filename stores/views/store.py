@@ -1,4 +1,4 @@
-"""Task views and event streams in Redis (a single primary: the indexes lie outside the tasks' hash slots)."""
+"""Task views and event streams in Redis."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -9,20 +9,20 @@ from redis.asyncio.client import Pipeline
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import (
-    APPROVALS_KEY_PREFIX,
-    OPEN_TASKS_KEY,
     history_key,
+    push_configs_key,
     route_key,
     stream_key,
     view_key,
 )
 from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
 from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
-from everloop.stores.views.codec import ScriptArguments, ViewCodec
+from everloop.stores.views.codec import ScriptArguments, ViewCodec, unword, word
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
     START,
     OpenTask,
+    Published,
     ShownStatus,
     Snapshot,
     StreamedEvent,
@@ -32,6 +32,7 @@ from everloop.stores.views.interface import (
     WaitingPage,
     WaitingQuery,
     is_position,
+    listing_of,
 )
 from everloop.stores.views.lists import TaskLists
 from everloop.stores.views.parts import MAX_EVENTS
@@ -40,16 +41,16 @@ from everloop.workflows.contract.names import root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
 _ARTIFACT_SCRIPT = """
-local draft = redis.call('HGET', KEYS[1], 'artifact:' .. ARGV[1])
+local draft, tail = unpack(redis.call('HMGET', KEYS[1], 'artifact:' .. ARGV[1], 'tail:' .. ARGV[1]))
 if not draft then return nil end
 local blocks = {}
-for number = 1, cjson.decode(draft).blocks do
+for number = 1, draft:match('^%S+ %S+ %S+ (%d+)') - 1 do
   blocks[number] = redis.call('HGET', KEYS[1], 'block:' .. number .. ':' .. ARGV[1])
 end
+blocks[#blocks + 1] = tail
 return {draft, blocks}
 """
 _BOUNDED_LOAD_SCRIPT = """
-local MESSAGE = 'message:'
 local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
 local most, newest = tonumber(ARGV[1]), ARGV[2]  -- newest: how many messages, or 'all'
 
@@ -75,22 +76,18 @@ if size <= most then
   messages = messages or redis.call('LRANGE', history, 0, -1)
   return {size, last, redis.call('HGETALL', view), messages, false}
 end
-local fields, ids = {}, {}
+local fields = {}
 for n, name in ipairs({'task', 'status_run', 'status'}) do
   fields[2 * n - 1], fields[2 * n] = name, redis.call('HGET', view, name)
 end
-for _, name in ipairs(redis.call('HKEYS', view)) do
-  if name:sub(1, #MESSAGE) == MESSAGE then
-    ids[#ids + 1] = name:sub(#MESSAGE + 1)
-  end
-end
-return {size, last, fields, {}, ids}
+return {size, last, fields, {}, redis.call('HGET', view, 'ids') or ''}
 """
-_VIEW_KEY_PREFIX, _VIEW_KEY_SUFFIX = view_key("*").split("*")
-
 T = TypeVar("T")
 
-_Loaded = tuple[int, list[tuple[str, object]], list[str | None], list[str], list[str] | None]
+_Reply = tuple[object, list[str] | None, list[str]]
+"""What a step did, what is to be listed, ids of push configs."""
+
+_Loaded = tuple[int, list[tuple[str, object]], list[str | None], list[str], str | None]
 """Size, last entry of the stream, fields (name and value in turn), messages, ids of messages left out."""
 
 
@@ -98,9 +95,10 @@ class TaskViews:
     """The folded view of every task and the stream of its events.
 
     A view and its stream change in one atomic step, by the rules in `everloop.workflows.contract.events`; so
-    does the stream of a client's task with those of its sub-agents. One script does it: it folds, publishes,
-    forwards and indexes. A call may be repeated when its answer was lost: what was folded in is dropped the
-    second time; only events outside of the view, such as a tool's progress, appear in the stream again.
+    does the stream of a client's task with those of its sub-agents. Lists follow, and who is to be notified
+    (`follow_up`). A call may be repeated when its answer was lost: what was folded in is dropped the second
+    time, and what follows is done again; only events outside of the view, such as a tool's progress, appear
+    in the stream again.
 
     An open task is kept; `ttl` is how long one that has ended is kept after its last event (default 7 days),
     and one of which nobody knows whose it is. `max_events` is about how many events its stream keeps (default
@@ -126,20 +124,25 @@ class TaskViews:
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._bounded_load = redis.register_script(_BOUNDED_LOAD_SCRIPT)
         self._reader = RedisEventReader(redis)
-        self._lists = TaskLists(redis)
+        self._lists = TaskLists(redis, self._ttl)
 
     async def create(self, view: TaskView) -> None:
         """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
 
         Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something.
         """
+        (published,) = await self._steps.run(self.creating(view))
+        await self.follow_up(view.task_id, published)
+
+    def creating(self, view: TaskView) -> Step[Published]:
+        """Return the step of `create`."""
         arguments = self._codec(view.task_id).creation(view)
-        await self._steps.run(self._step("create", view.task_id, view.run_id, arguments, bool))
+        return self._step("create", view.task_id, view.run_id, arguments, _read_change)
 
     async def publish(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
     ) -> Sequence[TaskState]:
-        """Fold events into the view and append them to the stream, in one atomic step.
+        """Fold events into the view and append them to the stream, in one atomic step; then follow it up.
 
         Returns the states that the task took by this: none for a status that is old news, or that says
         something new of the same state. `lease` is that of the attempt at a call which publishes them.
@@ -149,19 +152,38 @@ class TaskViews:
         """
         if not events:
             return ()
-        (taken,) = await self._steps.run(self.publishing(task_id, run_id, events, lease))
-        if taken is None:
+        (published,) = await self._steps.run(self.publishing(task_id, run_id, events, lease))
+        if published is None:
             raise OvertakenError
-        return taken
+        await self.follow_up(task_id, published)
+        return published.states
 
     def publishing(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
-    ) -> Step[Sequence[TaskState]]:
-        """Return the step that publishes; where a later attempt has claimed the call it ends the trip."""
-        arguments = self._codec(task_id).events(events)
-        return self._step(
-            "publish", task_id, run_id, arguments, lambda taken: [*map(TaskState, taken)], lease
-        )
+    ) -> Step[Published]:
+        """Return the step that publishes; where a later attempt has claimed the call it ends the trip.
+
+        Who takes it calls `follow_up` with what comes of it.
+        """
+        states = [event.state for event in events if isinstance(event, StatusChanged)]
+        is_urgent = any(state.is_terminal or state.is_interrupted for state in states)
+
+        def read(reply: _Reply) -> Published:
+            taken, listed, push = reply
+            states = tuple(map(TaskState, cast("list[str]", taken)))
+            return Published(states, listing_of(listed) if listed else None, tuple(push), is_urgent)
+
+        return self._step("publish", task_id, run_id, self._codec(task_id).events(events), read, lease)
+
+    async def follow_up(self, task_id: str, published: Published | None) -> None:
+        """Do what follows a step outside of the keys of its task; whoever repeats the step repeats this.
+
+        Raises:
+            RedisError: nobody knows how far it came.
+        """
+        del task_id
+        if published and published.listing:
+            await self._lists.enter(published.listing)
 
     async def queue_publish(
         self, pipeline: Pipeline, task_id: str, run_id: str, events: Sequence[TaskEvent]
@@ -177,14 +199,17 @@ class TaskViews:
         whose status is later: what was found out of a run may be out of date when it arrives. An empty run
         id is that of the run that the view follows.
         """
-        step = self._step("end", task_id, run_id, self._codec(task_id).status(status), bool)
-        (has_ended,) = await self._steps.run(step)
-        return bool(has_ended)
+        arguments = self._codec(task_id).status(status)
+        (ended,) = await self._steps.run(self._step("end", task_id, run_id, arguments, _read_change))
+        await self.follow_up(task_id, ended)
+        return ended is not None and ended.listing is not None
 
     async def restore(self, view: TaskView) -> None:
         """Put back a view that the workflow answered, except where newer events were folded in meanwhile."""
         arguments = self._codec(view.task_id).restoration(view)
-        await self._steps.run(self._step("restore", view.task_id, view.run_id, arguments, bool))
+        step = self._step("restore", view.task_id, view.run_id, arguments, _read_change)
+        (restored,) = await self._steps.run(step)
+        await self.follow_up(view.task_id, restored)
 
     async def load(
         self, task_id: str, *, most: int | None = None, history_length: int | None = None
@@ -217,7 +242,7 @@ class TaskViews:
         view = self._codec(task_id).view(fields, history)
         if view is None:
             return None
-        ids = None if left_out is None else frozenset(left_out)
+        ids = None if left_out is None else frozenset(map(unword, left_out.split()))
         return Snapshot(view, last[0][0] if last else START, size, ids)
 
     async def size(self, task_id: str) -> int:
@@ -247,20 +272,9 @@ class TaskViews:
         """Return clients' tasks that have not ended, whoever owns them, by the time of their last status.
 
         The oldest is the first; at most `count` from that number on. What changes meanwhile may be left out.
+        Where a list says something else than the view, it is put right.
         """
-        entries = cast(
-            "list[tuple[str, float]]",
-            await self._redis.zrange(OPEN_TASKS_KEY, first, first + count - 1, withscores=True),
-        )
-        async with self._redis.pipeline(transaction=False) as pipeline:
-            for task_id, _ in entries:
-                pipeline.hmget(view_key(task_id), "state", "status_run", "version")
-            found = cast("list[tuple[str | None, str | None, str | None]]", await pipeline.execute())
-        return [
-            OpenTask(task_id, TaskState(state), run_id or "", int(version or 0), at / 1_000_000)
-            for (task_id, at), (state, run_id, version) in zip(entries, found, strict=True)
-            if state
-        ]
+        return await self._lists.open_tasks(first, count)
 
     async def keep_route(self, task_id: str, route: Route) -> None:
         """Keep what became of a message that has no task of its own, as long as tasks that have ended are.
@@ -279,7 +293,7 @@ class TaskViews:
 
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         """Return one artifact of a view, None if there is none; it reads nothing else."""
-        found = await self._artifact(keys=[view_key(task_id)], args=[artifact_id])
+        found = await self._artifact(keys=[view_key(task_id)], args=[word(artifact_id)])
         if not found:
             return None
         draft, blocks = cast("tuple[str, list[str]]", found)
@@ -354,26 +368,18 @@ class TaskViews:
         read: Callable[[Any], T],
         lease: Lease | None = None,
     ) -> Step[T]:
-        header = [
-            task_id,
-            run_id,
-            self._ttl,
-            self._max_events,
-            self.max_bytes,
-            _VIEW_KEY_PREFIX,
-            _VIEW_KEY_SUFFIX,
-            APPROVALS_KEY_PREFIX,
-            order_of(lease),
-        ]
-        keys = [
-            view_key(task_id),
-            history_key(task_id),
-            stream_key(task_id),
-            stream_key(root_task_id(task_id)),
-            OPEN_TASKS_KEY,
-            late_key(task_id, lease),
-        ]
+        header = [run_id, self._ttl, self._max_events, self.max_bytes, order_of(lease)]
+        root = root_task_id(task_id)
+        keys = [view_key(task_id), history_key(task_id), stream_key(task_id), stream_key(root)]
+        keys.append(late_key(task_id, lease))
+        if task_id == root:
+            keys.append(push_configs_key(task_id))
         return Step(task_id, f"view.{operation}", keys, [*header, *arguments], read)
+
+
+def _read_change(reply: _Reply) -> Published:
+    _, listed, push = reply
+    return Published(listing=listing_of(listed) if listed else None, push=tuple(push))
 
 
 def _sum(sizes: Iterable[int | None]) -> int:

@@ -1,38 +1,48 @@
--- Changes the view, history, stream and list entries of one task. task_index.lua stands before it.
+-- Changes the view, history and stream of one task. What is listed of it follows in another step (task_lists.lua).
 -- The rules stand in workflows/contract/events.py; tests/support/memory/fold.py is the same in Python.
 --
--- keys       view (hash), history (list), stream; stream of the client's task above it, or else its own; all open
---            tasks; record of the call for which is published
--- arguments  task id, run id, time to live in seconds, length of the stream and its bytes, key of any view before and
---            after its task id, key of the tasks that wait for a scope without the scope, order of the attempt that
---            publishes (empty: it holds no lease), then those of the operation (the take_* functions name them)
+-- keys       view (hash), history (list), stream; stream of the client's task above it, or else its own; record of the
+--            call for which is published; push configs of the task (hash), where somebody is to be notified
+-- arguments  run id, time to live in seconds, length of the stream and its bytes, order of the attempt that publishes
+--            (empty: it holds no lease), then those of the operation (the take_* functions name them)
 --
--- Content may be encrypted: events, messages, labels and the content of artifacts are only moved here.
+-- Each operation answers what it did, what is to be listed now (false: nothing new), and ids of push configs.
+--
+-- What is needed of the view is read at once, changed here, and written at once. Content may be encrypted: events,
+-- messages, labels and the content of artifacts are only moved here. A word has no spaces: ids that clients choose are
+-- percent-encoded.
 --
 -- Fields of the view:
 --   task                                the static part
---   agent_list, context_list, expiry_list, open_tasks    keys of where it is listed; no open_tasks: it counts as none
---   listed                              the state that it is listed under
---   approvers, approvals                scopes whose holders the status asks; those under which it is listed
 --   held                                1 while the client's task is open, so that none of its keys expires
---   run, seen:<run id>                  the newest run; every run that was ever seen
+--   run, runs                           the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
---   message:<message id>                set for each message in the history
---   artifacts, artifact:<id>            how many artifacts; the current draft of each
---   block:<n>:<artifact id>             content of the draft: 't' and text, 's' and texts that are encrypted,
---                                       one by one, or 'd' and a part as JSON
+--   approvers                           scopes whose holders it asks
+--   changed                             its position in the stream
+--   ids                                 words: the ids of the messages in the history
+--   drafts                              words: the ids of the artifacts, in order
+--   artifact:<id>                       the current draft of one: numbers and flags, its run, and in the next line what
+--                                       it is called (draft_of tells)
+--   block:<n>:<id>, tail:<id>           its content, the last block being the tail: 't' and text, 's' and texts that
+--                                       are encrypted, one by one, or 'd' and a part as JSON
 --   first                               position of the first event that was ever in the stream
 --   streamed                            bytes of the stream, about: exact when it was last cut
 
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
-local SWEEP_SIZE = 2  -- of expired tasks that a status removes from the lists: one more than it can add
-local ARTIFACT = 'artifact:'
+local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
 local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
+local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed'}
+local OF_STATUSES = {
+  'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids',
+}
+local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed'}
 
-local view, history, stream, root_stream, all_open, call_record
-local task_id, run_id, time_to_live, stream_length, stream_bytes, view_prefix, view_suffix, approvals_prefix, order
-local given, cursor, current, has_published
+local view, history, stream, root_stream, call_record, push
+local run_id, time_to_live, stream_length, stream_bytes, order
+local given, cursor
+local old, new, removed, root  -- fields of the view, and of the client's task above it
+local drafts, ids, added, messages, has_published, is_created, listed
 
 local function take()
   cursor = cursor + 1
@@ -58,18 +68,71 @@ end
 local function take_status()
   return {
     event = take_event(), version = tonumber(take()), step = tonumber(take()), state = take(),
-    fails_drafts = take() == '1', at = tonumber(take()),
+    fails_drafts = take() == '1', at = take(),
     message = take_message(), received = take_list(take_message), approvers = take(),
   }
 end
 
-local function take_chunk()
-  return {
-    event = take_event(), artifact_id = take(), name = take(), description = take(), label = take(), mode = take(),
+local function take_chunk()  -- its content is no part of the event, so that it comes once
+  local chunk = {
+    event = take_event(), artifact_id = take(), label = take(), mode = take(),
     position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
     last = take() == '1', failed = take() == '1', content = take(),
   }
+  chunk.event.part = chunk.content
+  return chunk
 end
+
+-- The fields of the view
+
+local function read_all(key, names)
+  local fields = {}
+  for first = 1, #names, AT_ONCE do
+    local values = redis.call('HMGET', key, unpack(names, first, math.min(first + AT_ONCE - 1, #names)))
+    for n, value in ipairs(values) do
+      fields[names[first + n - 1]] = value or nil
+    end
+  end
+  return fields
+end
+
+local function write_all(key, fields)
+  local pairs_of = {}
+  for name, value in pairs(fields) do
+    pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = name, value
+  end
+  for first = 1, #pairs_of, AT_ONCE do
+    redis.call('HSET', key, unpack(pairs_of, first, math.min(first + AT_ONCE - 1, #pairs_of)))
+  end
+end
+
+local function get(name)
+  local value = new[name]
+  if value == nil then
+    return old[name]
+  end
+  return value
+end
+
+local function read_view(has_status, chunks)
+  local names = {unpack(OF_EVENTS)}
+  for _, name in ipairs(has_status and OF_STATUSES or {}) do
+    names[#names + 1] = name
+  end
+  for _, chunk in ipairs(chunks) do
+    names[#names + 1], names[#names + 2] = 'artifact:' .. chunk.artifact_id, 'tail:' .. chunk.artifact_id
+  end
+  old = read_all(view, names)
+  if view == root_view then
+    held = old.held == '1'
+  else
+    root = read_all(root_view, OF_ROOT)
+    held = root.held == '1'
+  end
+  ids = old.ids or ' '
+end
+
+-- Events
 
 local function cut(stream_key)  -- to half of what it may have, of which the newest event always stays
   local length, size = redis.call('XLEN', stream_key), nil
@@ -81,99 +144,134 @@ local function cut(stream_key)  -- to half of what it may have, of which the new
   return size
 end
 
-local function append_to(stream_key, view_key, run, json)
-  local position = redis.call('XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json)
-  redis.call('HSETNX', view_key, 'first', position)
-  if redis.call('HINCRBY', view_key, 'streamed', #json) > stream_bytes then
-    redis.call('HSET', view_key, 'streamed', cut(stream_key))
+local function append_to(stream_key, known, changed, run, json, part)
+  local position
+  if part then
+    position = redis.call(
+      'XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json, 'part', part)
+  else
+    position = redis.call('XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json)
   end
+  if not known.first then
+    known.first, changed.first = position, position
+  end
+  local streamed = (tonumber(known.streamed) or 0) + #json + (part and #part or 0)
+  known.streamed = streamed > stream_bytes and cut(stream_key) or streamed
+  changed.streamed = known.streamed
+  return position
 end
 
+local root_changes
+
 local function forward(json)
-  local state, run = unpack(redis.call('HMGET', root_view, 'state', 'run'))
-  if state and not TERMINAL[state] then
-    append_to(root_stream, root_view, run or '', json)
-    if not is_held() then
-      redis.call('EXPIRE', root_stream, time_to_live)
-    end
+  if root.state and not TERMINAL[root.state] then
+    append_to(root_stream, root, root_changes, root.run or '', json)
   end
 end
 
 local function emit(event)
   has_published = true
-  append_to(stream, view, run_id, event.json)
   if event.forwarded ~= '' then
     forward(event.forwarded)
   end
+  return append_to(stream, old, new, run_id, event.json, event.part)
 end
 
 -- Runs and statuses
 
+local function is_seen(run)
+  return (get('runs') or ' '):find(' ' .. run .. ' ', 1, true) ~= nil
+end
+
 local function take_over()
-  if current ~= run_id then
-    redis.call('HSET', view, 'run', run_id, 'seen:' .. run_id, 1)
-    current = run_id
-  end
-end
-
-local function is_overtaken()
-  return current ~= run_id and redis.call('HEXISTS', view, 'seen:' .. run_id) == 1
-end
-
-local function is_newer(status)
-  local last = redis.call('HMGET', view, 'at', 'status_run', 'version', 'step')
-  local at, status_run = tonumber(last[1]), last[2]
-  if not at then
-    return true
-  end
-  if current == run_id then
-    local version, step = tonumber(last[3]), tonumber(last[4])
-    return status_run ~= run_id or status.version > version or (status.version == version and status.step > step)
-  end
-  return not is_overtaken() and (not current or status.at > at)
-end
-
-local function add_message(message)
-  if message.json ~= '' and redis.call('HSETNX', view, 'message:' .. message.id, 1) == 1 then
-    redis.call('RPUSH', history, message.json)
-  end
-end
-
-local function fail_drafts()
-  for _, field in ipairs(redis.call('HKEYS', view)) do
-    if field:sub(1, #ARTIFACT) == ARTIFACT then
-      local draft = cjson.decode(redis.call('HGET', view, field))
-      draft.failed = not draft.complete
-      redis.call('HSET', view, field, cjson.encode(draft))
+  if get('run') ~= run_id then
+    new.run = run_id
+    if not is_seen(run_id) then
+      new.runs = (get('runs') or ' ') .. run_id .. ' '
     end
   end
 end
 
-local function set_status(status)
-  local replaced = redis.call('HMGET', view, 'message_id', 'message', 'step')
-  if replaced[3] == '0' then
-    add_message({id = replaced[1], json = replaced[2]})
+local function is_overtaken()
+  return get('run') ~= run_id and is_seen(run_id)
+end
+
+local function is_newer(status)
+  local at = get('at')
+  if not at then
+    return true
   end
-  for _, message in ipairs(status.received) do
-    add_message(message)
+  if get('run') == run_id then
+    local version, step = tonumber(get('version')), tonumber(get('step'))
+    return get('status_run') ~= run_id or status.version > version
+      or (status.version == version and status.step > step)
   end
-  redis.call('HSET', view, 'status', status.event.json, 'status_run', run_id, 'version', status.version,
-    'step', status.step, 'state', status.state, 'at', status.at,
-    'message_id', status.message.id, 'message', status.message.json, 'approvers', status.approvers)
-  if status.fails_drafts then
-    fail_drafts()
+  return not is_overtaken() and (not get('run') or tonumber(status.at) > tonumber(at))
+end
+
+local function is_current(status)
+  return get('status_run') == run_id and tonumber(get('version')) == status.version
+    and tonumber(get('step')) == status.step
+end
+
+local function add_message(message)
+  local id = message.id
+  if message.json == '' or added[id] or ids:find(' ' .. id .. ' ', 1, true) then
+    return
   end
+  added[id] = true
+  messages[#messages + 1] = message
+end
+
+local function drafts_of_all()
+  local names, all = {}, {}
+  for id in (get('drafts') or ''):gmatch('%S+') do
+    all[#all + 1] = id
+    if not drafts[id] and not old['artifact:' .. id] then
+      names[#names + 1], names[#names + 2] = 'artifact:' .. id, 'tail:' .. id
+    end
+  end
+  if #names > 0 then
+    for name, value in pairs(read_all(view, names)) do
+      old[name] = value
+    end
+  end
+  return all
 end
 
 -- Artifacts
 
-local function block_field(artifact_id, number)
-  return 'block:' .. number .. ':' .. artifact_id
+local function draft_of(id)  -- as it stands now; nil where there is none
+  local kept = not drafts[id] and old['artifact:' .. id]
+  if kept then
+    local position, attempt, next_index, blocks, complete, failed, run, label =
+      kept:match('^(%S+) (%S+) (%S+) (%S+) (%d) (%d) ([^\n]*)\n(.*)$')
+    drafts[id] = {
+      position = tonumber(position), attempt = tonumber(attempt), next = tonumber(next_index),
+      blocks = tonumber(blocks), complete = complete == '1', failed = failed == '1', run = run, label = label,
+      tail = old['tail:' .. id] or '',
+    }
+  end
+  return drafts[id]
 end
 
-local function draft_of(artifact_id)
-  local json = redis.call('HGET', view, ARTIFACT .. artifact_id)
-  return json and cjson.decode(json)
+local function keep_drafts()
+  for id, draft in pairs(drafts) do
+    if draft.is_changed then
+      new['artifact:' .. id] = table.concat({
+        draft.position, draft.attempt, draft.next, draft.blocks, draft.complete and 1 or 0, draft.failed and 1 or 0,
+        draft.run,
+      }, ' ') .. '\n' .. draft.label
+      new['tail:' .. id] = draft.tail
+    end
+  end
+end
+
+local function fail_drafts()
+  for _, id in ipairs(drafts_of_all()) do
+    local draft = draft_of(id)
+    draft.failed, draft.is_changed = not draft.complete, true
+  end
 end
 
 local function is_continued(draft, chunk)
@@ -186,37 +284,46 @@ local function is_overtaken_by(draft, chunk)
     or (chunk.position == draft.position and chunk.attempt > draft.attempt)
 end
 
-local function begin_draft(old, chunk)
-  for number = 1, old and old.blocks or 0 do
-    redis.call('HDEL', view, block_field(chunk.artifact_id, number))
-  end
-  return {
-    order = old and old.order or redis.call('HINCRBY', view, 'artifacts', 1),
-    run = run_id, position = chunk.position, attempt = chunk.attempt,
-    name = chunk.name, description = chunk.description, label = chunk.label,
-    next = 0, blocks = 0, complete = false, failed = false,
-  }
+local function block_field(id, number)
+  return 'block:' .. number .. ':' .. id
 end
 
-local function extend_draft(old, chunk)
-  if old.complete or old.failed then
+local function begin_draft(before, chunk)
+  local id = chunk.artifact_id
+  if not before then
+    new.drafts = (get('drafts') or '') .. id .. ' '
+  end
+  for number = 1, before and before.blocks - 1 or 0 do
+    new[block_field(id, number)] = nil
+    removed[#removed + 1] = block_field(id, number)
+  end
+  drafts[id] = {
+    run = run_id, position = chunk.position, attempt = chunk.attempt, label = chunk.label,
+    next = 0, blocks = 0, complete = false, failed = false, tail = '',
+  }
+  return drafts[id]
+end
+
+local function extend_draft(before, chunk)
+  if before.complete or before.failed then
     return nil
   end
-  old.run, old.position, old.attempt, old.next = run_id, chunk.position, chunk.attempt, 0
-  return old
+  before.run, before.position, before.attempt, before.next = run_id, chunk.position, chunk.attempt, 0
+  return before
 end
 
-local function draft_for(old, chunk)  -- the draft that the chunk is to be appended to; nil drops the chunk
-  if old and is_continued(old, chunk) then
-    return old
-  elseif chunk.index ~= 0 or (old and not is_overtaken_by(old, chunk)) then
+local function draft_for(before, chunk)  -- the draft that the chunk is to be appended to; nil drops the chunk
+  if before and is_continued(before, chunk) then
+    return before
+  elseif chunk.index ~= 0 or (before and not is_overtaken_by(before, chunk)) then
     return nil
   elseif chunk.mode == 'extend' then
-    return old and extend_draft(old, chunk)
-  elseif chunk.mode == 'draft' and old and old.complete and old.run == run_id and old.position == chunk.position then
+    return before and extend_draft(before, chunk)
+  elseif chunk.mode == 'draft' and before and before.complete and before.run == run_id
+    and before.position == chunk.position then
     return nil
   end
-  return begin_draft(old, chunk)
+  return begin_draft(before, chunk)
 end
 
 local function is_continued_text(block, content)
@@ -227,127 +334,133 @@ end
 local function append_content(draft, chunk)
   if chunk.content == 't' and draft.blocks > 0 then
     return  -- an empty text adds nothing
+  elseif draft.blocks > 0 and is_continued_text(draft.tail, chunk.content) then
+    draft.tail = draft.tail .. chunk.content:sub(2)
+    return
+  elseif draft.blocks > 0 then
+    new[block_field(chunk.artifact_id, draft.blocks)] = draft.tail
   end
-  local field = block_field(chunk.artifact_id, draft.blocks)
-  local block = redis.call('HGET', view, field) or ''
-  if is_continued_text(block, chunk.content) then
-    redis.call('HSET', view, field, block .. chunk.content:sub(2))
-  else
-    draft.blocks = draft.blocks + 1
-    redis.call('HSET', view, block_field(chunk.artifact_id, draft.blocks), chunk.content)
-  end
+  draft.blocks, draft.tail = draft.blocks + 1, chunk.content
 end
 
 local function append(draft, chunk)
   append_content(draft, chunk)
   draft.next = draft.next + 1
-  draft.complete, draft.failed = chunk.last, chunk.failed
-  redis.call('HSET', view, ARTIFACT .. chunk.artifact_id, cjson.encode(draft))
+  draft.complete, draft.failed, draft.is_changed = chunk.last, chunk.failed, true
   emit(chunk.event)
 end
 
--- Lists
-
-local function view_key(id)
-  return view_prefix .. id .. view_suffix
+local function set_status(status)
+  if get('step') == '0' and get('message') then
+    add_message({id = get('message_id'), json = get('message')})
+  end
+  for _, message in ipairs(status.received) do
+    add_message(message)
+  end
+  new.status, new.status_run, new.version, new.step = status.event.json, run_id, status.version, status.step .. ''
+  new.state, new.at, new.approvers = status.state, status.at, status.approvers
+  new.message_id, new.message = status.message.id, status.message.json
+  if status.fails_drafts then
+    fail_drafts()
+  end
 end
 
-local function list_status(lists, state)
-  local at, listed = unpack(redis.call('HMGET', view, 'at', 'listed'))
-  enter_list(lists.agent, task_id, at, state, listed)
-  enter_list(lists.context, task_id, at, state, listed)
-  redis.call('HSET', view, 'listed', state)
-  remove_expired(lists.agent, lists.expiry, SWEEP_SIZE, view_key)
-end
+-- What an operation leaves
 
-local function refresh_lists(lists, state)
-  local entry = lists.context .. ' ' .. task_id
-  if TERMINAL[state] then
-    redis.call('ZADD', lists.expiry, now() + time_to_live * 1000, entry)
-  else
-    redis.call('ZREM', lists.expiry, entry)
-  end
-  for _, list in ipairs({lists.agent, lists.context}) do
-    set_life(list, has_open(list), time_to_live)
-    set_life(list .. ':' .. state, not TERMINAL[state], time_to_live)
-  end
-  set_life(lists.expiry, has_open(lists.agent), time_to_live)
-end
-
-local function count_open(open_tasks, state)
-  if TERMINAL[state] then
-    redis.call('ZREM', open_tasks, task_id)
-    redis.call('ZREM', all_open, task_id)
-  else
-    redis.call('ZADD', open_tasks, '+inf', task_id)
-    redis.call('ZADD', all_open, redis.call('HGET', view, 'at'), task_id)
-  end
-  set_life(open_tasks, redis.call('ZCOUNT', open_tasks, '+inf', '+inf') > 0, time_to_live)
-end
-
-local function list_approvals()  -- scopes have no spaces
-  local at, wanted, listed = unpack(redis.call('HMGET', view, 'at', 'approvers', 'approvals'))
-  if wanted == (listed or '') then
-    return
-  end
-  for scope in (listed or ''):gmatch('%S+') do
-    if not (' ' .. wanted .. ' '):find(' ' .. scope .. ' ', 1, true) then
-      redis.call('ZREM', approvals_prefix .. scope, task_id)
+local function keep_messages()
+  for first = 1, #messages, AT_ONCE do
+    local words, texts = {}, {}
+    for n = first, math.min(first + AT_ONCE - 1, #messages) do
+      words[#words + 1], texts[#texts + 1] = messages[n].id, messages[n].json
     end
+    redis.call('RPUSH', history, unpack(texts))
+    ids = ids .. table.concat(words, ' ') .. ' '
+    new.ids = ids
   end
-  for scope in wanted:gmatch('%S+') do
-    redis.call('ZADD', approvals_prefix .. scope, 'NX', at, task_id)
-  end
-  redis.call('HSET', view, 'approvals', wanted)
 end
 
-local function refresh(has_new_status)
-  if root_view ~= view then
-    for _, key in ipairs({view, history, stream}) do
+local function write_view()
+  keep_drafts()
+  keep_messages()
+  for first = 1, #removed, AT_ONCE do
+    redis.call('HDEL', view, unpack(removed, first, math.min(first + AT_ONCE - 1, #removed)))
+  end
+  write_all(view, new)
+  if root then
+    write_all(root_view, root_changes)
+  end
+end
+
+local function keep_of_sub_agent()
+  local is_first = not old.first or new.first
+  for key, is_new in pairs({[view] = is_first, [stream] = is_first, [history] = #messages > 0}) do
+    if is_new or not held then
       keep(key, time_to_live)
     end
+  end
+  if not held and root_changes.streamed then
+    redis.call('EXPIRE', root_stream, time_to_live)
+  end
+end
+
+local function live_on(is_open)  -- or expire some time after the end, as does what nobody knows
+  local was_held = held
+  if is_open and was_held then
     return
   end
-  local known = redis.call('HMGET', view, 'state', 'agent_list', 'context_list', 'expiry_list', 'open_tasks', 'held')
-  local state, lists = known[1], {agent = known[2], context = known[3], expiry = known[4]}
-  local is_open = lists.agent and not TERMINAL[state]  -- or else nobody knows yet whose task it is
-  for _, key in ipairs({view, history, stream}) do
-    set_life(key, is_open, time_to_live)
+  if not (is_open and is_created) then  -- what is new lives for ever
+    for _, key in ipairs({view, history, stream}) do
+      set_life(key, is_open, time_to_live)
+    end
   end
-  if is_open ~= (known[6] == '1') then
+  if is_open ~= was_held then
     hold(is_open, time_to_live)
   end
-  if not lists.agent then
-    return
+end
+
+local function finish()
+  local is_root = view == root_view
+  local is_open = is_root and get('task') and not TERMINAL[get('state')] and true or false
+  if is_root and is_open ~= held and has_published then
+    new.held = is_open and '1' or '0'
   end
-  if has_new_status then
-    list_status(lists, state)
-    list_approvals()
-    count_open(known[5], state)
+  write_view()
+  if is_root and has_published then
+    live_on(is_open)
+  elseif has_published then
+    keep_of_sub_agent()
   end
-  if has_new_status or not is_open then
-    refresh_lists(lists, state)
+end
+
+local function answer(done)
+  local listing, configs = false, {}
+  if listed and view == root_view and get('task') and get('changed') then
+    listing = {get('task'), get('changed'), get('at'), get('state'), get('approvers') or ''}
   end
+  for _, field in ipairs(listed and push and redis.call('HKEYS', push) or {}) do
+    configs[#configs + 1] = field:match('^config:(.*)$')
+  end
+  return {done, listing, configs}
 end
 
 -- Operations
 
 local fold = {}
 
-function fold.status()
-  local status = take_status()
+function fold.status(status)
   take_over()
   if not is_newer(status) then
-    return nil, false
+    listed = listed or is_current(status)  -- who is told again what stands here may have died before it was listed
+    return nil
   end
-  local before = redis.call('HGET', view, 'state')
+  local before = get('state')
   set_status(status)
-  emit(status.event)
-  return before ~= status.state and status.state or nil, true
+  new.changed = emit(status.event)
+  listed = true
+  return before ~= status.state and status.state or nil
 end
 
-function fold.chunk()
-  local chunk = take_chunk()
+function fold.chunk(chunk)
   take_over()
   local draft = draft_for(draft_of(chunk.artifact_id), chunk)
   if draft then
@@ -355,71 +468,89 @@ function fold.chunk()
   end
 end
 
-function fold.narration()
-  local event, state = take_event(), redis.call('HGET', view, 'state')
+function fold.narration(event)
+  local state = get('state')
   if not state or NARRATED[state] then
     emit(event)
   end
 end
 
-function fold.other()
-  emit(take_event())  -- a gateway may publish these for a run that is older than one that it does not know yet
+function fold.other(event)
+  emit(event)  -- a gateway may publish these for a run that is older than one that it does not know yet
 end
 
-local function publish()  -- returns the states that the task took, which a status need not change; nil: it is late
+local take_of = {status = take_status, chunk = take_chunk}
+
+local function publish()  -- did: the states that the task took, which a status need not change
   if is_late(call_record, order) then
     return false, true
-  elseif is_overtaken() then
-    return {}
   end
-  local taken, has_new_status = {}, false
+  local events, chunks, has_status = {}, {}, false
   while cursor < #given do
-    local state, is_new_status = fold[take()]()
-    taken[#taken + 1] = state
-    has_new_status = has_new_status or is_new_status
-  end
-  if has_published then  -- old news do not put off when a task expires
-    refresh(has_new_status)
-  end
-  return taken
-end
-
-local function put_before_history(messages)
-  local later = {}
-  for n, json in ipairs(redis.call('LRANGE', history, 0, -1)) do
-    later[n] = {id = cjson.decode(json).message_id, json = json}
-    redis.call('HDEL', view, 'message:' .. later[n].id)
-  end
-  redis.call('DEL', history)
-  for _, list in ipairs({messages, later}) do
-    for _, message in ipairs(list) do
-      add_message(message)
+    local kind = take()
+    local event = (take_of[kind] or take_event)()
+    events[#events + 1] = {kind, event}
+    has_status = has_status or kind == 'status'
+    if kind == 'chunk' then
+      chunks[#chunks + 1] = event
     end
   end
+  read_view(has_status, chunks)
+  if has_status then
+    listed = false
+  end
+  if is_overtaken() then
+    return answer({})
+  end
+  local taken = {}
+  for _, event in ipairs(events) do
+    taken[#taken + 1] = fold[event[1]](event[2])
+  end
+  finish()
+  return answer(taken)
 end
 
-local function fill(messages)
-  for _, field in ipairs({'task', 'agent_list', 'context_list', 'expiry_list', 'open_tasks'}) do
-    redis.call('HSETNX', view, field, take())
+local function put_before_history(first)
+  local later, known = redis.call('LRANGE', history, 0, -1), ids
+  if #later > 0 then
+    redis.call('DEL', history)
   end
-  put_before_history(messages)
+  ids = ' '
+  for _, message in ipairs(first) do
+    add_message(message)
+  end
+  local n = 0
+  for id in known:gmatch('%S+') do
+    n = n + 1
+    add_message({id = id, json = later[n] or ''})
+  end
+end
+
+local function fill(static, first)
+  new.task = get('task') or static
+  put_before_history(first)
 end
 
 local function create()
-  if redis.call('HEXISTS', view, 'task') == 1 then
-    return
+  local created, status, first, static = take(), take_status(), take_list(take_message), take()
+  read_view(true, {})
+  listed = true
+  if get('task') then
+    return answer(0)
   end
-  local created, status, messages = take(), take_status(), take_list(take_message)
-  fill(messages)
-  if redis.call('HEXISTS', view, 'status') == 0 then
+  fill(static, first)
+  local is_first = not get('state')
+  if is_first then
     set_status(status)
   end
-  emit({json = created, forwarded = ''})
-  refresh(true)
+  is_created = not old.first
+  local position = emit({json = created, forwarded = ''})
+  new.changed = is_first and position or get('changed')
+  finish()
+  return answer(1)
 end
 
-local function restore_artifact(replaces_draft)
-  local chunks = take_list(take_chunk)
+local function restore_artifact(chunks, replaces_draft)
   local draft = draft_of(chunks[1].artifact_id)
   if draft and (draft.complete or not replaces_draft) then
     return
@@ -431,50 +562,58 @@ local function restore_artifact(replaces_draft)
 end
 
 local function restore()
-  local is_streaming, status, messages = take() == '1', take_status(), take_list(take_message)
-  local last = redis.call('HMGET', view, 'status_run', 'message_id')
-  local applies = is_newer(status)
-  if not applies and last[1] == run_id and last[2] ~= status.message.id then
-    table.insert(messages, status.message)  -- a newer status replaced it before it was seen here
+  local is_streaming, status, first, static = take() == '1', take_status(), take_list(take_message), take()
+  local artifacts, chunks = take_list(function() return take_list(take_chunk) end), {}
+  for n, artifact in ipairs(artifacts) do
+    chunks[n] = artifact[1]
   end
-  fill(messages)
-  if applies and (not current or last[1]) then
+  read_view(true, chunks)
+  listed = true
+  local applies, had_status = is_newer(status), get('status_run')
+  if not applies and had_status == run_id and get('message_id') ~= status.message.id then
+    table.insert(first, status.message)  -- a newer status replaced it before it was seen here
+  end
+  fill(static, first)
+  if applies and (not get('run') or had_status) then
     take_over()
   end
-  for _ = 1, tonumber(take()) do
-    restore_artifact(applies and not is_streaming)
+  for _, artifact in ipairs(artifacts) do
+    restore_artifact(artifact, applies and not is_streaming)
   end
   if applies then  -- last: followers get nothing after a terminal status
     set_status(status)
-    emit(status.event)
+    new.changed = emit(status.event)
   end
-  refresh(true)
+  has_published = true
+  finish()
+  return answer(1)
 end
 
 local function end_task()
   local status = take_status()
-  local known = redis.call('HMGET', view, 'task', 'state')
-  run_id = run_id ~= '' and run_id or current or ''
-  if not known[1] or TERMINAL[known[2]] or not is_newer(status) then
-    return 0
+  read_view(true, {})
+  run_id = run_id ~= '' and run_id or get('run') or ''
+  if not get('task') or TERMINAL[get('state')] or not is_newer(status) then
+    return answer(0)
   end
   if run_id ~= '' then
     take_over()
   end
   set_status(status)
-  emit(status.event)
-  refresh(true)
-  return 1
+  new.changed = emit(status.event)
+  listed = true
+  finish()
+  return answer(1)
 end
 
 for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do
   operations['view.' .. name] = function(keys, arguments)
-    view, history, stream, root_stream, all_open, call_record = unpack(keys)
-    task_id, run_id, time_to_live, stream_length, stream_bytes = unpack(arguments, 1, 5)
-    view_prefix, view_suffix, approvals_prefix, order = unpack(arguments, 6, 9)
+    view, history, stream, root_stream, call_record, push = unpack(keys)
+    run_id, time_to_live, stream_length, stream_bytes, order = unpack(arguments, 1, 5)
     stream_bytes = tonumber(stream_bytes)
-    given, cursor, has_published = arguments, 9, false
-    current = redis.call('HGET', view, 'run')
+    given, cursor = arguments, 5
+    new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}
+    has_published, is_created, listed = false, false, nil
     return operation()
   end
 end

@@ -1,25 +1,32 @@
-"""Lists of very many tasks in Redis, made in seconds."""
+"""Lists of tasks in Redis: very many, made in seconds, and such as have expired."""
+
+from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.stores.keys import expiry_list_key, task_list_key, view_key
+from everloop.stores.keys import history_key, owner_tasks_key, stream_key, view_key
+from everloop.stores.views.lists import LISTS_SCRIPT, owner_keys
 from everloop.stores.views.parts import microseconds
 from everloop.workflows.contract.tasks import TaskView
 
 _COPY_TASK = """
--- KEYS: the four lists that the task is in, the expiry list, the view to copy.
--- ARGV: its task id, numbers of the first copy and the last, time of the task. Each is a second older than
--- the one before.
-local from, task = KEYS[6], redis.call('HGET', KEYS[6], 'task')
+-- KEYS: the rows of its owner, the view to copy, key of any view before and after its task id.
+-- ARGV: its task id, numbers of the first copy and the last, time of the task, what is listed of it. Each is
+-- a second older than the one before.
+local function plain(text)
+  return (text:gsub('%p', '%%%0'))
+end
+local from, task, id, at = KEYS[2], redis.call('HGET', KEYS[2], 'task'), plain(ARGV[1]), ARGV[4]
 for n = tonumber(ARGV[2]), tonumber(ARGV[3]) do
-  local task_id = ARGV[1] .. '-' .. n
-  local to = KEYS[7] .. task_id .. KEYS[8]
+  local task_id, copied = ARGV[1] .. '-' .. n, {}
+  local to = KEYS[3] .. task_id .. KEYS[4]
   redis.call('COPY', from, to)
-  redis.call('HSET', to, 'task', (task:gsub(ARGV[1]:gsub('%p', '%%%0'), task_id)))
-  for list = 1, 4 do
-    redis.call('ZADD', KEYS[list], ARGV[4] - n * 1000000, task_id)
+  redis.call('HSET', to, 'task', (task:gsub(id, task_id)))
+  for row = 5, #ARGV do
+    copied[#copied + 1] = 0
+    copied[#copied + 1] = ARGV[row]:gsub(id, task_id):gsub(at, ('%016.0f'):format(at - n * 1000000))
   end
-  redis.call('ZADD', KEYS[5], redis.call('PEXPIRETIME', to), KEYS[2] .. ' ' .. task_id)
+  redis.call('ZADD', KEYS[1], unpack(copied))
 end
 """
 
@@ -30,18 +37,19 @@ _AT_ONCE = 5_000
 
 async def copy_task(redis: Redis, view: TaskView, copies: int) -> None:
     """Add copies of a task that has ended, as if they had been created; one by one that takes minutes."""
-    lists = [
-        task_list_key(view.owner, view.agent_id, context, state)
-        for state in ("", view.status.state)
-        for context in (None, view.context_id)
-    ]
-    copy = redis.register_script(_COPY_TASK)
-    keys = [
-        *lists,
-        expiry_list_key(view.owner, view.agent_id),
-        view_key(view.task_id),
-        *view_key("*").split("*"),
-    ]
+    copy, owned = redis.register_script(_COPY_TASK), owner_tasks_key(view.owner)
+    listed = cast("list[str]", await redis.zrange(owned, 0, -1))
+    rows = [row for row in listed if view.task_id in row]
+    keys = [owned, view_key(view.task_id), *view_key("*").split("*")]
     for first in range(1, copies + 1, _AT_ONCE):
         last = min(first + _AT_ONCE - 1, copies)
-        await copy(keys=keys, args=[view.task_id, first, last, microseconds(view.status.at)])
+        at = f"{microseconds(view.status.at):016d}"
+        await copy(keys=keys, args=[view.task_id, first, last, at, *rows])
+
+
+async def expire_task(redis: Redis, view: TaskView) -> None:
+    """Let a task that has ended expire, as if its time to live had passed."""
+    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+    await redis.register_script(LISTS_SCRIPT)(
+        keys=owner_keys(view.owner), args=["settle", view.task_id, -1000]
+    )

@@ -28,17 +28,20 @@ from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     STORE_ID_KEY,
     conversation_key,
-    expiry_list_key,
+    owner_tasks_key,
     stream_key,
-    task_list_key,
     tool_record_key,
     transcript_key,
     view_key,
 )
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.tasks import TaskState as Ended
+from tests.stores.examples import submitted
 from tests.support.a2a_client import connected, request, send
 from tests.support.deploy.prometheus import scrape
+from tests.support.many_tasks import expire_task
 from tests.support.rigs.deployment import Deployment, running_deployment
 from tests.support.rigs.people import PEOPLE_AGENT, call
 from tests.support.seeded_secrets import seed_secret
@@ -182,9 +185,10 @@ async def test_what_nobody_needs_is_removed(cluster: Cluster) -> None:
     await cluster.redis.zadd(
         CONVERSATIONS_KEY, {talk: (time.time() - age) * 1000 for talk, age in talks.items()}
     )
-    entry = f"{task_list_key('o', 'a', 'c')} expired"
-    await cluster.redis.zadd(expiry_list_key("o", "a"), {entry: 1})
-    await cluster.redis.zadd(task_list_key("o", "a"), {"expired": 1})
+    expired = submitted(owner="o")
+    ended = expired.status.model_copy(update={"state": Ended.COMPLETED})
+    await TaskViews(cluster.redis).create(expired.model_copy(update={"status": ended}))
+    await expire_task(cluster.redis, expired)
     await cluster.redis.set(ARTIFACTS_KNOWN_SINCE_KEY, time.time() - of_artifact.after)
 
     expected = {
@@ -202,7 +206,7 @@ async def test_what_nobody_needs_is_removed(cluster: Cluster) -> None:
         assert {name: count for name, count in counts.items() if count != "0"} == expected
     assert not any(path.exists() for path in removed)
     assert all(path.exists() for path in stays)
-    assert await cluster.redis.exists(expiry_list_key("o", "a"), task_list_key("o", "a")) == 0
+    assert await cluster.redis.exists(owner_tasks_key("o")) == 0
     assert talks.keys() & set(await cluster.redis.zrange(CONVERSATIONS_KEY, 0, -1)) == {"newer"}
     counted = await scrape(cluster.metrics_port)
     assert {kind: counted.sum(REMOVED, kind=kind) for kind in Kind} == {

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import cast
 
 from redis.asyncio import Redis
 
@@ -10,16 +11,15 @@ from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
-    expiry_list_key,
-    open_tasks_key,
-    task_list_key,
-    view_key,
+    owner_tasks_key,
 )
 from everloop.stores.retention import Cleaned
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.store import TaskViews
-from tests.stores.examples import new_id, said, submitted
+from everloop.workflows.contract.tasks import TaskState
+from tests.stores.examples import new_id, said, status, submitted
 from tests.support.conversations import count_kept
+from tests.support.many_tasks import expire_task
 
 TTL = timedelta(days=30)
 
@@ -40,25 +40,18 @@ async def test_lists_forget_tasks_whose_views_have_expired(own_redis: Redis) -> 
     expired, kept = submitted(owner=owner), submitted(owner=owner)
     for view in (expired, kept):
         await views.create(view)
-    agent, context = kept.agent_id, expired.context_id
-    await own_redis.delete(view_key(expired.task_id))
-    entry = f"{task_list_key(owner, agent, context)} {expired.task_id}"
-    await own_redis.zadd(expiry_list_key(owner, agent), {entry: 1})
-    await own_redis.zadd(open_tasks_key(owner), {expired.task_id: 1})  # as if it had been announced alone
+    await views.publish(expired.task_id, "run", [status(1, TaskState.COMPLETED)])
+    await expire_task(own_redis, expired)
     cleaner = ViewCleanup(own_redis)
+    listed = await own_redis.zcard(owner_tasks_key(owner))
 
     assert await whole(lambda cursor: cleaner.clean(cursor, dry_run=True)) == 1
-    assert await own_redis.zcard(task_list_key(owner, agent)) == 2
+    assert await own_redis.zcard(owner_tasks_key(owner)) == listed
     assert await whole(lambda cursor: cleaner.clean(cursor, dry_run=False)) == 1
     assert await whole(lambda cursor: cleaner.clean(cursor, dry_run=False)) == 0
-    for key in (
-        task_list_key(owner, agent),
-        task_list_key(owner, agent, state="submitted"),
-        open_tasks_key(owner),
-    ):
-        assert await own_redis.zrange(key, 0, -1) == [kept.task_id]
-    assert await own_redis.exists(task_list_key(owner, agent, context)) == 0
-    assert await own_redis.exists(expiry_list_key(owner, agent)) == 0
+    rows = cast("list[str]", await own_redis.zrange(owner_tasks_key(owner), 0, -1))
+    assert len(rows) * 2 == listed
+    assert all(kept.task_id in row for row in rows)
 
 
 async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:

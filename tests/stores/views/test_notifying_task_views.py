@@ -5,18 +5,17 @@ from collections.abc import Sequence
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.push.configs import PushConfig
+from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.push.deliveries import NotificationError, NotifyingTaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import answered, chunk, status, submitted
-from tests.support.memory.push_configs import MemoryPushConfigs
 
 
 class Harness:
     """A task whose notifications are noted; `away`: nobody takes them."""
 
     def __init__(self, redis: Redis) -> None:
-        self.configs = MemoryPushConfigs()
+        self.configs = PushConfigs(redis)
         self.views = NotifyingTaskViews(redis, self.configs, self.notify)
         self.task = submitted()
         self.notified: list[tuple[str, list[str]]] = []

@@ -9,11 +9,8 @@ from structlog.testing import capture_logs
 
 from everloop.stores.keys import (
     OPEN_TASKS_KEY,
-    expiry_list_key,
-    history_key,
-    open_tasks_key,
+    owner_tasks_key,
     stream_key,
-    task_list_key,
     view_key,
 )
 from everloop.stores.push.configs import PushConfig, PushConfigs
@@ -27,6 +24,7 @@ from everloop.workflows.contract.events import TaskCreated
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import AGENT_ID, chunk, new_id, said, status, submitted, view_of
+from tests.support.many_tasks import expire_task
 
 
 @pytest.fixture
@@ -34,18 +32,9 @@ def views(redis: Redis) -> TaskViews:
     return TaskViews(redis)
 
 
-def lists_of(view: TaskView) -> list[str]:
-    """Return the keys of all lists that the task may be in."""
-    return [
-        task_list_key(view.owner, view.agent_id, context, state)
-        for context in (None, view.context_id)
-        for state in ("", view.status.state)
-    ]
-
-
 async def blocks_of(redis: Redis, view: TaskView) -> list[str]:
     fields = cast("dict[str, str]", await redis.hgetall(view_key(view.task_id)))
-    return [text for name, text in fields.items() if name.startswith("block:")]
+    return [text for name, text in fields.items() if name.startswith(("block:", "tail:"))]
 
 
 def ended(*, owner: str = "", context_id: str = "", seconds: float = 0) -> TaskView:
@@ -53,13 +42,6 @@ def ended(*, owner: str = "", context_id: str = "", seconds: float = 0) -> TaskV
     view = submitted(owner=owner or new_id(), context_id=context_id or new_id(), seconds=seconds)
     status = view.status.model_copy(update={"state": TaskState.COMPLETED})
     return view.model_copy(update={"status": status})
-
-
-async def forget(redis: Redis, view: TaskView) -> None:
-    """Let a task expire, as if its time to live had passed."""
-    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
-    entry = f"{task_list_key(view.owner, view.agent_id, view.context_id)} {view.task_id}"
-    assert await redis.zadd(expiry_list_key(view.owner, view.agent_id), {entry: 0}, xx=True, ch=True)
 
 
 async def keep_all(redis: Redis, task_id: str) -> None:
@@ -79,27 +61,30 @@ async def keep_all(redis: Redis, task_id: str) -> None:
         await PushConfigs(redis).get(id_, "c")
 
 
+async def rows_of(redis: Redis, owner: str) -> list[str]:
+    """Return all that is listed of the tasks of an owner."""
+    return cast("list[str]", await redis.zrange(owner_tasks_key(owner), 0, -1))
+
+
 async def lives(redis: Redis, view: TaskView) -> dict[str, int]:
-    """Return how long each key of a task lives, and each list that it is in; -1: for ever."""
+    """Return how long each key of a task lives, and the lists that it is in; -1: for ever."""
     own = cast("list[str]", await redis.keys(f"everloop:task:{{{view.task_id}*"))
-    keys = [*own, *lists_of(view)]
+    keys = [*own, owner_tasks_key(view.owner)]
     return {key: await redis.ttl(key) for key in keys}
 
 
 async def test_lists_live_as_long_as_an_open_task_in_them(redis: Redis, views: TaskViews) -> None:
     """A task that ends does not take with it the lists of those that wait."""
     waiting = submitted()
-    other = submitted(owner=waiting.owner, context_id=waiting.context_id)
+    other = submitted(owner=waiting.owner)
     for view in (waiting, other):
         await views.create(view)
 
     await views.publish(other.task_id, "run", [status(1, state=TaskState.COMPLETED)])
     assert set((await lives(redis, waiting)).values()) == {-1}
-    assert await redis.ttl(expiry_list_key(waiting.owner, AGENT_ID)) == -1
 
     await views.publish(waiting.task_id, "run", [status(1, state=TaskState.CANCELED)])
     assert min((await lives(redis, await view_of(views, waiting.task_id))).values()) > 0
-    assert await redis.ttl(expiry_list_key(waiting.owner, AGENT_ID)) > 0
 
 
 async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -> None:
@@ -115,8 +100,7 @@ async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -
     open_lives = await lives(redis, await view_of(views, view.task_id))
 
     assert set(open_lives.values()) == {-1}
-    assert len(open_lives) == 4 + 2 * 6 + 2 + 4
-    assert await redis.ttl(open_tasks_key(view.owner)) == -1
+    assert len(open_lives) == 4 + 2 * 6 + 2 + 1
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
 
 
@@ -152,7 +136,6 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     ended = await lives(redis, await view_of(views, view.task_id))
     assert min(ended.values()) > 3_500
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is None
-    assert await redis.exists(open_tasks_key(view.owner)) == 0
     await views.publish(view.task_id, "newer", [status(1, seconds=100)])  # an operator has reset it
     assert set((await lives(redis, await view_of(views, view.task_id))).values()) == {-1}
 
@@ -164,14 +147,13 @@ async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: TaskVie
     for task in tasks:
         await views.create(task)
     for task in tasks[2:5]:
-        await forget(redis, task)
+        await expire_task(redis, task)
 
     page = await views.list_tasks(TaskQuery(owner, AGENT_ID, page_size=2))
 
     assert [view.task_id for view in page.views] == [tasks[5].task_id, tasks[1].task_id]
     assert page.total == 3
-    assert [await redis.zcard(key) for key in lists_of(tasks[0])] == [3] * 4
-    assert await redis.zcard(expiry_list_key(owner, AGENT_ID)) == 3
+    assert not [row for row in await rows_of(redis, owner) if any(gone.task_id in row for gone in tasks[2:5])]
 
 
 async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: TaskViews) -> None:

@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
+from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
-from everloop.stores.keys import open_tasks_key, stream_key
+from everloop.stores.keys import OPEN_TASKS_KEY, stream_key
+from everloop.stores.quotas import Quotas
+from everloop.stores.views.codec import ViewCodec
 from everloop.stores.views.interface import TaskQuery
 from everloop.stores.views.parts import microseconds
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import EVENT_ADAPTER, TaskCreated
+from everloop.workflows.contract.events import TaskCreated
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import at, stream_of, submitted
@@ -71,7 +74,7 @@ async def folded_from_stream(redis: Redis, view: TaskView) -> TaskView | None:
     task = FoldedTask()
     entries = cast("list[tuple[str, dict[str, str]]]", await redis.xrange(stream_key(view.task_id)))
     for _, fields in entries:
-        event = EVENT_ADAPTER.validate_json(fields["event"])
+        event = ViewCodec(view.task_id, NO_CIPHER).streamed(fields)
         if isinstance(event, TaskCreated):
             assert task.create(view) == [event]
         else:
@@ -98,8 +101,9 @@ async def test_redis_and_memory_agree_on_every_history(redis_url: str, changes: 
         assert await stream_of(stored, view.task_id) == await stream_of(memory, view.task_id)
         for query in queries_of(view):
             assert await stored.list_tasks(query) == await memory.list_tasks(query)
-        is_open = await redis.zscore(open_tasks_key(view.owner), view.task_id) is not None
+        is_open = await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
         assert is_open == bool(memory.open_tasks(view.owner))
+        assert await Quotas(redis).reserve_task(view.owner, "other", 1) is not is_open
 
 
 @settings(max_examples=100, deadline=None)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from everloop.stores.keys import open_tasks_key, task_list_key
+from everloop.stores.keys import owner_of_tasks_key, owner_tasks_key
+from everloop.stores.views.codec import word
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import (
     call_key,
@@ -39,10 +40,10 @@ def test_parts_of_a_name_do_not_run_together() -> None:
 
 def test_an_owner_cannot_name_the_list_of_another() -> None:
     """Owner, agent and context may hold separators; they are quoted."""
-    assert task_list_key("a:agent:b", "c") != task_list_key("a", "b:agent:c")
-    assert task_list_key("a", "b:context:c") != task_list_key("a", "b", "c")
-    assert task_list_key("a", "b", "c:tasks:d") != task_list_key("a", "b", "c", "d")
-    assert open_tasks_key("a:agent:b") != open_tasks_key("a")
+    assert owner_tasks_key("a}:tasks") != owner_tasks_key("a")
+    assert owner_of_tasks_key(owner_tasks_key("{a} *:é")) == "{a} *:é"
+    assert not {*" \t\n*"} & {*word("a b\t\n*")}
+    assert word("") not in {word("="), word("*"), ""}
 
 
 def test_the_id_of_a_delivery_fits_into_temporals_tables() -> None:
