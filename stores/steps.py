@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast, overload
 
 from redis.asyncio import Redis
-from redis.asyncio.client import Pipeline
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.redis import NOW
@@ -73,17 +72,13 @@ class Steps:
         pairs = zip(steps, replies, strict=True)
         return tuple(None if reply is None else step.read(reply) for step, reply in pairs)
 
-    async def queue(self, pipeline: Pipeline, step: Step[Any]) -> None:
-        """Let a transaction do a step together with what else it does."""
-        await self._call([step], pipeline)
-
-    async def _call(self, steps: Sequence[Step[Any]], pipeline: Pipeline | None = None) -> object:
+    async def _call(self, steps: Sequence[Step[Any]]) -> object:
         root = root_task_id(steps[0].task_id)
         keys, arguments = [view_key(root), task_keys_key(root)], list[str | int]()
         for step in steps:
             keys += step.keys
             arguments += [step.name, len(step.keys), len(step.arguments), *step.arguments]
-        return await self._script(keys=keys, args=arguments, client=pipeline)
+        return await self._script(keys=keys, args=arguments)
 
 
 @cache

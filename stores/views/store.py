@@ -185,13 +185,6 @@ class TaskViews:
         if published and published.listing:
             await self._lists.enter(published.listing)
 
-    async def queue_publish(
-        self, pipeline: Pipeline, task_id: str, run_id: str, events: Sequence[TaskEvent]
-    ) -> None:
-        """Let a transaction publish these events together with what else it does."""
-        if events:
-            await self._steps.queue(pipeline, self.publishing(task_id, run_id, events))
-
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         """Give a task the last status that its run did not publish itself, and return whether this did it.
 

@@ -1,0 +1,154 @@
+"""Lists follow views in a second step: who dies in between, or comes late, leaves nothing wrong for long."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from redis.asyncio import Redis
+
+from everloop.stores.quotas import Quotas
+from everloop.stores.steps import Steps
+from everloop.stores.views.interface import Published, TaskQuery, WaitingQuery
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.events import StatusChanged
+from everloop.workflows.contract.tasks import TaskState, TaskView
+from tests.stores.examples import AGENT_ID, new_id, status, submitted, view_of
+from tests.stores.views.test_waiting_tasks import asking
+
+SCOPE = "follow-up:approve"
+
+
+@dataclass(frozen=True)
+class Store:
+    """One store, and the steps that change the views in it."""
+
+    redis: Redis
+    views: TaskViews
+
+    async def step(self, view: TaskView, change: StatusChanged | None, run_id: str = "run") -> Published:
+        """Change a view (None: create it), and die before the lists hear of it."""
+        views = self.views
+        step = views.publishing(view.task_id, run_id, [change]) if change else views.creating(view)
+        (published,) = await Steps(self.redis).run(step)
+        assert published
+        return published
+
+    async def told(self, view: TaskView) -> dict[str, object]:
+        """Return what lists say of a task: state, whether it is open and counts, whether it waits."""
+        lists: dict[str, object] = {}
+        for state in (None, *TaskState):
+            query = TaskQuery(
+                view.owner, AGENT_ID, view.context_id, state, with_history=0, with_artifacts=False
+            )
+            lists[state or "any"] = (await self.views.list_tasks(query)).total
+        waiting = await self.views.list_waiting(WaitingQuery((SCOPE,), page_size=100))
+        quotas, other = Quotas(self.redis), new_id()
+        may_start = await quotas.reserve_task(view.owner, other, 1)
+        await quotas.release_task(view.owner, other)
+        return {
+            "states": [state for state, total in lists.items() if total],
+            "counts": not may_start,
+            "waits": view.task_id in {task.view.task_id for task in waiting.tasks},
+        }
+
+
+@pytest.fixture
+def store(redis: Redis) -> Store:
+    return Store(redis, TaskViews(redis))
+
+
+ASKING = status(2, TaskState.INPUT_REQUIRED, questions=(asking(SCOPE),))
+CHANGES: dict[str, tuple[Sequence[StatusChanged], StatusChanged | None]] = {
+    "created": ((), None),
+    "working": ((), status(1)),
+    "asking": ((status(1),), ASKING),
+    "answered": ((status(1), ASKING), status(3)),
+    "ended": ((status(1), ASKING), status(3, TaskState.FAILED)),
+    "open again": ((status(1, TaskState.FAILED),), status(2, TaskState.WORKING)),
+}
+Repair = Callable[[Store, TaskView, StatusChanged | None], Awaitable[object]]
+
+
+async def repeat(store: Store, view: TaskView, change: StatusChanged | None) -> None:
+    """Do what an activity, or a client, does that got no answer."""
+    if change:
+        await store.views.publish(view.task_id, "run", [change])
+    else:
+        await store.views.create(view)
+
+
+async def sweep(store: Store, _: TaskView, __: StatusChanged | None) -> None:
+    """Look at all open tasks, as gateways do all the time."""
+    first = 0
+    while page := await store.views.list_open(first, 200):
+        first += len(page)
+
+
+async def reindex(store: Store, view: TaskView, _: StatusChanged | None) -> None:
+    await store.views.restore(await view_of(store.views, view.task_id))
+
+
+REPAIRS: dict[str, tuple[Repair, set[str]]] = {
+    "whoever got no answer asks again": (repeat, {*CHANGES}),
+    "the sweep": (
+        sweep,
+        {"working", "asking", "answered", "ended"},
+    ),  # of what is not listed as open it knows nothing
+    "reindex": (reindex, {*CHANGES}),
+}
+
+
+@pytest.mark.parametrize(
+    ("repair", "name"), [(repair, name) for repair, (_, names) in REPAIRS.items() for name in sorted(names)]
+)
+async def test_what_died_between_the_steps_is_made_good(store: Store, repair: str, name: str) -> None:
+    """Lists say then what they would have said."""
+    told: list[dict[str, object]] = []
+    before, change = CHANGES[name]
+    for dies in (False, True):
+        view = submitted()
+        if change:
+            await store.views.create(view)
+        for each in before:
+            await store.views.publish(view.task_id, "run", [each])
+        if dies:
+            await store.step(view, change)
+            await REPAIRS[repair][0](store, view, change)
+        else:
+            await repeat(store, view, change)
+        told.append(await store.told(view))
+
+    assert told[0] == told[1]
+
+
+async def test_nobody_is_shown_what_a_view_does_not_say(store: Store) -> None:
+    """A task that was answered, whose list has yet to hear of it, waits for nobody."""
+    view = submitted()
+    await store.views.create(view)
+    await store.views.publish(view.task_id, "run", [ASKING])
+
+    await store.step(view, status(3))
+
+    assert (await store.told(view))["waits"] is False
+
+
+@pytest.mark.parametrize("late", [status(1), ASKING, status(2, TaskState.FAILED)])
+@pytest.mark.parametrize("newer", [status(3), status(3, TaskState.COMPLETED)])
+async def test_who_comes_late_changes_no_list(
+    store: Store, late: StatusChanged, newer: StatusChanged
+) -> None:
+    """However long a process was frozen between the steps, with an open status or with an end."""
+    view = submitted()
+    await store.views.create(view)
+    frozen = await store.step(view, late, run_id="older" if late.state.is_terminal else "run")
+    await store.views.publish(
+        view.task_id, "run", [newer.model_copy(update={"at": late.at.replace(hour=20)})]
+    )
+    before = await store.told(view)
+
+    await store.views.follow_up(view.task_id, frozen)
+    await sweep(store, view, None)
+
+    assert await store.told(view) == before
+    open_ids = {task.task_id for task in await store.views.list_open(0, 1_000_000)}
+    assert (view.task_id in open_ids) is not newer.state.is_terminal
