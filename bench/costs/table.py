@@ -36,11 +36,10 @@ class Cost:
             "Redis CPU, ms": f"{stores.redis_ms:.1f}",
             "Redis keys": f"{stores.keys:.0f}",
             "Redis bytes": f"{stores.redis_bytes:.0f}",
-            **{f"· {kind}": f"{size:.0f}" for kind, size in sorted(stores.kinds.items()) if size >= 1},
             "Redis byte-days": f"{stores.byte_days:.0f}",
             **{
-                f"· {kind}, byte-days": f"{size:.0f}"
-                for kind, size in sorted(stores.kinds_byte_days.items())
+                f"· {kind}": f"{size:.0f}, {stores.kinds_byte_days[kind] / size:.0f} d"
+                for kind, size in sorted(stores.kinds.items())
                 if size >= 1
             },
             "blobs put": f"{stores.blobs:.0f}",
