@@ -83,22 +83,23 @@ async def _run(names: Sequence[str], *, quick: bool) -> None:
         directory = Path(name)
         machine = describe_machine(directory)
         _warn(machine)
+        rows: list[Row] = []
         try:
             async with asyncio.timeout(LIMIT), running_stack(directory, _say) as stack:
-                rows = await _measure_all(stack, names, quick=quick)
+                await _measure_all(stack, names, rows, quick=quick)
         except Exception:
             _show_logs(directory)
             raise
+        finally:
+            print_table(_console, rows)
     seconds = time.monotonic() - begin
     write_results(rows, machine, describe_versions(), seconds)
-    print_table(_console, rows)
     _say(f"{seconds:.0f} s; all samples are in {RESULTS}")
 
 
-async def _measure_all(stack: Stack, names: Sequence[str], *, quick: bool) -> list[Row]:
+async def _measure_all(stack: Stack, names: Sequence[str], rows: list[Row], *, quick: bool) -> None:
     _say("warming up")
     await _warm_up(stack)
-    rows: list[Row] = []
     for number, name in enumerate(names, start=1):
         _say(f"{number}/{len(names)} {name}")
         measurement = MEASUREMENTS[name]
@@ -106,7 +107,6 @@ async def _measure_all(stack: Stack, names: Sequence[str], *, quick: bool) -> li
     unknown = AIMS.keys() - {row.measure for row in rows}
     if unknown and len(names) == len(MEASUREMENTS):
         _say(f"no row for the aims of {sorted(unknown)}")
-    return rows
 
 
 async def _warm_up(stack: Stack) -> None:

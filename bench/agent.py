@@ -20,6 +20,12 @@ async def produce(size: int) -> str:
     return prose(size)
 
 
+@tool(idempotent=True, quick=True)
+async def produce_quickly(size: int) -> str:
+    """Return the same, as a local activity."""
+    return prose(size)
+
+
 @tool
 def ask(context: ToolContext) -> str:
     """Ask a question of a person."""
@@ -46,7 +52,7 @@ agent = Agent(
     name="Bench",
     description="Does what the model of the benchmark orders.",
     model="bench",
-    plugins=[tools(produce, ask, write_file)],
+    plugins=[tools(produce, produce_quickly, ask, write_file)],
     limits=Limits(iterations=400),
 )
 

@@ -13,7 +13,7 @@ PARKED = 250
 AT_ONCE = 10
 
 ITERATIONS = 50
-ANSWERS = 5
+ANSWERS = 3
 
 
 async def open_tasks(stack: Stack, rounds: int) -> list[Row]:

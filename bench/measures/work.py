@@ -23,43 +23,55 @@ EARLY, LATE = 10, 200
 LARGE, LONGER = 20_000, 300
 """Bytes of a tool result, and iterations, of a task that goes on in a new run on its way."""
 
+TOOL, QUICK = "produce", "produce_quickly"
+
 PROCESSORS = ("worker", "Temporal", "Valkey")
 
 
 async def iteration(stack: Stack, rounds: int) -> list[Row]:
     """Time 20 iterations from start to result. A task has one model call more, which gives its answer."""
-    found = await in_turn(rounds, *(partial(_per_iteration, side) for side in stack.sides))
-    return [compared("an iteration of 2 KB", "ms", *found)]
+    *found, quick = await in_turn(
+        rounds,
+        *(partial(_per_iteration, side) for side in stack.sides),
+        partial(_per_iteration, stack.everloop, QUICK),
+    )
+    floor, naive, _ = found
+    return [
+        compared("an iteration of 2 KB", "ms", *found),
+        compared("an iteration of 2 KB, quick tool", "ms", floor, naive, quick),
+    ]
 
 
-async def _per_iteration(side: Side) -> Samples:
+async def _per_iteration(side: Side, tool: str = TOOL) -> Samples:
     begin = time.perf_counter()
-    await side.run(ITERATIONS)
+    await side.run(ITERATIONS, tool=tool)
     return [(time.perf_counter() - begin) * 1000 / ITERATIONS]
 
 
 async def throughput(stack: Stack, rounds: int) -> list[Row]:
     """Count the tasks of 5 iterations that end in a second while 50 run at once, and what each costs."""
-    used = [{name: Samples() for name in PROCESSORS} for _ in stack.sides]
-    found = await in_turn(
-        rounds,
-        *(partial(_per_second, stack, side, mine) for side, mine in zip(stack.sides, used, strict=True)),
+    contenders = [*((side, TOOL) for side in stack.sides), (stack.everloop, QUICK)]
+    used = [{name: Samples() for name in PROCESSORS} for _ in contenders]
+    floor, naive, *found = await in_turn(
+        rounds, *(partial(_per_second, stack, *one, mine) for one, mine in zip(contenders, used, strict=True))
     )
-    floor, naive, ours = used
-    return [
-        compared(f"tasks of {SHORT} iterations, {CONCURRENT} at once", "/s", *found),
-        *(
-            compared(f"· {name}, processor a task", "ms", floor[name], naive[name], ours[name])
-            for name in PROCESSORS
-        ),
-    ]
+    of_floor, of_naive, *of_ours = used
+    rows: list[Row] = []
+    for kind, rates, costs in zip(("", ", quick tool"), found, of_ours, strict=True):
+        rows.append(
+            compared(f"tasks of {SHORT} iterations{kind}, {CONCURRENT} at once", "/s", floor, naive, rates)
+        )
+        for name in PROCESSORS:
+            measure = f"· {name}, processor a task{kind}"
+            rows.append(compared(measure, "ms", of_floor[name], of_naive[name], costs[name]))
+    return rows
 
 
-async def _per_second(stack: Stack, side: Side, used: dict[str, Samples]) -> Samples:
+async def _per_second(stack: Stack, side: Side, tool: str, used: dict[str, Samples]) -> Samples:
     servers = (side.worker, stack.deployment.temporal, stack.deployment.valkey)
     before = [processor_ms(server) for server in servers]
     begin = time.perf_counter()
-    await asyncio.gather(*(side.run(SHORT) for _ in range(CONCURRENT)))
+    await asyncio.gather(*(side.run(SHORT, tool=tool) for _ in range(CONCURRENT)))
     seconds = time.perf_counter() - begin
     for name, server, early in zip(PROCESSORS, servers, before, strict=True):
         used[name].append((processor_ms(server) - early) / CONCURRENT)
