@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from temporalio import activity
 from temporalio.client import WorkflowHandle
@@ -227,6 +228,36 @@ def _fallback_tool() -> Scenario:
     return Scenario(FakePorts(ScriptedModel(asks(("1", "a")), answer("done")), tools), agent=FULL_AGENT)
 
 
+class _QuickTools(CountingTools):
+    """Tools of which quick calls fail: `again` is tried again, `slow` is not quick, `lost` just fails."""
+
+    @activity.defn
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        if activity.info().is_local and call.call.id == "again":
+            delay = timedelta(milliseconds=10)
+            raise ApplicationError("again", type=failures.TOOL_FAILED, next_retry_delay=delay)
+        if activity.info().is_local and call.call.id == "slow":
+            raise ApplicationError("slow", type=failures.NOT_QUICK, non_retryable=True)
+        if activity.info().is_local and call.call.id == "lost":
+            raise ConnectionError
+        return await super().run_tool(call)
+
+
+def _quick_tools() -> Scenario:
+    """Quick calls beside one that is not, and what becomes of those that fail; then one after an answer."""
+    calls = asks(("1", "a"), ("again", "a"), ("lost", "a"), ("slow", "b"), ("2", "c"), text="Let me look.")
+    tools = _QuickTools(reply=lambda call: _asks(call) if call.call.id == "asks" else None)
+    quick = {name: ToolSpec(quick=True) for name in "ab"}
+    model = ScriptedModel(calls, asks(("3", "a"), ("4", "b")), asks(("asks", "a")), answer("done"))
+    ports = FakePorts(model, tools)
+
+    async def act(handle: Handle) -> None:
+        await ports.publish.until_asked()
+        await handle.signal("approve", Approval(call_id="asks", approved=True))
+
+    return Scenario(ports, act, AgentSpec(id="agent", tools=quick))
+
+
 def _artifacts() -> Scenario:
     """Calls of serial tools, one of which asks; then an answer that waits for its artifact."""
 
@@ -349,6 +380,7 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         asks(("1", "x")), asks(("2", "x")), _fail(failures.CONTEXT_TOO_LONG), answer("done"), agent=FULL_AGENT
     ),
     "fallback_tool": _fallback_tool,
+    "quick_tools": _quick_tools,
     "sub_agent": _plays(_ASKS_WRITER, answer("A poem."), answer("done"), agent=FULL_AGENT),
     "artifacts": _artifacts,
     "answers_at_once": _decides(answer("Hi.")),
