@@ -15,10 +15,12 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 from tests.support.servers.processes import (
     INHERITED,
     ONE_PARTITION,
+    RUNNING_CLUSTERS,
     TEMPORAL_OPTIONS,
     running_temporal,
     running_valkey,
 )
+from tests.support.servers.redis_cluster import running_cluster_as_server
 
 # A killed server loses nothing that the kernel has; waiting for the disk made tests three times as long.
 TEMPORAL_OPTIONS.extend(["--sqlite-pragma", "synchronous=0"])
@@ -28,13 +30,20 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let all tests that do not ask for a server of a certain kind run on a cluster."""
+    parser.addoption("--redis-cluster", action="store_true", help="run Redis as a cluster of six servers")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Keep the collector out of the threads of workflows; `garbage` collects between tests instead.
 
     There it ends forgotten coroutines while their own event loop may resume them, which crashed CPython 3.11,
     and its finalizers break the import it interrupts (KeyError in importlib, python/cpython#91351).
     """
     gc.disable()
+    if config.getoption("--redis-cluster"):
+        RUNNING_CLUSTERS.append(running_cluster_as_server)
     # Whoever starts us in the background of a script ignores SIGINT, and so would all commands under test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

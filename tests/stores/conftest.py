@@ -33,7 +33,7 @@ IMPLEMENTATIONS = [
 @pytest.fixture(scope="session")
 def redis_url(redis_url: str) -> str:
     """A database of its own: gateways of other tests call tasks failed that Temporal does not know."""
-    return redis_url.removesuffix("/0") + "/1"
+    return redis_url.replace("/0", "/1")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -110,7 +110,7 @@ async def test_a_killed_primary_is_replaced(cluster: RedisCluster, redis: Redis)
     await redis.set("{a}x", "1")
     killed = await cluster.primary_of("{a}x")
 
-    await cluster.kill(killed)
+    await cluster.kill_primary(killed)
     try:
         found = await redis.get("{a}x")
     except RedisError:  # it was in use when the server died

@@ -134,7 +134,7 @@ async def test_nothing_is_lost_when_a_primary_is_killed(cluster: RedisCluster, r
     following = asyncio.create_task(follower.until(2))
     killed = await cluster.primary_of(stream_key(first))
 
-    await cluster.kill(killed)
+    await cluster.kill_primary(killed)
     for task_id in follower.texts:
         await write(redis, task_id, "after")
     await following

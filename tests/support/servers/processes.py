@@ -7,16 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from tests.support.servers.fork_server import Forked, can_fork, forked
 
 ROOT = Path(__file__).parents[3]
@@ -27,6 +28,9 @@ ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueue
 
 TEMPORAL_OPTIONS: list[str] = []
 """What every Temporal server is started with besides."""
+
+RUNNING_CLUSTERS: list[Callable[[Path], AbstractAsyncContextManager[tuple["ServerProcess", str]]]] = []
+"""What is run in place of a Valkey server that has no settings of its own (`pytest --redis-cluster`)."""
 
 INHERITED: dict[str, str] = {}
 """What all processes are told unless they are told otherwise: a blob store belongs to one Redis."""
@@ -121,9 +125,9 @@ async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitabl
 
 
 async def redis_answers(url: str) -> bool:
-    """Whether PING answers."""
+    """Whether PING answers, of a cluster at each primary."""
     try:
-        async with Redis.from_url(url) as connection:
+        async with connect_redis(url, NO_CIPHER) as connection:
             return bool(await connection.ping())
     except (OSError, RedisError):
         return False
@@ -144,6 +148,10 @@ async def running_valkey(
     directory: Path, port: int | None = None, options: Sequence[str] = ()
 ) -> AsyncGenerator[tuple[ServerProcess, str]]:
     """Yield a Valkey server and its URL."""
+    if RUNNING_CLUSTERS and not port and not options:
+        async with RUNNING_CLUSTERS[0](directory) as (cluster, url):
+            yield cluster, url
+        return
     port = port or free_port()
     server = ServerProcess([*valkey_command(port, directory), *options], directory / "valkey.log")
     url = f"redis://{LOOPBACK}:{port}/0"

@@ -1,6 +1,7 @@
 """A cluster of three primaries with a replica each, for tests that may kill them."""
 
 import asyncio
+import signal
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -35,11 +36,33 @@ class Node:
         return f"{LOOPBACK}:{self.port}"
 
 
-@dataclass(frozen=True)
-class RedisCluster:
-    """Its nodes: primaries as they were at first, and then their replicas in the same order."""
+class RedisCluster(ServerProcess):
+    """Its nodes: primaries as they were at first, and then their replicas in the same order.
 
-    nodes: tuple[Node, ...]
+    As a process of its own it is started, killed and stopped as a whole.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = tuple(nodes)
+
+    @property
+    def pid(self) -> int:
+        return self.nodes[0].process.pid
+
+    @property
+    def output(self) -> str:
+        return "".join(node.process.output for node in self.nodes)
+
+    def start(self) -> None:
+        for node in self.nodes:
+            node.process.start()
+
+    def is_running(self) -> bool:
+        return all(node.process.is_running() for node in self.nodes)
+
+    def _end(self, how: signal.Signals) -> int:
+        codes = [node.process.stop() if how is signal.SIGTERM else node.process.kill() for node in self.nodes]
+        return codes[0] or 0
 
     @property
     def url(self) -> str:
@@ -52,7 +75,7 @@ class RedisCluster:
         port = next(port for first, last, port in slots if first <= slot_of(key) <= last)
         return next(node for node in self.nodes if node.port == port)
 
-    async def kill(self, node: Node) -> None:
+    async def kill_primary(self, node: Node) -> None:
         """SIGKILL a primary, once its replica has all that it has; return when that one has taken over."""
         await self.until_synchronised()
         node.process.kill()
@@ -116,9 +139,16 @@ async def running_redis_cluster(directory: Path, options: Sequence[str] = ()) ->
             port = free_port()
             process, _ = await opened.enter_async_context(running_valkey(folder, port, [*settings, *options]))
             nodes.append(Node(port, process))
-        cluster = RedisCluster(tuple(nodes))
+        cluster = RedisCluster(nodes)
         await _make_cluster(cluster)
         yield cluster
+
+
+@asynccontextmanager
+async def running_cluster_as_server(directory: Path) -> AsyncGenerator[tuple[ServerProcess, str]]:
+    """Yield a cluster where a test asks for a server, and its URL."""
+    async with running_redis_cluster(directory) as cluster:
+        yield cluster, cluster.url
 
 
 def _options(bus_port: int) -> list[str]:
