@@ -51,7 +51,7 @@ from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, 
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter
-from everloop.stores.tool_records import ToolRecords
+from everloop.stores.tool_records import ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
 from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
 from everloop.workers.processes import WorkerProcesses
@@ -200,6 +200,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, ca
             artifacts,
             threads=settings.max_concurrent_activities,
             captures_content=content,
+            cached=ToolResults(redis),
         ),
         transcript=CachedTranscripts(transcripts, records),
         publish=ViewPublisher(views, secrets, artifacts, conversation),

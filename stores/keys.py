@@ -21,6 +21,11 @@ def history_key(task_id: str) -> str:
     return f"{_task(task_id)}:history"
 
 
+def tool_result_key(digest: str) -> str:
+    """Redis string: what a tool has said to arguments and to whom, as long as it is to be told again."""
+    return f"everloop:tool-result:{digest}"
+
+
 def stream_key(task_id: str) -> str:
     """Redis stream: events of the task."""
     return f"{_task(task_id)}:events"

@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import tool_record_key
+from everloop.stores.keys import tool_record_key, tool_result_key
 from everloop.stores.retention import RECORD_TTL
 from everloop.stores.steps import Lease, OvertakenError, Step, Steps
 from everloop.workflows.contract.calls import ToolReply
@@ -153,6 +153,24 @@ class ToolRecords:
             return OUTCOME_ADAPTER.validate_json(text)
         except ValidationError:
             return None
+
+
+class ToolResults:
+    """digest → text: what tools have said lately to the same arguments. Losing it costs another run."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+
+    async def get(self, digest: str) -> str | None:
+        """Return what was said; None if nothing was, or not lately enough."""
+        found = cast("str | None", await self._redis.get(tool_result_key(digest)))
+        return None if found is None else self._cipher.unseal_text(found, f"tool result {digest}")
+
+    async def put(self, digest: str, text: str, life: timedelta) -> None:
+        """Keep what was said for some time, in place of what was said before."""
+        sealed = self._cipher.seal_text(text, f"tool result {digest}")
+        await self._redis.set(tool_result_key(digest), sealed, px=life)
 
 
 def _purpose(task_id: str, call_id: str) -> str:

@@ -39,7 +39,7 @@ from everloop.activities.tools.function import (
     retry_of,
 )
 from everloop.activities.tools.records import ToolClaim
-from everloop.activities.tools.results import bounded, keep_result, message, unknown_outcome
+from everloop.activities.tools.results import CachedResult, bounded, keep_result, message, unknown_outcome
 from everloop.activities.tools.secrets import SecretReader
 from everloop.activities.tools.vetting import (
     VettedCall,
@@ -64,7 +64,7 @@ from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease
-from everloop.stores.tool_records import Claim, ToolRecords
+from everloop.stores.tool_records import Claim, ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
@@ -113,7 +113,8 @@ class _Run:
 class AgentTools(ToolPort):
     """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200).
 
-    `captures_content`: spans have arguments and results on them (default: no).
+    `captures_content`: spans have arguments and results on them (default: no). `cached`: where results of
+    tools are found again that want it (default: nowhere).
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name
@@ -127,6 +128,7 @@ class AgentTools(ToolPort):
         *,
         threads: int = 200,
         captures_content: bool = False,
+        cached: ToolResults | None = None,
     ) -> None:
         self._agents = agents
         self._views = views
@@ -136,6 +138,7 @@ class AgentTools(ToolPort):
         self._artifacts = artifacts
         self._captures_content = captures_content
         self._functions = ToolFunctions(threads)
+        self._cached = cached
 
     @activity.defn
     async def run_tool(self, call: RunToolInput) -> ToolReply:
@@ -245,6 +248,9 @@ class AgentTools(ToolPort):
         arguments = values_of(run.vetted.arguments)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
+        cached = CachedResult(self._cached, run.tool, call, run.vetted.call.arguments)
+        if (text := await cached.find()) is not None:
+            return await self._after(run, message(call.call, text).model_copy(update={"cached": True}))
         try:
             with timed_tool(call.task.agent_id, run.tool.name):
                 text = await self._functions.call(run.tool, arguments, call.timeout)
@@ -254,6 +260,8 @@ class AgentTools(ToolPort):
         except ToolFailure as failure:
             _log_failure(run, failure)
             return await self._fail(run, hide(str(failure)), failure.raised_at)
+        if not (run.secrets.has_read or run.artifacts.written or run.artifacts.shown):
+            await cached.note(hide(text))
         return await self._after(run, message(call.call, hide(text)))
 
     async def _after(self, run: _Run, result: ToolMessage) -> ToolMessage:

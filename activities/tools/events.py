@@ -56,6 +56,7 @@ async def end_call(
         size=result.whole or len(result.content.encode(errors="replace")),
         cut=bool(result.whole) or start != result.content,
         raised_at=result.raised_at,
+        cached=result.cached,
     )
     await try_publish(views, task, [completed], lease)
 
@@ -88,6 +89,8 @@ def record_outcome(span: Span, reply: ToolReply, *, has_content: bool = False) -
     """Put what the call came to on the span."""
     outcome = reply.outcome if isinstance(reply, ToolMessage) else "question"
     span.set_attribute("everloop.tool.outcome", outcome)
+    if isinstance(reply, ToolMessage) and reply.cached:
+        span.set_attribute("everloop.tool.cached", value=True)
     if has_content:
         record_tool_result(span, reply)
 

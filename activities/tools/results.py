@@ -1,14 +1,19 @@
 """What the model reads of a tool call: of a long result its beginning, and why there is none."""
 
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
+from redis.exceptions import RedisError
 
 from everloop.activities.retries import MAX_OUTAGE, retry_for
+from everloop.agents.tool import Tool, digest_of
 from everloop.runtime.telemetry.logs import exception_fields
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.tool_records import ToolResults
+from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
 from everloop.workflows.contract.names import context_key, result_artifact
 from everloop.workflows.contract.questions import Answer
@@ -65,6 +70,49 @@ async def keep_result(  # noqa: PLR0913 -- what is kept, where, and as whose
         return ""
     return key
 
+
+# Results that are told again: what a tool has said lately to the same arguments.
+
+MOST_CACHED = 262_144
+"""Characters of a result that is cached; a longer one is worked out anew."""
+
+
+class CachedResult:
+    """What one call is answered without a run, if its tool wants that; if the store is away, the tool runs.
+
+    The answers of people are no arguments: a call that has any is run.
+    """
+
+    def __init__(self, results: ToolResults | None, tool: Tool, call: RunToolInput, arguments: str) -> None:
+        self._results = None if call.answers else results
+        self._life = tool.cache
+        task = call.task
+        callers = {"context": [task.owner, task.context_id], "owner": [task.owner], "everybody": []}
+        agent = [task.agent_id, task.agent_version]
+        about = [agent, digest_of(tool), callers[tool.cache_for], json.loads(arguments.strip() or "{}")]
+        self._digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+    async def find(self) -> str | None:
+        """Return what the tool said lately; None if it has to run."""
+        if not (self._results and self._life):
+            return None
+        try:
+            return await self._results.get(self._digest)
+        except (RedisError, OSError) as error:
+            _log.warning("cached result not read", error_type=type(error).__name__)
+            return None
+
+    async def note(self, text: str) -> None:
+        """Keep what the tool says now."""
+        if not (self._results and self._life) or len(text) > MOST_CACHED:
+            return
+        try:
+            await self._results.put(self._digest, text, self._life)
+        except (RedisError, OSError) as error:
+            _log.warning("result not cached", error_type=type(error).__name__)
+
+
+# Why there is no other result.
 
 _WHO = {
     "user": "by the user",

@@ -34,6 +34,11 @@ class SecretReader:
         self._max_outage = max_outage
         self._seen: set[str] = set()
 
+    @property
+    def has_read(self) -> bool:
+        """Whether the tool knows any secret."""
+        return bool(self._seen)
+
     async def accept(self, answers: Iterable[Answer]) -> None:
         """Take in what the answers of the call have brought; of one name, the last. Repeating it is safe."""
         brought = {answer.secret_name: answer.message_id for answer in answers if answer.secret_name}

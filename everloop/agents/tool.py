@@ -48,6 +48,9 @@ Policy = Annotated[Approval, AfterValidator(_check_policy), Field(description=_P
 """Whether an approval is needed: a bool, or a function that answers at once."""
 
 
+CacheTime = Annotated[Time | None, Field(description="a timedelta above 0, or None for no cache")]
+
+
 @definition
 class Tool:
     """A function with what the model and the loop have to know of it.
@@ -88,6 +91,11 @@ class Tool:
     quick: bool = False
     """It takes a second at most, and so runs in the worker of its task's workflow, as a local activity,
     without a queue in between. It has to be idempotent."""
+    cache: CacheTime = None
+    """For how long another call with the same arguments gets the same result, without a run (default: it is
+    run)."""
+    cache_for: Literal["context", "owner", "everybody"] = "context"
+    """Who gets it: the owner within the same context, within all contexts, or every caller of the agent."""
     draft_of: DraftReader | None = None
     """Reads what a call is about to write into an artifact; subscribers see it while the model writes the
     call."""
@@ -146,6 +154,8 @@ class Tool:
                 "it is quick, and not idempotent; a quick tool runs again where its worker was lost: give it "
                 "idempotent=True if that has no second effect, or leave quick out"
             )
+        if self.cache_for != "context" and self.cache is None:
+            return f'cache_for="{self.cache_for}" is for cached results; say for how long: cache=timedelta(…)'
         if self.quick and self.task_queue:
             return (
                 "it is quick, and has a task_queue; a quick tool runs in the worker of its task's workflow: "
@@ -171,6 +181,8 @@ class ToolSettings(TypedDict, total=False):
     approvers: str
     max_result: int | None
     quick: bool
+    cache: timedelta | None
+    cache_for: Literal["context", "owner", "everybody"]
 
 
 def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

@@ -119,6 +119,8 @@ def _call(call: ToolCall, result: ToolMessage | None, url: str) -> dict[str, Jso
     is_cut = bool(result.whole) or text != result.content
     artifacts: list[JsonValue] = [*result.artifacts]
     raised: dict[str, JsonValue] = {"raised_at": result.raised_at} if result.raised_at else {}
+    if result.cached:
+        raised["cached"] = True
     return {
         **asked,
         **({"url": url} if is_cut else {}),

@@ -191,6 +191,8 @@ class ToolCompleted(Wire):
     size: int
     cut: bool = False
     raised_at: str = ""
+    cached: bool = False
+    """The tool did not run: it is what an earlier call with the same arguments was answered."""
 
 
 class RetryScheduled(Wire):

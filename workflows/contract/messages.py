@@ -220,6 +220,8 @@ class ToolMessage(Wire):
     files: tuple[FilePart, ...] = ()
     whole: int = 0
     kept: str = ""
+    cached: bool = False
+    """It is what an earlier call with the same arguments was answered; this one did not run."""
 
 
 class SummaryMessage(Wire):

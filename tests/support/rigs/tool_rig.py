@@ -22,7 +22,7 @@ from everloop.agents.tool import Tool, tool
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease
-from everloop.stores.tool_records import Claim, ToolRecords
+from everloop.stores.tool_records import Claim, ToolRecords, ToolResults
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
@@ -58,6 +58,7 @@ class ToolRig:
         views: TaskViews | None = None,
         artifacts: Artifacts | None = None,
         captures_content: bool = False,
+        cached: ToolResults | None = None,
     ) -> None:
         agent = Agent(
             id="agent",
@@ -71,7 +72,7 @@ class ToolRig:
         self.agents = AgentRegistry([agent])
         self.artifacts = artifacts or MemoryArtifacts(self.views)
         stores = (self.views, self.transcripts, self.records, self.secrets, self.artifacts)
-        self.port = AgentTools(self.agents, *stores, captures_content=captures_content)
+        self.port = AgentTools(self.agents, *stores, captures_content=captures_content, cached=cached)
         self.task_id = str(uuid4())
         self.attempt = 0
         self._details: Sequence[Any] = ()

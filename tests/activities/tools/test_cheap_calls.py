@@ -1,17 +1,22 @@
-"""Quick calls run as local activities: within bounds, and what they do not come to, others do."""
+"""Calls that cost less: quick ones, which run as local activities, and those that need not run."""
 
 import asyncio
 from datetime import timedelta
+from typing import Literal
 
 import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.tools import function
+from everloop.activities.tools.results import MOST_CACHED
 from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.limits import Retries
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
+from everloop.stores.tool_records import ToolResults
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import QUICK_RESULT
 from everloop.workflows.contract.events import (
@@ -128,11 +133,12 @@ async def test_a_quick_result_that_is_large_is_not_worked_out_again() -> None:
 WRONG = [
     ({"quick": True}, "it is quick, and not idempotent; .* idempotent=True"),
     ({"quick": True, "idempotent": True, "task_queue": "gpu"}, "it is quick, and has a task_queue"),
+    ({"cache_for": "owner"}, 'cache_for="owner" is for cached results; say for how long'),
 ]
 
 
 @pytest.mark.parametrize(("settings", "problem"), WRONG)
-def test_what_a_quick_tool_cannot_be(settings: dict[str, bool], problem: str) -> None:
+def test_what_a_tool_cannot_be(settings: dict[str, bool], problem: str) -> None:
     """It is said where the tool is written."""
     with pytest.raises(ToolDefinitionError, match=problem):
 
@@ -140,3 +146,97 @@ def test_what_a_quick_tool_cannot_be(settings: dict[str, bool], problem: str) ->
         def look() -> str:
             """Look."""
             return ""
+
+
+class Rates(ToolRig):
+    """Offers `rate`, whose results are cached."""
+
+    def __init__(self, cached: ToolResults, cache_for: Literal["context", "owner", "everybody"]) -> None:
+        self.runs: list[str] = []
+
+        @tool(cache=timedelta(minutes=1), cache_for=cache_for)
+        async def rate(currency: str, context: ToolContext, days: int = 1) -> str:
+            """Return a rate."""
+            self.runs.append(currency)
+            match currency:
+                case "secret":
+                    await context.secret("token")
+                case "kept":
+                    await context.artifacts.write_file("rates", b"1.1", media_type="text/plain")
+                case "wrong":
+                    raise ValueError(currency)
+                case "long":
+                    return "x" * (MOST_CACHED + 1)
+                case _:
+                    pass
+            return f"{days}: {len(self.runs)}"
+
+        super().__init__(rate, cached=cached)
+        self._count = 0
+
+    async def rate(self, arguments: str, **task: str) -> ToolMessage:
+        """Call `rate`, for a task that differs so from that of the rig."""
+        self._count += 1
+        call = self.call("rate", arguments, call_id=f"call-{self._count}")
+        return await self.run(call.model_copy(update={"task": call.task.model_copy(update=task)}))
+
+
+USD = '{"currency": "USD", "days": 2}'
+
+AGAIN: list[tuple[Literal["context", "owner", "everybody"], str, dict[str, str], bool]] = [
+    ("context", USD, {}, True),
+    ("context", ' {"days":2,\n"currency": "USD"}', {"task_id": "other", "run_id": "other"}, True),
+    ("context", '{"currency": "USD", "days": 3}', {}, False),
+    ("context", USD, {"context_id": "other"}, False),
+    ("context", USD, {"agent_version": "2"}, False),
+    ("owner", USD, {"context_id": "other"}, True),
+    ("owner", USD, {"owner": "other"}, False),
+    ("everybody", USD, {"owner": "other", "context_id": "other"}, True),
+]
+
+
+@pytest.mark.parametrize(("cache_for", "arguments", "task", "is_cached"), AGAIN)
+async def test_a_result_is_told_again(
+    redis: Redis,
+    cache_for: Literal["context", "owner", "everybody"],
+    arguments: str,
+    task: dict[str, str],
+    *,
+    is_cached: bool,
+) -> None:
+    """To the same arguments and callers, and it is said that the tool has not run."""
+    rig = Rates(ToolResults(redis), cache_for)
+    owner = {"owner": rig.task_id}  # that no other test has
+    first = await rig.rate(USD, **owner)
+    again = await rig.rate(arguments, **(owner | task))
+    assert (first.content, first.cached) == ("2: 1", False)
+    assert again.cached == is_cached
+    assert len(rig.runs) == (1 if is_cached else 2)
+    if is_cached and not task:
+        assert again.content == first.content
+        assert [e.cached for e in await rig.events() if isinstance(e, ToolCompleted)] == [False, True]
+
+
+@pytest.mark.parametrize("currency", ["secret", "kept", "wrong", "long"])
+async def test_a_result_that_is_not_told_again(redis: Redis, currency: str) -> None:
+    """The tool has read a secret, written an artifact, failed, or said too much."""
+    rig = Rates(ToolResults(redis), "context")
+    await rig.secrets.put(rig.task_id, "m", "a secret word")
+    await rig.secrets.accept(rig.task_id, "m", "token")
+    results = [await rig.rate(f'{{"currency": "{currency}"}}', owner=rig.task_id) for _ in range(2)]
+    assert [result.cached for result in results] == [False, False]
+    assert len(rig.runs) == 2
+
+
+async def test_without_its_cache_a_tool_runs(redis: Redis) -> None:
+    """A store that is away costs a run, and nothing else."""
+
+    class Away(ToolResults):
+        async def get(self, digest: str) -> str | None:
+            raise RedisConnectionError
+
+        async def put(self, digest: str, text: str, life: timedelta) -> None:
+            raise RedisConnectionError
+
+    rig = Rates(Away(redis), "context")
+    assert [(await rig.rate(USD)).content for _ in range(2)] == ["2: 1", "2: 2"]
