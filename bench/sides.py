@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,9 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import TaskInput, TaskView
 from tests.support.servers.processes import ServerProcess
+
+OWNERS = 100
+"""Of tasks that no gateway sends."""
 
 Run = WorkflowHandle[Any, Any]
 
@@ -108,6 +112,7 @@ class Everloop(Side):
     """A task, without a gateway."""
 
     model_activity = "call_model"
+    _numbers = count()
 
     async def answer(self, parked: Parked) -> None:
         await parked.run.execute_update(AgentTask.add_message, _message("red", answers=parked.question))
@@ -116,7 +121,7 @@ class Everloop(Side):
     async def _start(self, order: Order, turns: int) -> Run:
         task = TaskInput(
             context_id=str(uuid4()),
-            owner="bench",
+            owner=f"bench-{next(self._numbers) % OWNERS}",
             agent=agent.spec,
             message=_message(orjson.dumps({**order, "asks": turns > 1}).decode()),
             created_at=datetime.now(UTC),

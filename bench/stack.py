@@ -33,6 +33,7 @@ class Stack:
     http: httpx.AsyncClient
     gateway: Gateway
     echo_url: str
+    model_url: str
     floor: Side
     naive: Side
     everloop: Side
@@ -87,6 +88,7 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
             temporal=temporal,
             http=await started.enter_async_context(httpx.AsyncClient(limits=LIMITS, timeout=60)),
             gateway=await deployment.add_gateway(),
+            model_url=model_url,
             echo_url=f"http://{LOOPBACK}:{echo_port}",
             floor=Peer(bare, "Floor", "ask", partial(_add_peer, deployment, "floor")),
             naive=Peer(bare, "Naive", "complete", partial(_add_peer, deployment, "naive")),

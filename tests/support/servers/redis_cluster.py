@@ -128,11 +128,13 @@ class RedisCluster(ServerProcess):
 
 
 @asynccontextmanager
-async def running_redis_cluster(directory: Path, options: Sequence[str] = ()) -> AsyncGenerator[RedisCluster]:
-    """Yield a cluster that serves all slots."""
+async def running_redis_cluster(
+    directory: Path, options: Sequence[str] = (), primaries: int = PRIMARIES
+) -> AsyncGenerator[RedisCluster]:
+    """Yield a cluster that serves all slots, each primary with a replica."""
     async with AsyncExitStack() as opened:
         nodes: list[Node] = []
-        for number in range(2 * PRIMARIES):
+        for number in range(2 * primaries):
             folder = directory / f"node-{number}"
             folder.mkdir(parents=True)
             settings = _options(free_port())
@@ -140,7 +142,7 @@ async def running_redis_cluster(directory: Path, options: Sequence[str] = ()) ->
             process, _ = await opened.enter_async_context(running_valkey(folder, port, [*settings, *options]))
             nodes.append(Node(port, process))
         cluster = RedisCluster(nodes)
-        await _make_cluster(cluster)
+        await _make_cluster(cluster, primaries)
         yield cluster
 
 
@@ -162,17 +164,17 @@ def _options(bus_port: int) -> list[str]:
     ]
 
 
-async def _make_cluster(cluster: RedisCluster) -> None:
+async def _make_cluster(cluster: RedisCluster, primaries: int) -> None:
     first, *others = cluster.nodes
     for epoch, node in enumerate(cluster.nodes, 1):
         await _ask(node, "CLUSTER", "SET-CONFIG-EPOCH", epoch)
     for node in others:
         await _ask(node, "CLUSTER", "MEET", LOOPBACK, first.port, await _bus_port(first))
-    share = SLOTS // PRIMARIES
-    for number, node in enumerate(cluster.nodes[:PRIMARIES]):
-        end = SLOTS - 1 if number == PRIMARIES - 1 else (number + 1) * share - 1
+    share = SLOTS // primaries
+    for number, node in enumerate(cluster.nodes[:primaries]):
+        end = SLOTS - 1 if number == primaries - 1 else (number + 1) * share - 1
         await _ask(node, "CLUSTER", "ADDSLOTSRANGE", number * share, end)
-    for primary, replica in zip(cluster.nodes[:PRIMARIES], cluster.nodes[PRIMARIES:], strict=True):
+    for primary, replica in zip(cluster.nodes[:primaries], cluster.nodes[primaries:], strict=True):
         node_id = str(await _ask(primary, "CLUSTER", "MYID"))
         await _until_known(replica, node_id)
         await _ask(replica, "CLUSTER", "REPLICATE", node_id)
