@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -22,6 +22,8 @@ from tests.support.servers.processes import (
     wait_until_answers,
 )
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
+
+RunningRedis = Callable[[Path], AbstractAsyncContextManager[tuple[ServerProcess, str]]]
 
 ACCEPTANCE_AGENT = "tests.support.agents.acceptance:agent"
 
@@ -108,7 +110,7 @@ async def running_service(directory: Path, agents: str, **variables: str) -> Asy
     """Start a deployment of agents, with a worker and a gateway."""
     async with (
         ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, agents=agents, **variables) as everloop,
+        running_deployment(directory, model.base_url, agents=agents, **variables) as everloop,  # pyright: ignore[reportArgumentType] -- names of variables are no parameters
     ):
         worker = await everloop.add_worker()
         yield Service(model, everloop, await everloop.add_gateway(), worker)
@@ -144,6 +146,7 @@ async def running_deployment(
     *,
     agents: str = ACCEPTANCE_AGENT,
     temporal_settings: Sequence[str] = (),
+    running_redis: RunningRedis = running_valkey,
     **variables: str,
 ) -> AsyncGenerator[Deployment]:
     """Start Temporal, with dynamic configuration, and Valkey; whatever is added is ended with them."""
@@ -151,7 +154,7 @@ async def running_deployment(
         (directory / name).mkdir()
     async with (
         running_temporal(directory / "temporal", temporal_settings) as (temporal, address),
-        running_valkey(directory / "valkey") as (valkey, redis_url),
+        running_redis(directory / "valkey") as (valkey, redis_url),
     ):
         environment = {
             "TEMPORAL_ADDRESS": address,
