@@ -110,7 +110,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     limits = BodyLimits(settings.max_body_bytes)
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
     # Any call to the store will do as a probe; no task has an empty id.
-    probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("")}
+    probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
     loops = [fanout.run, sweep.run]
     if measures:
         loops.append(Gauges(client, (agent.id for agent in agents), probes).run)

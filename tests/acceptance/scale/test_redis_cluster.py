@@ -67,7 +67,7 @@ async def test_tasks_on_all_primaries_run_and_are_listed(service: Service) -> No
 
 @pytest.mark.parametrize("what", ["its primary is killed", "its slot moves"])
 async def test_a_task_goes_on_while_redis_changes(service: Service, ledger: Path, what: str) -> None:
-    """In the middle of a tool and of an answer: the tool takes effect once, the client reads all of it once."""
+    """In the middle of a tool and of an answer: the tool acts once, the client reads all of it once."""
     cluster, gate, rest = cluster_of(service.everloop), ledger.with_name("gate"), asyncio.Event()
     arguments = json.dumps({"ledger": str(ledger), "gate": str(gate)})
     service.model.script = [
