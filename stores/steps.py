@@ -19,6 +19,7 @@ from everloop.workflows.contract.names import root_task_id
 
 _PARTS = {
     "view": ("views/task_views.lua",),
+    "shown": ("views/shown.lua",),
     "transcript": ("transcripts.lua",),
     "record": ("tool_records.lua",),
 }

@@ -205,15 +205,25 @@ def _write_whole_numbers(response: JSONResponse) -> None:
         response.headers["Content-Length"] = str(len(response.body))
 
 
+SOON = 0.1
+"""Seconds."""
+
+
 async def _unless_client_leaves(answer: Coroutine[Any, Any, Response], receive: Receive) -> Response | None:
-    """Return the answer, or None, and stop working on it, if the client closes its connection first."""
-    answering = asyncio.ensure_future(answer)
-    leaving = asyncio.ensure_future(_disconnected(receive))
+    """Return the answer, or None, and stop working on it, if the client closes its connection first.
+
+    Nobody looks whether it does before the answer takes long, which most do not.
+    """
+    answering, waiting = asyncio.ensure_future(answer), list[asyncio.Future[Any]]()
     try:
-        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({answering}, timeout=SOON)
+        if not answering.done():
+            waiting.append(asyncio.ensure_future(_disconnected(receive)))
+            await asyncio.wait({answering, *waiting}, return_when=asyncio.FIRST_COMPLETED)
         return await answering if answering.done() else None
     finally:
-        await asyncio.gather(cancel(answering), cancel(leaving))
+        for each in (answering, *waiting):
+            await cancel(each)
         if not answering.cancelled():
             answering.exception()  # who has left hears nothing of it
 

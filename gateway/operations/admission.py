@@ -25,7 +25,7 @@ from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.views.interface import START, Snapshot
 from everloop.stores.views.store import TaskViews
@@ -113,11 +113,11 @@ class Admission:
         context_id = incoming.context_id or derive_context_id(task_id)
         bind_contextvars(task_id=task_id, context_id=context_id)
         # First what we know ourselves: Temporal forgets an ended task sooner, and would start it anew.
-        route = await self.views.route(task_id)
+        route, known = await self.views.find(task_id, most=SMALL_BYTES)
         if route and (answered := _answered(incoming, route, context_id)):
             return answered
-        is_known = await self.views.state(task_id) is not None
-        if not is_known:
+        begun: DirectAnswer | Snapshot | None = known
+        if known is None:
             references = await self._references(incoming, viewer)
             task = TaskInput(
                 context_id=context_id,
@@ -128,17 +128,21 @@ class Admission:
                 identity=identity,
                 digest=incoming.digest,
             )
-            if answered := await self._begin(incoming, task):
-                return answered
+            begun = await self._begin(incoming, task)
+            if isinstance(begun, DirectAnswer):
+                return begun
         else:  # its files may have been lost since
             await self.files.store(incoming.files, context_key(viewer.owner, context_id), task_id)
-        snapshot = await self.snapshots.take(task_id, viewer)
-        if not (is_known or snapshot.is_whole):  # it has begun with this very message, which need not be read
+        snapshot = await self.snapshots.take(task_id, viewer, known=begun)
+        if not (known or snapshot.is_whole):  # it has begun with this very message, which need not be read
             return Admitted(snapshot, message_id)
         return Admitted(snapshot, await self._repeated(incoming, snapshot) or message_id)
 
-    async def _begin(self, incoming: IncomingMessage, task: TaskInput) -> DirectAnswer | None:
-        """Start a task, unless it was started before; return what answers its message without one."""
+    async def _begin(self, incoming: IncomingMessage, task: TaskInput) -> DirectAnswer | Snapshot | None:
+        """Start a task, unless it was started before; return what answers its message without one.
+
+        Else the task as it begins; None if it has begun before.
+        """
         task_id, agent = incoming.task_id, incoming.agent
         await self.limits.reserve_task(task.owner, task_id)
         await self.files.store(incoming.files, context_key(task.owner, task.context_id), task_id)
@@ -152,7 +156,7 @@ class Admission:
                 await self.limits.release_task(task.owner, task_id)
                 return answered
         elif is_new:
-            await self.views.create(submitted_view(task_id, task))
+            return await self.views.create(submitted_view(task_id, task), most=SMALL_BYTES)
         return None
 
     async def _decided(self, incoming: IncomingMessage, task: TaskInput) -> DirectAnswer | None:

@@ -106,10 +106,10 @@ class Snapshots:
         bind_task(snapshot.view)
         return snapshot
 
-    async def take(self, task_id: str, viewer: Viewer) -> Snapshot:
+    async def take(self, task_id: str, viewer: Viewer, *, known: Snapshot | None = None) -> Snapshot:
         """Return the snapshot of a task as the store knows it; the next sweep looks at one that is silent.
 
-        A large one comes without history and artifacts.
+        A large one comes without history and artifacts. `known` is what the store has just answered.
 
         Raises:
             TaskUnknownError: there is no such task, or it is another owner's or agent's, or a sub-agent's.
@@ -117,7 +117,7 @@ class Snapshots:
         """
         if CHILD_SEPARATOR in task_id:
             raise TaskUnknownError(task_id)
-        known = await self._load(task_id)
+        known = known or await self._load(task_id)
         snapshot = known or await self._restored(task_id)
         if viewer_of_view(snapshot.view) != viewer:
             raise TaskUnknownError(task_id)

@@ -50,38 +50,6 @@ end
 blocks[#blocks + 1] = tail
 return {draft, blocks}
 """
-_BOUNDED_LOAD_SCRIPT = """
-local view, history, stream = KEYS[1], KEYS[2], KEYS[3]
-local most, newest = tonumber(ARGV[1]), ARGV[2]  -- newest: how many messages, or 'all'
-
-local function usage(key)
-  return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
-end
-
-local function newest_messages()
-  return newest == '0' and {} or redis.call('LRANGE', history, '-' .. newest, -1)
-end
-
-local size, messages = usage(view), nil
-if newest == 'all' then
-  size = size + usage(history)
-else
-  messages = newest_messages()
-  for _, message in ipairs(messages) do
-    size = size + #message
-  end
-end
-local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
-if size <= most then
-  messages = messages or redis.call('LRANGE', history, 0, -1)
-  return {size, last, redis.call('HGETALL', view), messages, false}
-end
-local fields = {}
-for n, name in ipairs({'task', 'status_run', 'status'}) do
-  fields[2 * n - 1], fields[2 * n] = name, redis.call('HGET', view, name)
-end
-return {size, last, fields, {}, redis.call('HGET', view, 'ids') or ''}
-"""
 T = TypeVar("T")
 
 _Reply = tuple[object, list[str] | None, list[str]]
@@ -122,17 +90,19 @@ class TaskViews:
         self._max_events = max_events
         self._steps = Steps(redis)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
-        self._bounded_load = redis.register_script(_BOUNDED_LOAD_SCRIPT)
         self._reader = RedisEventReader(redis)
         self._lists = TaskLists(redis, self._ttl)
 
-    async def create(self, view: TaskView) -> None:
+    async def create(self, view: TaskView, *, most: int = 0) -> Snapshot | None:
         """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
 
-        Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something.
+        Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something. Returns
+        the task as it stands then, as `load` does.
         """
-        (published,) = await self._steps.run(self.creating(view))
+        steps = self.creating(view), self._loading(view.task_id, most)
+        published, snapshot = await self._steps.run(*steps)
         await self.follow_up(view.task_id, published)
+        return snapshot
 
     def creating(self, view: TaskView) -> Step[Published]:
         """Return the step of `create`."""
@@ -213,7 +183,8 @@ class TaskViews:
         (None: however many) it comes without messages and artifacts.
         """
         if most is not None:
-            return await self._load_bounded(task_id, most, history_length)
+            (loaded,) = await self._steps.run(self._loading(task_id, most, history_length))
+            return loaded
         newest = (1, 0) if history_length == 0 else (-(history_length or 0), -1)
         async with self._redis.pipeline(transaction=True) as pipeline:
             self._queue_size(pipeline, task_id)
@@ -224,19 +195,20 @@ class TaskViews:
         view = self._codec(task_id).view(fields, history)
         return Snapshot(view, last[0][0] if last else START, _sum(sizes)) if view else None
 
-    async def _load_bounded(self, task_id: str, most: int, history_length: int | None) -> Snapshot | None:
-        found = await self._bounded_load(
-            keys=[view_key(task_id), history_key(task_id), stream_key(task_id)],
-            args=[most, "all" if history_length is None else history_length],
-        )
-        size, last, words, history, left_out = cast("_Loaded", found)
-        pairs = zip(words[::2], words[1::2], strict=True)
-        fields = {name: value for name, value in pairs if name and value is not None}
-        view = self._codec(task_id).view(fields, history)
-        if view is None:
-            return None
-        ids = None if left_out is None else frozenset(map(unword, left_out.split()))
-        return Snapshot(view, last[0][0] if last else START, size, ids)
+    def _loading(self, task_id: str, most: int, history_length: int | None = None) -> Step[Snapshot | None]:
+        def read(loaded: _Loaded) -> Snapshot | None:
+            size, last, words, history, left_out = loaded
+            pairs = zip(words[::2], words[1::2], strict=True)
+            fields = {name: value for name, value in pairs if name and value is not None}
+            view = self._codec(task_id).view(fields, history)
+            if view is None:
+                return None
+            ids = None if left_out is None else frozenset(map(unword, left_out.split()))
+            return Snapshot(view, last[0][0] if last else START, size, ids)
+
+        keys = [view_key(task_id), history_key(task_id), stream_key(task_id)]
+        newest = "all" if history_length is None else history_length
+        return Step(task_id, "shown.task", keys, [most, newest], read)
 
     async def size(self, task_id: str) -> int:
         """Return how many bytes the view of a task takes as it is stored; 0 if there is none."""
@@ -277,12 +249,14 @@ class TaskViews:
         sealed = self._cipher.seal_text(route.model_dump_json(), _route_purpose(task_id))
         await self._redis.set(route_key(task_id), sealed, ex=self._ttl)
 
-    async def route(self, task_id: str) -> Route | None:
-        """Return what was kept of the message whose task would have this id."""
-        kept = cast("str | None", await self._redis.get(route_key(task_id)))
-        if kept is None:
-            return None
-        return Route.model_validate_json(self._cipher.unseal_text(kept, _route_purpose(task_id)))
+    async def find(self, task_id: str, *, most: int) -> tuple[Route | None, Snapshot | None]:
+        """Return what was kept of the message whose task would have this id, and that task."""
+
+        def read(kept: str) -> Route:
+            return Route.model_validate_json(self._cipher.unseal_text(kept, _route_purpose(task_id)))
+
+        kept = Step(task_id, "shown.route", [route_key(task_id)], [], read)
+        return await self._steps.run(kept, self._loading(task_id, most))
 
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         """Return one artifact of a view, None if there is none; it reads nothing else."""

@@ -58,8 +58,9 @@ class MemoryTaskViews(TaskViews):
         self._changed = asyncio.Condition()
         self._is_woken = False
 
-    async def create(self, view: TaskView) -> None:
+    async def create(self, view: TaskView, *, most: int = 0) -> Snapshot | None:
         await self._append(view.task_id, self._tasks[view.task_id].folded.create(view))
+        return await self.load(view.task_id, most=most)
 
     async def publish(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
@@ -124,8 +125,8 @@ class MemoryTaskViews(TaskViews):
     async def keep_route(self, task_id: str, route: Route) -> None:
         self._routes[task_id] = route
 
-    async def route(self, task_id: str) -> Route | None:
-        return self._routes.get(task_id)
+    async def find(self, task_id: str, *, most: int) -> tuple[Route | None, Snapshot | None]:
+        return self._routes.get(task_id), await self.load(task_id, most=most)
 
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         return self._tasks[task_id].folded.artifact(artifact_id) if task_id in self._tasks else None

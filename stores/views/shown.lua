@@ -1,0 +1,36 @@
+-- Reads a task as it is shown, and changes nothing.
+
+local function usage(key)
+  return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
+end
+
+-- keys: view, history, stream. arguments: how many bytes it may have, how many of the newest messages ('all': all).
+-- Answers bytes, last entry of the stream, fields, messages, and ids of messages: instead of them where it has more.
+operations['shown.task'] = function(keys, arguments)
+  local view, history, stream = unpack(keys)
+  local most, newest = tonumber(arguments[1]), arguments[2]
+  local size, messages = usage(view), nil
+  if newest == 'all' then
+    size = size + usage(history)
+  else
+    messages = newest == '0' and {} or redis.call('LRANGE', history, '-' .. newest, -1)
+    for _, message in ipairs(messages) do
+      size = size + #message
+    end
+  end
+  local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
+  if size <= most then
+    messages = messages or redis.call('LRANGE', history, 0, -1)
+    return {size, last, redis.call('HGETALL', view), messages, false}
+  end
+  local fields = {}
+  for n, name in ipairs({'task', 'status_run', 'status'}) do
+    fields[2 * n - 1], fields[2 * n] = name, redis.call('HGET', view, name)
+  end
+  return {size, last, fields, {}, redis.call('HGET', view, 'ids') or ''}
+end
+
+-- keys: what was kept of a message that was answered without a task.
+operations['shown.route'] = function(keys)
+  return redis.call('GET', keys[1])
+end
