@@ -1,5 +1,9 @@
 """How an activity that writes the next message of a transcript uses the cache."""
 
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
 import structlog
 from redis.exceptions import RedisError
 from temporalio import activity
@@ -11,7 +15,7 @@ from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import StoreTranscriptInput
-from everloop.workflows.contract.messages import TranscriptMessage, extend_digest
+from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage, extend_digest, measure
 from everloop.workflows.contract.ports import TranscriptPort
 from everloop.workflows.contract.tasks import TaskRef
 
@@ -26,13 +30,81 @@ def whole_transcript(
     Raises:
         ApplicationError: `TranscriptMissing`: one is not there, or is another one.
     """
+    found = extend_digest("", opened.messages or ()) if digest else ""
+    return _check(opened, found, length, digest)
+
+
+def _check(opened: OpenedTranscript, found: str, length: int, digest: str) -> tuple[TranscriptMessage, ...]:
     if opened.messages is None:
         raise _missing(f"the cache does not hold the {length} messages of the transcript")
-    if digest and extend_digest("", opened.messages) != digest:
+    if digest and found != digest:
         # A worker that was thought dead has written late, or one of another version has written or reads.
         _log.warning("cached transcript differs from the task's", length=length)
         raise _missing(f"the {length} messages of the transcript in the cache are not those of the task")
     return opened.messages
+
+
+RECENT_BYTES = 16 * 1024 * 1024
+"""How much a process remembers of the transcripts that it has read; in memory it is about twice as much."""
+
+
+@dataclass(frozen=True)
+class _Beginning:
+    """The messages of a transcript up to some position, their digest and their size."""
+
+    messages: tuple[TranscriptMessage, ...] = ()
+    digest: str = ""
+    size: int = 0
+
+    def extended(self, messages: tuple[TranscriptMessage, ...]) -> "_Beginning":
+        size = self.size + sum(map(measure, messages))
+        return _Beginning((*self.messages, *messages), extend_digest(self.digest, messages), size)
+
+
+class RecentTranscripts:
+    """The transcripts that a process has read last: a call late in a task reads what is new alone.
+
+    That they are still those of the history is proved by the digest that comes with each call. Where it is
+    another one, all is read.
+    """
+
+    def __init__(self, most: int = RECENT_BYTES) -> None:
+        self._room = most
+        self._begun: OrderedDict[str, _Beginning] = OrderedDict()
+
+    async def open(
+        self, task_id: str, length: int, digest: str, read: Callable[[int], Awaitable[OpenedTranscript]]
+    ) -> OpenedTranscript:
+        """Return a transcript with all of its messages, or with the reply that an earlier attempt has stored.
+
+        `read` opens it without as many messages from its beginning as it is told.
+
+        Raises:
+            ApplicationError: as for `whole_transcript`.
+        """
+        begun = self._take(task_id, length) if digest else _Beginning()
+        opened = await read(len(begun.messages))
+        if isinstance(opened.reply, AssistantMessage):
+            return opened
+        whole = begun.extended(opened.messages or ())
+        if begun.messages and (opened.messages is None or whole.digest != digest):
+            opened = await read(0)
+            whole = _Beginning().extended(opened.messages or ())
+        _check(opened, whole.digest, length, digest)
+        self._put(task_id, whole)
+        return replace(opened, messages=whole.messages)
+
+    def _take(self, task_id: str, length: int) -> _Beginning:
+        begun = self._begun.pop(task_id, _Beginning())
+        self._room += begun.size
+        return begun if len(begun.messages) <= length else _Beginning()
+
+    def _put(self, task_id: str, begun: _Beginning) -> None:
+        self._room += self._begun.pop(task_id, _Beginning()).size - begun.size
+        self._begun[task_id] = begun
+        while self._room < 0:
+            _, oldest = self._begun.popitem(last=False)
+            self._room += oldest.size
 
 
 def _missing(problem: str) -> ApplicationError:

@@ -6,6 +6,21 @@ local function write(command, key, arguments, first)  -- positions and messages 
   end
 end
 
+local function read(transcript, first, last)  -- positions and messages in turn
+  if first == 0 then
+    return redis.call('HGETALL', transcript)
+  end
+  local found = {}
+  for position = first, last do
+    local message = redis.call('HGET', transcript, position)
+    if message then
+      found[#found + 1] = tostring(position)
+      found[#found + 1] = message
+    end
+  end
+  return found
+end
+
 local function copy_missing(from, to, start)  -- the positions below `start` that the run does not have
   for _, position in ipairs(redis.call('HKEYS', from)) do
     if tonumber(position) < start and redis.call('HEXISTS', to, position) == 0 then
@@ -35,10 +50,10 @@ end
 
 -- keys: transcript, attempts, that of the run before or "" , record of the call
 -- arguments: time to live in seconds, first position that is written; call ("": no attempt at one), Temporal's
--- count, token of the attempt, its order; then positions and messages
+-- count, token of the attempt, its order; first position that is read, last one; then positions and messages
 operations['transcript.open'] = function(keys, arguments)
   local transcript, attempts, previous, record = unpack(keys)
-  local seconds, start, call, least, token, order = unpack(arguments, 1, 6)
+  local seconds, start, call, least, token, order, first, last = unpack(arguments, 1, 8)
   local count = 1
   if call ~= '' then
     count = count_attempt(attempts, record, seconds, call, least, token, order)
@@ -49,9 +64,9 @@ operations['transcript.open'] = function(keys, arguments)
   if previous ~= transcript then
     copy_missing(previous, transcript, tonumber(start))
   end
-  write('HSET', transcript, arguments, 7)
+  write('HSET', transcript, arguments, 9)
   keep(transcript, seconds)
-  return {count, redis.call('HGETALL', transcript)}
+  return {count, read(transcript, tonumber(first), tonumber(last))}
 end
 
 -- keys: transcript, attempts, record of the call

@@ -28,7 +28,7 @@ Reply = TypeVar("Reply", AssistantMessage, SummaryMessage)
 class OpenedTranscript:
     """What the cache holds for one model call.
 
-    `messages` is None unless every position below the asked length is there. `reply` is the message at
+    `messages` is None unless every position that was asked for is there. `reply` is the message at
     that length: a reply or summary that an earlier attempt of the same call left behind. `attempt` is the
     number of this attempt.
     """
@@ -92,16 +92,20 @@ class Transcripts:
         *,
         previous_run: str = "",
         attempt: Attempt | None = None,
+        known: int = 0,
     ) -> OpenedTranscript:
         """Write `new` as the last of `length` positions, then read all of them and the one after.
 
-        What this run lacks before `new` is first copied from `previous_run`, which it continues.
+        What this run lacks before `new` is first copied from `previous_run`, which it continues. The first
+        `known` messages are not read.
 
         Raises:
             OvertakenError: the attempt was overtaken.
         """
         (opened,) = await self._steps.run(
-            self.opening(task_id, run_id, length, new, previous_run=previous_run, attempt=attempt)
+            self.opening(
+                task_id, run_id, length, new, previous_run=previous_run, attempt=attempt, known=known
+            )
         )
         if opened is None:
             raise OvertakenError
@@ -116,12 +120,11 @@ class Transcripts:
         *,
         previous_run: str = "",
         attempt: Attempt | None = None,
+        known: int = 0,
     ) -> Step[OpenedTranscript]:
         """Return the step that opens a transcript; an attempt that was overtaken ends the trip."""
         key, start, entries = transcript_key(task_id, run_id), length - len(new), self._entries(task_id)
-        lease, counted = (attempt.lease if attempt else None), [""] * 4
-        if attempt:
-            counted = [attempt.call, str(attempt.count), attempt.lease.token, attempt.lease.order]
+        lease = attempt.lease if attempt else None
         keys = [
             key,
             attempts_key(task_id, run_id),
@@ -131,12 +134,12 @@ class Transcripts:
         counted = (
             [attempt.call, attempt.count, attempt.lease.token, attempt.lease.order] if attempt else [""] * 4
         )
-        arguments = [self._seconds, start, *counted, *entries.encode(start, new)]
+        arguments = [self._seconds, start, *counted, known, length, *entries.encode(start, new)]
 
         def read(reply: tuple[int, Sequence[str]]) -> OpenedTranscript:
             count, words = reply
             fields = dict(zip(words[::2], words[1::2], strict=True))
-            return replace(entries.decode(fields, length), attempt=count)
+            return replace(entries.decode(fields, known, length), attempt=count)
 
         return Step(task_id, "transcript.open", keys, arguments, read)
 
@@ -242,12 +245,12 @@ class _Entries:
         sealed = (self.cipher.seal_text(message.model_dump_json(), self.purpose) for message in messages)
         return [word for position, entry in enumerate(sealed, start) for word in (position, entry)]
 
-    def decode(self, fields: Mapping[str, str], length: int) -> OpenedTranscript:
-        kept = [fields[str(position)] for position in range(length) if str(position) in fields]
+    def decode(self, fields: Mapping[str, str], start: int, length: int) -> OpenedTranscript:
+        kept = [fields[str(position)] for position in range(start, length) if str(position) in fields]
         messages = tuple(message for message in map(self.parse, kept) if message)
         reply = self.parse(fields[str(length)]) if str(length) in fields else None
         return OpenedTranscript(
-            messages=messages if len(messages) == length else None,
+            messages=messages if len(messages) == length - start else None,
             reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
         )
 

@@ -51,7 +51,7 @@ from everloop.activities.model.request import (
     without_tools,
 )
 from everloop.activities.publish import publish_events, try_publish
-from everloop.activities.transcripts import keep_reply, whole_transcript
+from everloop.activities.transcripts import RecentTranscripts, keep_reply, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRequest, PromptTooLongError
@@ -118,6 +118,7 @@ class OpenAIModel(ModelPort):
         self._transcripts = transcripts
         self._artifacts = artifacts
         self._leases = records
+        self._recent = RecentTranscripts()
         self._compactor = ContextCompactor(models, views, transcripts, records)
 
     @activity.defn
@@ -171,17 +172,19 @@ class OpenAIModel(ModelPort):
         A call that lacks its transcript comes again, with the same status: it has published nothing.
         """
         attempt = Attempt(f"{call.length}.{call.tries}", activity.info().attempt, lease.lease)
-        opened = await self._transcripts.open(
-            call.task.task_id,
-            call.task.run_id,
-            call.length,
-            call.new,
-            previous_run=call.previous_run,
-            attempt=attempt,
-        )
-        if not isinstance(opened.reply, AssistantMessage):
-            whole_transcript(opened, call.length, call.digest)
-        return opened
+
+        async def read(known: int) -> OpenedTranscript:
+            return await self._transcripts.open(
+                call.task.task_id,
+                call.task.run_id,
+                call.length,
+                call.new,
+                previous_run=call.previous_run,
+                attempt=attempt,
+                known=known,
+            )
+
+        return await self._recent.open(call.task.task_id, call.length, call.digest, read)
 
     async def _reply(self, attempt: _Attempt, opened: OpenedTranscript, model: str) -> AssistantMessage:
         """Return the reply of an earlier attempt, or ask for one."""

@@ -32,6 +32,16 @@ RESULT = ToolMessage(call_id="c1", name="search", content="found", outcome="erro
 MESSAGES: tuple[TranscriptMessage, ...] = (said("m1"), REPLY, RESULT)
 
 
+async def test_what_is_known_is_not_read(transcripts: Transcripts) -> None:
+    """Whoever has the first messages gets the others, and the reply behind them."""
+    task_id = new_id()
+    await transcripts.put(task_id, "run", 0, [*MESSAGES, REPLY])
+    for known in range(4):
+        opened = await transcripts.open(task_id, "run", 3, known=known)
+        assert (opened.messages, opened.reply) == (MESSAGES[known:], REPLY)
+    assert (await transcripts.open(task_id, "run", 6, known=2)).messages is None
+
+
 async def test_each_attempt_at_a_call_gets_a_greater_number(transcripts: Transcripts) -> None:
     """It is at least the number that Temporal gives, which may begin again; calls and runs count apart."""
     task_id = new_id()

@@ -29,6 +29,7 @@ class MemoryTranscripts(Transcripts):
         *,
         previous_run: str = "",
         attempt: Attempt | None = None,
+        known: int = 0,
     ) -> OpenedTranscript:
         kept, start = self._runs[task_id, run_id], length - len(new)
         if previous_run:
@@ -36,10 +37,10 @@ class MemoryTranscripts(Transcripts):
                 if position < start:
                     kept.setdefault(position, message)
         kept.update(enumerate(new, start=start))
-        messages = tuple(kept[position] for position in range(length) if position in kept)
+        messages = tuple(kept[position] for position in range(known, length) if position in kept)
         reply = kept.get(length)
         return OpenedTranscript(
-            messages=messages if len(messages) == length else None,
+            messages=messages if len(messages) == length - known else None,
             reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
             attempt=self._count(task_id, run_id, attempt) if attempt else 1,
         )
