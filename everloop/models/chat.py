@@ -26,6 +26,7 @@ from everloop.models.client import (
     merge,
     posted,
     read_events,
+    read_json,
     without_flags,
 )
 from everloop.models.interface import (
@@ -421,7 +422,7 @@ async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerato
                 is_done = True
                 await drain(events)
                 break
-            chunk: Any = json.loads(data)
+            chunk = read_json(data)
             if error := chunk if kind == "error" else error_in(chunk):
                 raise failures.of_answer(error)
             for delta in reader.read(chunk):

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import httpx2
+import orjson
 
 from everloop.models.catalogue import Provider
 from everloop.models.interface import (
@@ -42,21 +43,15 @@ CONNECT_TIMEOUT = 5.0
 SILENCE = timedelta(minutes=5)
 """How long a provider may be silent, before its reply and within it, unless settings say otherwise."""
 
-
 _POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=200, keepalive_expiry=30)
 """Temporal bounds how many calls there are at once. A handshake takes as long as some replies: connections
 outlive a tool between two calls, but not those that servers close first, after a minute as a rule."""
 
 
 def make_client(provider: Provider) -> httpx2.AsyncClient:
-    """Return the client of a provider; close it at the end. It does not retry: Temporal does.
-
-    OpenAI's own one would load 15 MiB in half a second, and take a tenth of a worker's processor time.
-    """
-    key: dict[str, str] = {}
-    if provider.key:
-        is_bearer = provider.key_header.lower() == "authorization"
-        key = {provider.key_header: f"Bearer {provider.key}" if is_bearer else provider.key}
+    """Return the client of a provider, which costs less than OpenAI's own one; close it at the end."""
+    bearer = "Bearer " if provider.key_header.lower() == "authorization" else ""
+    key = {provider.key_header: bearer + provider.key} if provider.key else {}
     json_only = {"Accept": "application/json", "Content-Type": "application/json"}
     given = {**UNCOMPRESSED, **json_only, **key, **provider.headers}
     return httpx2.AsyncClient(
@@ -78,21 +73,19 @@ async def posted(
     Raises:
         HTTPStatusError: it is an error; its body has been read.
     """
-    written = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    headers, timeout = settings.extra_headers, _timeout_of(settings)
-    async with client.stream(
-        "POST", path, content=written.encode(), headers=headers, timeout=timeout
-    ) as answer:
+    try:
+        written = orjson.dumps(body)
+    except TypeError:  # integers of more than 64 bits
+        written = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    # How long a connection may be silent; what tokens have to keep to is not seen from here.
+    longest = max(settings.first_token or SILENCE, settings.between_tokens or SILENCE)
+    timeout = httpx2.Timeout(longest.total_seconds(), connect=CONNECT_TIMEOUT)
+    headers = settings.extra_headers
+    async with client.stream("POST", path, content=written, headers=headers, timeout=timeout) as answer:
         if not answer.is_success:
             await answer.aread()
             answer.raise_for_status()
         yield answer
-
-
-def _timeout_of(settings: ModelSettings) -> httpx2.Timeout:
-    """Return how long a connection may be silent; what tokens have to keep to is not seen from here."""
-    longest = max(settings.first_token or SILENCE, settings.between_tokens or SILENCE)
-    return httpx2.Timeout(longest.total_seconds(), connect=CONNECT_TIMEOUT)
 
 
 # Fields that nobody reads, put together of pieces: texts and lists go on, the rest is replaced.
@@ -170,6 +163,15 @@ def without_flags(extra: Object) -> Object:
 
 
 # The events of a stream.
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401 -- JSON as it came
+    """Return JSON as orjson reads it, in a third of the time; halves of characters, and NaN, it does not."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(text)
+
 
 _DRAINED_WITHIN = 0.5
 """Seconds; some servers leave it open."""

@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import DONE, Failures, make_client, posted, read_events
+from everloop.models.client import DONE, Failures, make_client, posted, read_events, read_json
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -420,7 +420,7 @@ async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
     async with aclosing(read_events(body)) as lines:
         async for _, data in lines:
             if not data.startswith(DONE):  # with which some gateways end all their streams
-                yield json.loads(data)
+                yield read_json(data)
 
 
 async def _whole(body: bytes) -> AsyncGenerator[Object]:

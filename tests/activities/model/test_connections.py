@@ -11,8 +11,9 @@ from everloop.models.catalogue import Provider
 from everloop.models.chat import Chat
 from everloop.models.interface import Ended, ModelRequest, TextDelta
 from everloop.workflows.contract.failures import MODEL_REFUSED
+from everloop.workflows.contract.settings import ModelSettings
 from tests.support.rigs.model_rig import model_rig
-from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
+from tests.support.servers.scripted_openai import Raw, Refusal, Reply, ScriptedOpenAI
 
 PATHS = {"chat": "/chat/completions", "responses": "/responses"}
 KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
@@ -81,3 +82,21 @@ async def test_a_connection_serves_one_reply_after_the_other() -> None:
                 assert [type(delta) async for delta in deltas] == [TextDelta, Ended]
         await chat.close()
     assert connections == 1
+
+
+async def test_a_number_of_many_digits_reaches_the_provider() -> None:
+    """A schema of a tool may hold one that no 64 bits hold, and quick writers of JSON refuse it."""
+    async with ScriptedOpenAI([Reply(["Hi"])]) as server:
+        chat = Chat(Provider("test", base_url=server.base_url))
+        settings = ModelSettings(extra_body={"most": 10**30})
+        async with aclosing(chat.stream(ModelRequest("test/m", (), settings=settings), "m")) as deltas:
+            assert [type(delta) async for delta in deltas][-1] is Ended
+        await chat.close()
+    assert server.requests[0].body["most"] == 10**30
+
+
+async def test_halves_of_a_character_are_read_as_they_come() -> None:
+    """No JSON in the strict sense; some providers cut a character in two, each half escaped."""
+    halves = [Raw(rf'{{"choices": [{{"delta": {{"content": "\u{half}"}}}}]}}') for half in ("d83d", "de00")]
+    async with model_rig([Reply(halves)]) as rig:
+        assert (await rig.run()).text == "😀"
