@@ -4,9 +4,8 @@ import asyncio
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Self
 from urllib.parse import quote
 
 import structlog
@@ -26,7 +25,6 @@ from temporalio.converter import (
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
     StorageDriverWorkflowInfo,
-    WithSerializationContext,
     WorkflowSerializationContext,
 )
 from temporalio.exceptions import ApplicationError
@@ -44,7 +42,7 @@ from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, EncryptionErro
 from everloop.runtime.temporal.codec import EncryptionCodec
 from everloop.runtime.temporal.describe import describe, is_not_found
 from everloop.workflows.contract.failures import BLOB_MISSING
-from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from everloop.workflows.contract.payloads import WirePayloadConverter
 
 # The end of workflows that cannot go on because a payload in their history is lost.
 
@@ -155,19 +153,18 @@ class BlobPayloads(StorageDriver):
     """Keeps each payload as it is on the wire, under a key made of task and content: equal ones are one blob.
 
     A payload that is lost is a failure that is not retryable, of type BLOB_MISSING: trying again would go on
-    for ever. Any other failure of the store is retried by Temporal. `context` tells for whom it works.
+    for ever. Any other failure of the store is retried by Temporal. `workflow_id` tells for whom it works.
     """
 
-    def __init__(
-        self, blobs: Blobs, lost: MissingPayloads | None = None, context: SerializationContext | None = None
-    ) -> None:
+    def __init__(self, blobs: Blobs, lost: MissingPayloads | None = None, workflow_id: str = "") -> None:
         self._blobs = blobs
         self._lost = lost
-        self._context = context
+        self._workflow_id = workflow_id
+        """For whom a payload is read; results of activities and children are read as theirs."""
 
-    def bound_to(self, context: SerializationContext) -> "BlobPayloads":
-        """Return the same driver for one workflow or activity."""
-        return BlobPayloads(self._blobs, self._lost, context)
+    def bound_to(self, workflow_id: str) -> "BlobPayloads":
+        """Return the same driver for one workflow and its activities."""
+        return BlobPayloads(self._blobs, self._lost, workflow_id)
 
     def name(self) -> str:
         return DRIVER
@@ -189,16 +186,7 @@ class BlobPayloads(StorageDriver):
     def _task_of(self, context: StorageDriverStoreContext) -> str:
         if isinstance(context.target, StorageDriverWorkflowInfo) and context.target.id:
             return context.target.id
-        if isinstance(self._context, ActivitySerializationContext) and self._context.workflow_id:
-            return self._context.workflow_id  # of heartbeats: their target names the activity alone
-        return NO_TASK
-
-    @property
-    def _workflow_id(self) -> str | None:
-        """For whom a payload is read; results of activities and children are read as theirs."""
-        if isinstance(self._context, WorkflowSerializationContext | ActivitySerializationContext):
-            return self._context.workflow_id
-        return None
+        return self._workflow_id or NO_TASK  # the target of heartbeats names the activity alone
 
     async def _store(self, folder: str, payload: Payload) -> StorageDriverClaim:
         serialized = payload.SerializeToString(deterministic=True)
@@ -217,13 +205,42 @@ class BlobPayloads(StorageDriver):
             raise ApplicationError(str(error), type=BLOB_MISSING, non_retryable=True) from None
 
 
-@dataclass(frozen=True)
-class BlobStorage(ExternalStorage, WithSerializationContext):
-    """External storage whose drivers learn for which workflow or activity they work."""
+MOST_BOUND = 1000
+"""Workflows for which a converter is kept."""
 
-    def with_context(self, context: SerializationContext) -> Self:
-        bound = [d.bound_to(context) if isinstance(d, BlobPayloads) else d for d in self.drivers]
-        return dataclasses.replace(self, drivers=bound)
+
+@dataclass(frozen=True)
+class BlobDataConverter(DataConverter):
+    """Lets drivers know for which workflow they work.
+
+    The SDK asks for a converter with a context several times for each payload: of each workflow there is one.
+    """
+
+    bound: dict[str, DataConverter] = field(
+        default_factory=dict[str, DataConverter], repr=False, compare=False
+    )
+
+    def with_context(self, context: SerializationContext) -> DataConverter:
+        workflow_id = _workflow_of(context)
+        if workflow_id not in self.bound:
+            if len(self.bound) >= MOST_BOUND:
+                self.bound.clear()
+            self.bound[workflow_id] = dataclasses.replace(
+                self, external_storage=self._storage_for(workflow_id)
+            )
+        return self.bound[workflow_id]
+
+    def _storage_for(self, workflow_id: str) -> ExternalStorage | None:
+        if not (storage := self.external_storage):
+            return None
+        drivers = [d.bound_to(workflow_id) if isinstance(d, BlobPayloads) else d for d in storage.drivers]
+        return dataclasses.replace(storage, drivers=drivers)
+
+
+def _workflow_of(context: SerializationContext) -> str:
+    if isinstance(context, WorkflowSerializationContext | ActivitySerializationContext):
+        return context.workflow_id or ""
+    return ""
 
 
 class PayloadFailureConverter(DefaultFailureConverter):
@@ -267,9 +284,11 @@ def data_converter(
     that it was encrypted with. A worker gives `lost`, which ends workflows that cannot go on. Payloads are
     encrypted before they become blobs, the references to these are not.
     """
-    storage = BlobStorage([BlobPayloads(blobs, lost)], payload_size_threshold=THRESHOLD) if blobs else None
-    return dataclasses.replace(
-        WIRE_DATA_CONVERTER,
+    storage = (
+        ExternalStorage([BlobPayloads(blobs, lost)], payload_size_threshold=THRESHOLD) if blobs else None
+    )
+    return BlobDataConverter(
+        payload_converter_class=WirePayloadConverter,
         external_storage=storage,
         payload_codec=EncryptionCodec(cipher, repeatable_from=THRESHOLD),
         failure_converter_class=EncryptedFailureConverter if cipher.is_on else PayloadFailureConverter,

@@ -5,6 +5,7 @@ nobody set. A default is therefore a part of the wire format, as the name of its
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, field_serializer
 from pydantic_core import SchemaSerializer
@@ -12,7 +13,12 @@ from pydantic_core.core_schema import any_schema
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
-from temporalio.converter import CompositePayloadConverter, DataConverter, DefaultPayloadConverter
+from temporalio.converter import (
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultPayloadConverter,
+    PayloadConverter,
+)
 
 _WRITER = SchemaSerializer(any_schema())
 
@@ -37,13 +43,27 @@ class _Json(PydanticJSONPlainPayloadConverter):
             return RawValue(payload)
 
 
-class WirePayloadConverter(CompositePayloadConverter):
-    """Writes and reads wire types; bytes, protobuf and none at all as Temporal does."""
+_USUAL = DefaultPayloadConverter.default_encoding_payload_converters
+_JSON = _Json()
+_CONVERTERS = CompositePayloadConverter(
+    *(_JSON if each.encoding == _JSON.encoding else each for each in _USUAL)
+)
 
-    def __init__(self) -> None:
-        json = _Json()
-        usual = DefaultPayloadConverter.default_encoding_payload_converters
-        super().__init__(*(json if each.encoding == json.encoding else each for each in usual))
+
+class WirePayloadConverter(PayloadConverter):
+    """Writes and reads wire types; bytes, protobuf and none at all as Temporal does.
+
+    The SDK makes one for each workflow and several for each call, so it holds nothing: validators are built
+    once for all of them.
+    """
+
+    def to_payloads(self, values: Sequence[object]) -> list[Payload]:
+        return _CONVERTERS.to_payloads(values)
+
+    def from_payloads(
+        self, payloads: Sequence[Payload], type_hints: list[type] | None = None
+    ) -> list[object]:
+        return _CONVERTERS.from_payloads(payloads, type_hints)
 
 
 WIRE_DATA_CONVERTER = dataclasses.replace(DataConverter.default, payload_converter_class=WirePayloadConverter)
