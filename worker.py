@@ -27,7 +27,7 @@ from everloop.activities.narrator.narrator import Narrator
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.activities.telemetry import ActivityLogging, ContentSettings, begin_counters
+from everloop.activities.telemetry import ActivityTasks, ContentSettings, begin_counters
 from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.activities.transcripts import CachedTranscripts
@@ -91,7 +91,7 @@ def _worker(client: Client, queue: str, ports: Ports, settings: WorkerSettings) 
         task_queue=settings.queue_named(queue),
         workflows=_workflows(ports) if queue == names.WORKFLOWS_QUEUE else [],
         activities=calls_of(queue, ports),
-        interceptors=[ActivityLogging()],
+        interceptors=[ActivityTasks()],
         workflow_runner=UnsandboxedWorkflowRunner(),  # ADR 19
         max_cached_workflows=settings.max_cached_workflows,
         tuner=settings.tuner(queue),

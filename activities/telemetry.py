@@ -13,6 +13,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 from pydantic import BeforeValidator, Field, JsonValue
 from structlog.contextvars import bind_contextvars
+from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from everloop.models.interface import ModelError
@@ -21,9 +22,10 @@ from everloop.runtime.telemetry.instruments import begin, begin_statuses, counte
 from everloop.runtime.telemetry.logs import bind_task
 from everloop.stores.providers import Why
 from everloop.stores.steps import OvertakenError
-from everloop.workflows.contract.calls import ToolReply
+from everloop.workflows.contract.calls import ToolReply, name_task
 from everloop.workflows.contract.housekeeping import Kind
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage
+from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
@@ -181,21 +183,25 @@ def error_type(error: BaseException) -> str:
 # What log lines say of an activity.
 
 
-class ActivityLogging(Interceptor):
-    """Names the task on every log line of an activity, also on those that the SDK writes after its end.
+class ActivityTasks(Interceptor):
+    """Completes the `TaskRef` of an activity, and names the task on all its log lines, the SDK's too.
 
     It logs that an attempt was overtaken.
     """
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 -- the SDK's
-        return _LoggedActivity(next)
+        return _ActivityOfTask(next)
 
 
-class _LoggedActivity(ActivityInboundInterceptor):
+class _ActivityOfTask(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401 -- the SDK's
-        task = getattr(input.args[0], "task", None) if input.args else None
-        if isinstance(task, TaskRef):
-            bind_task(task)  # for good: each activity runs in an asyncio task of its own
+        call = input.args[0] if input.args else None
+        task = getattr(call, "task", None)
+        if isinstance(call, Wire) and isinstance(task, TaskRef):
+            info = activity.info()
+            run = info.workflow_id or "", info.workflow_run_id or ""
+            input.args = [name_task(call, *run), *input.args[1:]]
+            bind_task(task.named(*run))  # for good: each activity runs in an asyncio task of its own
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             bind_contextvars(trace_id=trace.format_trace_id(context.trace_id))

@@ -1,7 +1,7 @@
 """Inputs of the port methods: what the workflow asks the outside world for."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -45,6 +45,23 @@ BUILT_IN_TOOLS = ("read_result", "read_attachment")
 
 ToolReply = Annotated[ToolMessage | Question, Field(discriminator="role")]
 """What a tool activity comes to: a result, or a question that has to be answered first."""
+
+
+Call = TypeVar("Call", bound=Wire)
+
+
+def name_task(call: Call, task_id: str, run_id: str) -> Call:
+    """Return a call as its activity reads it: each `TaskRef` in it says what was not written.
+
+    An activity is told its workflow and run by Temporal.
+    """
+    named: dict[str, Wire] = {}
+    for name, value in call:
+        if isinstance(value, TaskRef):
+            named[name] = value.named(task_id, run_id)
+        elif isinstance(value, Wire) and "task" in type(value).model_fields:
+            named[name] = name_task(value, task_id, run_id)
+    return call.model_copy(update=named)
 
 
 class TranscriptCallInput(Wire):

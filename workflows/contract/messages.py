@@ -299,6 +299,9 @@ ENVELOPE = 200
 BYTES_PER_TOKEN = 4
 """A rule of thumb, for what the provider has not counted yet."""
 
+DIGEST_LENGTH = 32
+"""Characters: every call about a transcript has its digest."""
+
 _NOT_IN_CACHE = {"is_published"}
 """What an activity finds out once its message is cached. No model reads it."""
 
@@ -309,9 +312,8 @@ def extend_digest(digest: str, messages: Iterable[TranscriptMessage]) -> str:
     It is the same on both sides of a payload, whatever JSON has made of a message in between.
     """
     for message in messages:
-        content = message.model_dump(mode="json", exclude_defaults=True, exclude=_NOT_IN_CACHE)
-        text = json.dumps([digest, message.role, content], sort_keys=True, separators=(",", ":"))
-        digest = sha256(text.encode()).hexdigest()
+        content = message.model_dump_json(exclude_defaults=True, exclude=_NOT_IN_CACHE)
+        digest = sha256(f"{digest}{content}".encode()).hexdigest()[:DIGEST_LENGTH]
     return digest
 
 

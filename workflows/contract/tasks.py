@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -225,14 +225,29 @@ class TaskInput(Wire):
 
 
 class TaskRef(Wire):
-    """Which run of which task an activity works for, and the version of the agent that it began with."""
+    """Which run of which task an activity works for, and the version of the agent that it began with.
 
-    task_id: str
-    run_id: str
-    context_id: str
+    It is sent with every call, so it is written without what an activity knows anyway (`named`).
+    """
+
+    task_id: str = Field(default="", exclude=True)
+    run_id: str = Field(default="", exclude=True)
+    context_id: str = ""
     owner: str
     agent_id: str
     agent_version: str = ""
+
+    def named(self, task_id: str, run_id: str) -> Self:
+        """Return it with what was not written: workflow and run, and the context if no client named it."""
+        context_id = self.context_id or derive_context_id(task_id)
+        return self.model_copy(update={"task_id": task_id, "run_id": run_id, "context_id": context_id})
+
+    @model_serializer(mode="wrap")
+    def _without_known(self, write: SerializerFunctionWrapHandler) -> dict[str, str]:
+        written: dict[str, str] = write(self)
+        if self.context_id == derive_context_id(self.task_id):
+            written.pop("context_id", None)
+        return written
 
     @property
     def span_attributes(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from everloop.agents import limits
 from everloop.agents.agent import Agent
-from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.calls import CallModelInput, PublishInput, SaveContextInput, name_task
 from everloop.workflows.contract.events import EVENT_ADAPTER, TaskEvent, Thought
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -26,9 +26,10 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
 )
+from everloop.workflows.contract.names import derive_context_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER, Wire, WirePayloadConverter
 from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
-from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus
+from everloop.workflows.contract.tasks import AgentSpec, TaskRef, TaskState, TaskStatus
 from everloop.workflows.state import CarriedTask, TaskRunState
 
 CONVERTER = WirePayloadConverter()
@@ -72,6 +73,17 @@ def test_a_state_that_is_carried_is_read() -> None:
     payload = CONVERTER.to_payload(task)
     assert CONVERTER.from_payload(payload, CarriedTask) == task
     assert len(payload.data) < len(task.model_dump_json()) / 3
+
+
+@pytest.mark.parametrize("context_id", [derive_context_id("t"), "its own"])
+def test_an_activity_learns_of_which_task_it_is_from_temporal(context_id: str) -> None:
+    """Also in what a call hands on; a context that a client named is written."""
+    task = TaskRef(task_id="t", run_id="r", context_id=context_id, owner="o", agent_id="a")
+    remember = SaveContextInput(task=task, length=1, memory=Memory())
+    call = PublishInput(task=task, events=(), remember=remember)
+    payload = CONVERTER.to_payload(call)
+    assert {"run_id", "task_id"}.isdisjoint(json.loads(payload.data)["task"])
+    assert name_task(CONVERTER.from_payload(payload, PublishInput), "t", "r") == call
 
 
 def test_what_a_newer_version_added_is_ignored() -> None:
