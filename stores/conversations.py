@@ -1,6 +1,8 @@
 """The messages of a context, over all its tasks."""
 
-from collections.abc import Callable, Sequence
+import base64
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import inf
@@ -25,6 +27,12 @@ from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
 
 MAX_MESSAGES = 1000
 """So many messages are kept of a conversation, the newest ones."""
+
+COMPRESSED_FROM = 512
+"""Characters of JSON from which on an entry is compressed: prose then takes half of its room."""
+
+_COMPRESSED = "z"
+"""Before the Base64 of an entry that is compressed. JSON never begins so."""
 
 MAX_TASKS = 10_000
 """So many tasks are known to have appended to a conversation, the newest ones."""
@@ -198,8 +206,7 @@ class Conversations:
     async def get_summaries(self, context: str) -> list[ConversationSummary]:
         """Return the summaries by position. Their ranges do not overlap."""
         found = cast("list[str]", await self._redis.hvals(conversation_summaries_key(context)))
-        jsons = (self._cipher.unseal_text(kept, _purpose(context)) for kept in found)
-        summaries = map(ConversationSummary.model_validate_json, jsons)
+        summaries = map(ConversationSummary.model_validate_json, self._unsealed(context, found))
         return sorted(summaries, key=lambda summary: summary.start)
 
     async def clear(self, context: str) -> None:
@@ -212,11 +219,29 @@ class Conversations:
         return self._parse(context, kept)
 
     def _sealed(self, context: str, entry: ConversationMessage | ConversationSummary) -> str:
-        return self._cipher.seal_text(entry.model_dump_json(), _purpose(context))
+        packed = _packed(entry.model_dump_json(exclude_defaults=True))
+        return self._cipher.seal_text(packed, _purpose(context))
+
+    def _unsealed(self, context: str, kept: Iterable[str]) -> Iterable[str]:
+        """Return the JSON of entries."""
+        return (_unpacked(self._cipher.unseal_text(entry, _purpose(context))) for entry in kept)
 
     def _parse(self, context: str, kept: Sequence[str]) -> list[ConversationMessage]:
-        jsons = (self._cipher.unseal_text(entry, _purpose(context)) for entry in kept)
-        return [_MESSAGE.validate_json(json) for json in jsons]
+        return [_MESSAGE.validate_json(json) for json in self._unsealed(context, kept)]
+
+
+def _packed(json: str) -> str:
+    """Return what is kept of an entry: nobody reads most of them again, and they are kept the longest."""
+    if len(json) < COMPRESSED_FROM:
+        return json
+    packed = _COMPRESSED + base64.b64encode(zlib.compress(json.encode())).decode()
+    return min(packed, json, key=len)
+
+
+def _unpacked(kept: str) -> str:
+    if not kept.startswith(_COMPRESSED):
+        return kept
+    return zlib.decompress(base64.b64decode(kept.removeprefix(_COMPRESSED))).decode()
 
 
 def _keys(context: str) -> list[str]:

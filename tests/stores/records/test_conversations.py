@@ -205,6 +205,20 @@ async def test_a_cleared_conversation_is_forgotten(conversations: Conversations)
     assert await conversations.get_summaries(context) == [summary(10, 11)]
 
 
+async def test_long_messages_are_kept_compressed(redis: Redis) -> None:
+    context, long = new_id(), "What is long says much twice: zażółć gęślą jaźń. " * 50
+    talk = (said(long), AssistantMessage(text=long), said("no"), AssistantMessage(text="z"))
+    conversations = Conversations(redis)
+    await conversations.append(context, "task", talk)
+    await conversations.compact(context, ConversationSummary(start=0, end=2, text=long))
+    assert tuple(await conversations.get_range(context, 0, 4)) == talk
+    assert [summary.text for summary in await conversations.get_summaries(context)] == [long]
+    kept = await redis.lrange(conversation_key(context), 0, -1)
+    kept += await redis.hvals(conversation_summaries_key(context))
+    assert [len(entry) < len(long) / 5 for entry in kept] == [True] * 5
+    assert {entry[0] for entry in kept} == {"z", "{"}
+
+
 async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> None:
     """Thirty days, from the last message on: no key of it stays longer, none goes before."""
     context = new_id()
