@@ -245,7 +245,8 @@ class AgentTools(ToolPort):
         """Run the tool; whatever it raises the model reads, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
         await self._publish(run, *started(call.call, run.attempt))
-        arguments = values_of(run.vetted.arguments)
+        given, batched = run.vetted.arguments, run.tool.batch_parameter
+        arguments: dict[str, object] = {batched: given} if batched else values_of(given)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
         cached = CachedResult(self._cached, run.tool, call, run.vetted.call.arguments)
@@ -253,7 +254,7 @@ class AgentTools(ToolPort):
             return await self._after(run, message(call.call, text).model_copy(update={"cached": True}))
         try:
             with timed_tool(call.task.agent_id, run.tool.name):
-                text = await self._functions.call(run.tool, arguments, call.timeout)
+                text = await self._functions.call(run.tool, arguments, call)
         except QuestionRequired as required:
             question = required.question(phase_key(call.call, run.asked), run.vetted.call)
             return run.secrets.hide_in(question)

@@ -4,12 +4,14 @@ import asyncio
 import inspect
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
+from itertools import cycle
 from pathlib import Path
+from typing import cast
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -103,19 +105,20 @@ class ToolFunctions:
 
     def __init__(self, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
+        self._batches: dict[tuple[object, ...], _Batch] = {}
 
-    async def call(self, tool: Tool, arguments: dict[str, object], seconds: float) -> str:
-        """Return what the tool returns, as text.
+    async def call(self, tool: Tool, arguments: dict[str, object], run: RunToolInput) -> str:
+        """Return what the tool returns to a call, as text.
 
         Raises:
             QuestionRequired: the tool asks people.
             ToolFailure: it raised something else, or did not finish in time.
             CancelledError: we are cancelled, and not only something that the tool called.
         """
-        limit = asyncio.timeout(seconds)
+        limit = asyncio.timeout(run.timeout)
         try:
             async with limit:
-                value = await self._invoke(tool, arguments)
+                value = await (self._in_batch if tool.batch else self._invoke)(tool, arguments, run)
             return result_text(value)
         except (QuestionRequired, ToolFailure):
             raise
@@ -128,11 +131,31 @@ class ToolFunctions:
         except Exception as error:  # noqa: BLE001 -- whatever a tool raises, the model reads it
             raised = error
             is_late = isinstance(error, TimeoutError) and limit.expired()
-            late = f"{tool.name} did not finish within {seconds:g} s"
+            late = f"{tool.name} did not finish within {run.timeout:g} s"
             problem = late if is_late else f"{type(error).__name__}: {error}"
         raise ToolFailure(problem, raised, tool)
 
-    async def _invoke(self, tool: Tool, arguments: dict[str, object]) -> object:
+    async def _in_batch(self, tool: Tool, arguments: dict[str, object], run: RunToolInput) -> object:
+        """Wait for the other calls of the same reply, run them all as one, and return what is this one's."""
+        key = (run.task.task_id, run.task.run_id, run.reply, tool.name)
+        batch = self._batches.get(key)
+        if batch is None:
+            batch = self._batches[key] = _Batch(partial(self._invoke, tool), run)
+            asyncio.get_running_loop().call_later(BATCH_WINDOW, self._run_batch, key, batch)
+        result = batch.add(arguments)
+        if len(batch.results) == run.together:
+            self._run_batch(key, batch)
+        try:
+            return await result
+        finally:
+            batch.leave()
+
+    def _run_batch(self, key: tuple[object, ...], batch: "_Batch") -> None:
+        if self._batches.get(key) is batch:
+            del self._batches[key]
+            batch.run()
+
+    async def _invoke(self, tool: Tool, arguments: dict[str, object], _run: RunToolInput) -> object:
         """Call the function; a sync one in a thread, which goes on after a timeout: none can be stopped."""
         try:
             if tool.is_async:
@@ -141,6 +164,67 @@ class ToolFunctions:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except SystemExit as error:  # it would end the worker
             raise ToolFailure(f"SystemExit: {error}", error, tool) from None
+
+
+BATCH_WINDOW = 0.1
+"""Seconds that the first call of a batch waits for the others: some may not come to run here, or at all."""
+
+
+class _Batch:
+    """Calls of one reply that run as one. If nobody wants the result of any, the function is cancelled."""
+
+    def __init__(
+        self, function: Callable[[dict[str, object], RunToolInput], Awaitable[object]], run: RunToolInput
+    ) -> None:
+        self.results: list[asyncio.Future[object]] = []
+        self._function = function
+        self._call = run
+        self._name = ""
+        self._arguments: list[object] = []
+        self._running: asyncio.Task[None] | None = None
+
+    def add(self, arguments: dict[str, object]) -> asyncio.Future[object]:
+        """Take in a call; return what holds its result later."""
+        ((self._name, one),) = arguments.items()
+        self._arguments.append(one)
+        self.results.append(asyncio.get_running_loop().create_future())
+        return self.results[-1]
+
+    def run(self) -> None:
+        if not all(result.done() for result in self.results):
+            self._running = asyncio.create_task(self._run())
+
+    def leave(self) -> None:
+        """End the function if no call waits for it any more."""
+        if self._running and all(result.done() for result in self.results):
+            self._running.cancel()
+
+    async def _run(self) -> None:
+        try:
+            outcomes = await self._outcomes()
+        except QuestionRequired:
+            outcomes = [RuntimeError("a tool with batch=True runs for several calls, and can ask nobody")]
+        except Exception as error:  # noqa: BLE001 -- whatever a tool raises, all calls get it
+            outcomes = [error]
+        except asyncio.CancelledError:
+            outcomes = [RuntimeError("it was cancelled by something that it called")]
+        for result, outcome in zip(self.results, cycle(outcomes), strict=False):
+            if result.done():
+                continue
+            if isinstance(outcome, Exception):
+                result.set_exception(outcome)
+            else:
+                result.set_result(outcome)
+
+    async def _outcomes(self) -> Sequence[object]:
+        found = await self._function({self._name: self._arguments}, self._call)
+        outcomes = cast("Sequence[object]", found if isinstance(found, list | tuple) else ())
+        if len(outcomes) != len(self.results):
+            count = len(self.results)
+            raise TypeError(
+                f"a tool with batch=True returns a list of as many results as calls, here {count}"
+            )
+        return outcomes
 
 
 # The next attempt of a tool that failed.

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, get_args, get_origin, overload
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, SkipValidation, create_model
 
@@ -96,6 +96,10 @@ class Tool:
     run)."""
     cache_for: Literal["context", "owner", "everybody"] = "context"
     """Who gets it: the owner within the same context, within all contexts, or every caller of the agent."""
+    batch: bool = False
+    """The calls of one reply run as one, where one worker has them: the function takes a list of a pydantic
+    model of the arguments of one call, and returns a list of as many results, in the same order. One of these
+    may be an exception."""
     draft_of: DraftReader | None = None
     """Reads what a call is about to write into an artifact; subscribers see it while the model writes the
     call."""
@@ -115,6 +119,8 @@ class Tool:
     @cached_property
     def arguments(self) -> type[BaseModel]:
         """The pydantic model of the arguments, made from the signature; tools with a schema have none."""
+        if self.batch:
+            return create_model(f"{self.name}_arguments", __base__=(self._listed_model, _Arguments))
         fields: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
             if name != self.context_parameter:
@@ -132,6 +138,22 @@ class Tool:
         schema: dict[str, JsonValue] = self.arguments.model_json_schema()
         schema.pop("title", None)
         return schema
+
+    @cached_property
+    def batch_parameter(self) -> str | None:
+        """The name of the parameter that takes the arguments of several calls, if there is one."""
+        return next(iter(self._parameters)) if self.batch else None
+
+    @cached_property
+    def _listed_model(self) -> type[BaseModel]:
+        taken = [] if self.schema else [each.annotation for each in self._parameters.values()]
+        model = get_args(taken[0])[0] if len(taken) == 1 and get_origin(taken[0]) is list else None
+        if inspect.isclass(model) and issubclass(model, BaseModel):
+            return model
+        raise ToolDefinitionError(
+            f"tool {self.name!r}: with batch=True it takes one parameter, a list of a pydantic model of "
+            "the arguments of one call, such as `calls: list[Lookup]`"
+        )
 
     @cached_property
     def context_parameter(self) -> str | None:
@@ -183,6 +205,7 @@ class ToolSettings(TypedDict, total=False):
     quick: bool
     cache: timedelta | None
     cache_for: Literal["context", "owner", "everybody"]
+    batch: bool
 
 
 def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -264,6 +287,7 @@ def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
         serial=tool.serial,
         asks=asks,
         quick=tool.quick,
+        batch=tool.batch,
     )
 
 

@@ -381,6 +381,11 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     ),
     "fallback_tool": _fallback_tool,
     "quick_tools": _quick_tools,
+    "batched_tools": _plays(
+        asks(*((f"c{n}", "x") for n in range(7)), ("d", "y")),
+        answer("done"),
+        agent=AgentSpec(id="agent", tools={"x": ToolSpec(batch=True, fallback="y")}),
+    ),
     "sub_agent": _plays(_ASKS_WRITER, answer("A poem."), answer("done"), agent=FULL_AGENT),
     "artifacts": _artifacts,
     "answers_at_once": _decides(answer("Hi.")),

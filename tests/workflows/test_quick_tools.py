@@ -98,6 +98,17 @@ async def test_many_quick_calls_of_one_reply(start_task: StartTask) -> None:
     assert (events["MARKER_RECORDED"], events["run_tool"]) == (20, 0)
 
 
+async def test_calls_of_a_batch_begin_together(start_task: StartTask) -> None:
+    """They know how many they are, and none waits for another one; that of another tool is not counted."""
+    calls = asks(*((f"c{n}", "rate") for n in range(7)), ("x", "look"))
+    ports = FakePorts(ScriptedModel(calls, answer("done")), tools := CountingTools(asyncio.Event(), 8))
+    rates = {"rate": ToolSpec(batch=True), "look": ToolSpec()}
+    async with start_task(ports, AgentSpec(id="agent", tools=rates)) as handle:
+        await handle.result()
+    assert {(call.call.name, call.together) for call in tools.calls} == {("rate", 7), ("look", 1)}
+    assert tools.most_at_once == 8
+
+
 def _raising(type_: str, delay: timedelta | None = None) -> Fail:
     async def fail(_call: RunToolInput) -> None:
         raise ApplicationError("no", type=type_, next_retry_delay=delay)

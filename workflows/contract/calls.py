@@ -153,6 +153,8 @@ class RunToolInput(ToolCallInput):
     """That of what it listed (`ToolSpec`)."""
     has_fallback: bool = False
     """Another tool runs if this one fails, so that its error is no message of the transcript."""
+    together: int = 1
+    """So many calls of this tool begin now, with this one; they run as one, where one worker has them."""
     scheduled: datetime | None = None
     """When Temporal's server had this attempt begin; known of quick ones alone, which it does not see."""
     tried: str = ""

@@ -123,6 +123,8 @@ class ToolSpec(Wire):
     """Of one reply, calls of serial tools run one after another, in their order."""
     asks: bool = False
     """People may be asked before it runs, so the line of the call says that it is a check."""
+    batch: bool = False
+    """Calls of one reply run as one."""
     quick: bool = False
     """It runs as a local activity, unless calls of tools have a queue of their own."""
     plugin: str = ""

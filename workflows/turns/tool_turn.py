@@ -128,7 +128,8 @@ class ToolTurn:
         state = self._state
         while call in state.pending:
             await self._until_ready(call)
-            async with self._slots:
+            # Calls of one batch run as one, and none of them may wait for another one to end.
+            async with contextlib.nullcontext() if self._scope.tool(call.name).batch else self._slots:
                 self._running.add(call.id)
                 try:
                     self._asking.go_on()
@@ -225,9 +226,18 @@ class ToolTurn:
             plugin=spec.plugin,
             digest=spec.digest,
             has_fallback=spec.fallback is not None,
+            together=self._together(call) if spec.batch else 1,
         )
         asks = spec.asks or bool(known.approvers)
         return run, reporting.tool_summary(call, asks=asks, answers=known.answers)
+
+    def _together(self, call: ToolCall) -> int:
+        """Count the calls of a tool that begin with this one: those that have not asked anybody."""
+        state = self._state
+        begin = (
+            each for each in approvals.ready_calls(state, self._scope.agent) if each.id not in state.answers
+        )
+        return max(1, sum(self._with_fallback(each).name == call.name for each in begin))
 
     def _is_quick(self, call: ToolCall, tool: str, spec: ToolSpec) -> bool:
         """Whether a call runs inside the workflow.

@@ -1,10 +1,12 @@
-"""Calls that cost less: quick ones, which run as local activities, and those that need not run."""
+"""Calls that cost less: quick ones, those that need not run, and those that run as one."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal
 
 import pytest
+from pydantic import BaseModel
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
@@ -14,6 +16,7 @@ from everloop.activities.tools import function
 from everloop.activities.tools.results import MOST_CACHED
 from everloop.agents.errors import ToolDefinitionError
 from everloop.agents.limits import Retries
+from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import ToolResults
@@ -135,6 +138,122 @@ WRONG = [
     ({"quick": True, "idempotent": True, "task_queue": "gpu"}, "it is quick, and has a task_queue"),
     ({"cache_for": "owner"}, 'cache_for="owner" is for cached results; say for how long'),
 ]
+
+
+class City(BaseModel):
+    """The arguments of one call."""
+
+    name: str
+
+
+class Weather(ToolRig):
+    """Offers `weather`, which runs for several cities at once; `result` is what it makes of their names."""
+
+    def __init__(self, result: Callable[[list[str]], object]) -> None:
+        self.runs: list[list[str]] = []
+
+        @tool(batch=True)
+        def weather(cities: list[City]) -> object:
+            """Return the weather."""
+            self.runs.append([city.name for city in cities])
+            return result(self.runs[-1])
+
+        super().__init__(weather)
+
+    async def ask_for(self, *arguments: str) -> list[str]:
+        """Make calls at the same time; return what the model reads of each."""
+        calls = [
+            self.call("weather", each, call_id=f"c{number}").model_copy(update={"together": len(arguments)})
+            for number, each in enumerate(arguments)
+        ]
+        results = await asyncio.gather(*(self.run(call) for call in calls))
+        return [f"{result.outcome} {result.content}" for result in results]
+
+
+def _raise(_names: list[str]) -> object:
+    raise ValueError("no weather")
+
+
+def _ask(_names: list[str]) -> object:
+    raise InputRequired("Where?")
+
+
+SHORT = "error TypeError: a tool with batch=True returns a list of as many results as calls, here 2"
+
+BATCHES: dict[str, tuple[Callable[[list[str]], object], list[str]]] = {
+    "each has its own result": (
+        lambda names: [f"{name}: sun" for name in names],
+        ["ok Bonn: sun", "ok Rome: sun"],
+    ),
+    "one failed": (lambda _: ["sun", ValueError("fog")], ["ok sun", "error ValueError: fog"]),
+    "all failed": (_raise, ["error ValueError: no weather"] * 2),
+    "a result is missing": (lambda _: ["sun"], [SHORT] * 2),
+    "no list": (lambda _: "sun", [SHORT] * 2),
+    "it asks": (
+        _ask,
+        ["error RuntimeError: a tool with batch=True runs for several calls, and can ask nobody"] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BATCHES)
+async def test_calls_of_a_batch_run_as_one(case: str) -> None:
+    """Each has its own arguments and its own result."""
+    result, told = BATCHES[case]
+    rig = Weather(result)
+    assert await rig.ask_for('{"name": "Bonn"}', '{"name": "Rome"}') == told
+    assert rig.runs == [["Bonn", "Rome"]]
+
+
+async def test_a_batch_waits_for_no_call_that_does_not_run() -> None:
+    """Its arguments do not fit, say; the others run after a moment."""
+    rig = Weather(lambda names: names)
+    bonn, wrong, rome = await rig.ask_for('{"name": "Bonn"}', '{"nam": "Oslo"}', '{"name": "Rome"}')
+    assert (bonn, rome) == ("ok Bonn", "ok Rome")
+    assert "nam: Extra inputs are not permitted" in wrong
+    assert rig.runs == [["Bonn", "Rome"]]
+
+
+async def test_a_call_that_is_cancelled_leaves_its_batch() -> None:
+    """The function goes on for the others, and is cancelled when nobody is left."""
+    begun, cancelled = asyncio.Event(), asyncio.Event()
+
+    @tool(batch=True)
+    async def weather(cities: list[City]) -> list[str]:
+        """Return the weather."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return [city.name for city in cities]
+
+    rig = ToolRig(weather)
+    calls = [rig.call("weather", '{"name": "Bonn"}', call_id=id_) for id_ in ("a", "b")]
+    first, second = (asyncio.create_task(rig.run(call.model_copy(update={"together": 2}))) for call in calls)
+    await begun.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    assert not cancelled.is_set()
+    second.cancel()
+    await cancelled.wait()
+
+
+async def _takes_two(cities: list[City], days: int) -> list[str]:
+    """Return the weather."""
+    return [city.name * days for city in cities]
+
+
+async def _takes_names(cities: list[str]) -> list[str]:
+    """Return the weather."""
+    return cities
+
+
+@pytest.mark.parametrize("function", [_takes_two, _takes_names])
+def test_what_runs_for_several_calls_takes_a_list(function: Callable[..., object]) -> None:
+    """Of a model, so that a call has names and types."""
+    with pytest.raises(ToolDefinitionError, match=r"takes one parameter, a list of a pydantic model"):
+        tool(batch=True)(function)
 
 
 @pytest.mark.parametrize(("settings", "problem"), WRONG)
