@@ -18,7 +18,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.names import root_task_id
 
 _PARTS = {
-    "view": ("views/task_views.lua",),
+    "view": ("views/view_fields.lua", "views/view_drafts.lua", "views/task_views.lua"),
     "shown": ("views/shown.lua",),
     "transcript": ("transcripts.lua",),
     "record": ("tool_records.lua",),

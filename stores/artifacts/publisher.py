@@ -309,10 +309,9 @@ class ArtifactPublisher:
 
         Those that were `written` are too, where subscribers do not see them at all.
         """
-        snapshot = await self._views.load(self._task.task_id)
-        if snapshot is None:
+        complete = await self._views.artifacts_seen(self._task.task_id)
+        if complete is None:
             return None
-        complete = {each.artifact_id: each.complete for each in snapshot.view.artifacts}
         ids = dict.fromkeys([*complete, *written])
         return [each for each in ids if each != RESPONSE_ARTIFACT and not complete.get(each)]
 

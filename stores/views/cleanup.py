@@ -4,6 +4,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 
+from everloop.runtime.redis import scan_page
 from everloop.stores.keys import OWNER_TASKS_KEYS, owner_of_tasks_key
 from everloop.stores.retention import TASK_TTL, Cleaned
 from everloop.stores.views.lists import LISTS_SCRIPT, TaskLists, owner_keys
@@ -13,8 +14,6 @@ _SCANNED = 1000
 
 _SCANS = 50
 """Calls of that kind that one step makes."""
-
-_START = "0"
 
 
 class ViewCleanup:
@@ -33,17 +32,12 @@ class ViewCleanup:
         """
         removed = 0
         for _ in range(_SCANS):
-            cursor, keys = await self._scan(cursor)
+            cursor, keys = await scan_page(self._redis, cursor, OWNER_TASKS_KEYS, _SCANNED, "zset")
             for key in keys:
                 removed += await self._clean_owner(owner_of_tasks_key(key), dry_run=dry_run)
             if not cursor:
                 break
         return Cleaned(removed, cursor)
-
-    async def _scan(self, cursor: str) -> tuple[str, list[str]]:
-        scan = self._redis.scan(int(cursor or _START), OWNER_TASKS_KEYS, _SCANNED, _type="zset")
-        following, keys = cast("tuple[int, list[str]]", await scan)
-        return str(following) if following else "", keys
 
     async def _clean_owner(self, owner: str, *, dry_run: bool) -> int:
         if dry_run:

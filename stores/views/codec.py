@@ -276,6 +276,11 @@ def _event_purpose(task_id: str) -> str:
     return f"event {task_id}"
 
 
+def is_complete(kept: str) -> bool:
+    """Whether a draft is, as `task_views.lua` keeps it."""
+    return _parsed_draft(kept).complete
+
+
 def _parsed_draft(kept: str) -> _Draft:
     numbers, _, label = kept.partition("\n")
     position, attempt, _, blocks, complete, failed, _ = numbers.split(" ", 6)

@@ -126,7 +126,9 @@ class TaskLists:
                 pipeline.zadd(OPEN_TASKS_KEY, {task.task_id: listing.at}, gt=True)
 
         (is_newest, before, expired), _ = await self._do(ask)
-        if is_newest and (before or listing.scopes):
+        if not is_newest:  # nor does this say whether it is open
+            await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task.task_id, listing.at])
+        elif before or listing.scopes:
             await self._list_waiting(listing, before.split())
         if expired:
             await self.settle(task.owner, expired)

@@ -4,10 +4,10 @@ local function usage(key)
   return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
 end
 
--- keys: view, history, stream. arguments: how many bytes it may have, how many of the newest messages ('all': all).
--- Answers bytes, last entry of the stream, fields, messages, and ids of messages: instead of them where it has more.
+-- keys: view, history. arguments: how many bytes it may have, how many of the newest messages ('all': all).
+-- Answers bytes, fields, messages, and ids of messages: instead of them where it has more.
 operations['shown.task'] = function(keys, arguments)
-  local view, history, stream = unpack(keys)
+  local view, history = unpack(keys)
   local most, newest = tonumber(arguments[1]), arguments[2]
   local size, messages = usage(view), nil
   if newest == 'all' then
@@ -18,16 +18,15 @@ operations['shown.task'] = function(keys, arguments)
       size = size + #message
     end
   end
-  local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)
   if size <= most then
     messages = messages or redis.call('LRANGE', history, 0, -1)
-    return {size, last, redis.call('HGETALL', view), messages, false}
+    return {size, redis.call('HGETALL', view), messages, false}
   end
   local fields = {}
-  for n, name in ipairs({'task', 'status_run', 'status'}) do
+  for n, name in ipairs({'task', 'status_run', 'status', 'last'}) do
     fields[2 * n - 1], fields[2 * n] = name, redis.call('HGET', view, name)
   end
-  return {size, last, fields, {}, redis.call('HGET', view, 'ids') or ''}
+  return {size, fields, {}, redis.call('HGET', view, 'ids') or ''}
 end
 
 -- keys: what was kept of a message that was answered without a task.

@@ -17,7 +17,7 @@ from everloop.stores.keys import (
 )
 from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
 from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
-from everloop.stores.views.codec import ScriptArguments, ViewCodec, unword, word
+from everloop.stores.views.codec import ScriptArguments, ViewCodec, is_complete, unword, word
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
     START,
@@ -55,8 +55,8 @@ T = TypeVar("T")
 _Reply = tuple[object, list[str] | None, list[str]]
 """What a step did, what is to be listed, ids of push configs."""
 
-_Loaded = tuple[int, list[tuple[str, object]], list[str | None], list[str], str | None]
-"""Size, last entry of the stream, fields (name and value in turn), messages, ids of messages left out."""
+_Loaded = tuple[int, list[str | None], list[str], str | None]
+"""Size, fields (name and value in turn), messages, ids of messages left out."""
 
 
 class TaskViews:
@@ -190,23 +190,22 @@ class TaskViews:
             self._queue_size(pipeline, task_id)
             pipeline.hgetall(view_key(task_id))
             pipeline.lrange(history_key(task_id), *newest)
-            pipeline.xrevrange(stream_key(task_id), count=1)
-            *sizes, fields, history, last = await pipeline.execute()
+            *sizes, fields, history = await pipeline.execute()
         view = self._codec(task_id).view(fields, history)
-        return Snapshot(view, last[0][0] if last else START, _sum(sizes)) if view else None
+        return Snapshot(view, fields.get("last", START), _sum(sizes)) if view else None
 
     def _loading(self, task_id: str, most: int, history_length: int | None = None) -> Step[Snapshot | None]:
         def read(loaded: _Loaded) -> Snapshot | None:
-            size, last, words, history, left_out = loaded
+            size, words, history, left_out = loaded
             pairs = zip(words[::2], words[1::2], strict=True)
             fields = {name: value for name, value in pairs if name and value is not None}
             view = self._codec(task_id).view(fields, history)
             if view is None:
                 return None
             ids = None if left_out is None else frozenset(map(unword, left_out.split()))
-            return Snapshot(view, last[0][0] if last else START, size, ids)
+            return Snapshot(view, fields.get("last", START), size, ids)
 
-        keys = [view_key(task_id), history_key(task_id), stream_key(task_id)]
+        keys = [view_key(task_id), history_key(task_id)]
         newest = "all" if history_length is None else history_length
         return Step(task_id, "shown.task", keys, [most, newest], read)
 
@@ -257,6 +256,18 @@ class TaskViews:
 
         kept = Step(task_id, "shown.route", [route_key(task_id)], [], read)
         return await self._steps.run(kept, self._loading(task_id, most))
+
+    async def artifacts_seen(self, task_id: str) -> Mapping[str, bool] | None:
+        """Return the artifacts of a view, and whether each is complete; None where there is no view."""
+        task, drafts = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "drafts"))
+        if task is None:
+            return None
+        words = (drafts or "").split()
+        if not words:
+            return {}
+        names = [f"artifact:{each}" for each in words]
+        kept = cast("list[str]", await self._redis.hmget(view_key(task_id), names))
+        return {unword(each): is_complete(draft) for each, draft in zip(words, kept, strict=True)}
 
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         """Return one artifact of a view, None if there is none; it reads nothing else."""

@@ -62,9 +62,9 @@ local function is_before(one, other)  -- positions of a stream
   return first < second or (first == second and tonumber(one:match('%d+$')) < tonumber(other:match('%d+$')))
 end
 
-local function expired(most)
+local function expired(most, at)
   local ids = {}
-  local due = redis.call('ZRANGEBYLEX', rows, '[e ', '[e ' .. TIME:format(now()), 'LIMIT', 0, most)
+  local due = redis.call('ZRANGEBYLEX', rows, '[e ', '[e ' .. TIME:format(at), 'LIMIT', 0, most)
   for n, row in ipairs(due) do
     ids[n] = row:match('%S+$')
   end
@@ -81,7 +81,8 @@ function operations.enter()
   if before and is_before(ARGV[3], before[3]) then
     return {0, '', {}}
   end
-  local expiry = ended and TIME:format(now() + time_to_live * 1000) or '-'
+  local at = ended and now()
+  local expiry = ended and TIME:format(at + time_to_live * 1000) or '-'
   local task = words_of(table.concat({'t', ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], expiry, ARGV[9]}, ' '))
   if before then
     remove(before)
@@ -94,7 +95,7 @@ function operations.enter()
   elseif ended and count_open() == 0 then
     redis.call('EXPIRE', rows, time_to_live)
   end
-  return {1, before and table.concat(before, ' ', 9) or '', ended and expired(2) or {}}
+  return {1, before and table.concat(before, ' ', 9) or '', ended and expired(2, at) or {}}
 end
 
 -- ARGV  agent, context or *, state or *, time and task id of the entry that the page begins after ("": at the newest),
@@ -111,11 +112,11 @@ function operations.page()
   for n, row in ipairs(redis.call('ZREVRANGEBYLEX', rows, newest, oldest, 'LIMIT', 0, ARGV[8])) do
     page[n] = row:sub(#list + 2)
   end
-  return {total, page, expired(BATCH)}
+  return {total, page, expired(BATCH, now())}
 end
 
 function operations.expired()
-  return expired(BATCH)
+  return expired(BATCH, now())
 end
 
 function operations.count_expired()

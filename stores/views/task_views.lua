@@ -1,181 +1,6 @@
 -- Changes the view, history and stream of one task. What is listed of it follows in another step (task_lists.lua).
 -- The rules stand in workflows/contract/events.py; tests/support/memory/fold.py is the same in Python.
---
--- keys       view (hash), history (list), stream; stream of the client's task above it, or else its own; record of the
---            call for which is published; push configs of the task (hash), where somebody is to be notified
--- arguments  run id, time to live in seconds, length of the stream and its bytes, order of the attempt that publishes
---            (empty: it holds no lease), then those of the operation (the take_* functions name them)
---
--- Each operation answers what it did, what is to be listed now (false: nothing new), and ids of push configs.
---
--- What is needed of the view is read at once, changed here, and written at once. Content may be encrypted: events,
--- messages, labels and the content of artifacts are only moved here. A word has no spaces: ids that clients choose are
--- percent-encoded.
---
--- Fields of the view:
---   task                                the static part
---   held                                1 while the client's task is open, so that none of its keys expires
---   run, runs                           the newest run; every run that was ever seen
---   status, status_run, version, step, state, at, message_id, message    the last status
---   approvers                           scopes whose holders it asks
---   changed                             its position in the stream
---   ids                                 words: the ids of the messages in the history
---   drafts                              words: the ids of the artifacts, in order
---   artifact:<id>                       the current draft of one: numbers and flags, its run, and in the next line what
---                                       it is called (draft_of tells)
---   block:<n>:<id>, tail:<id>           its content, the last block being the tail: 't' and text, 's' and texts that
---                                       are encrypted, one by one, or 'd' and a part as JSON
---   first                               position of the first event that was ever in the stream
---   streamed                            bytes of the stream, about: exact when it was last cut
-
-local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
-local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
-local NARRATED = {submitted = true, working = true}
-local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
-local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed'}
-local OF_STATUSES = {
-  'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids',
-}
-local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed'}
-
-local view, history, stream, root_stream, call_record, push
-local run_id, time_to_live, stream_length, stream_bytes, order
-local given, cursor
-local old, new, removed, root  -- fields of the view, and of the client's task above it
-local drafts, ids, added, messages, has_published, is_created, listed
-
-local function take()
-  cursor = cursor + 1
-  return given[cursor]
-end
-
-local function take_list(take_one)
-  local taken = {}
-  for n = 1, tonumber(take()) do
-    taken[n] = take_one()
-  end
-  return taken
-end
-
-local function take_message()
-  return {id = take(), json = take()}  -- both are empty where a status has no message
-end
-
-local function take_event()
-  return {json = take(), forwarded = take()}  -- the latter is empty where nothing is forwarded
-end
-
-local function take_status()
-  return {
-    event = take_event(), version = tonumber(take()), step = tonumber(take()), state = take(),
-    fails_drafts = take() == '1', at = take(),
-    message = take_message(), received = take_list(take_message), approvers = take(),
-  }
-end
-
-local function take_chunk()  -- its content is no part of the event, so that it comes once
-  local chunk = {
-    event = take_event(), artifact_id = take(), label = take(), mode = take(),
-    position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
-    last = take() == '1', failed = take() == '1', content = take(),
-  }
-  chunk.event.part = chunk.content
-  return chunk
-end
-
--- The fields of the view
-
-local function read_all(key, names)
-  local fields = {}
-  for first = 1, #names, AT_ONCE do
-    local values = redis.call('HMGET', key, unpack(names, first, math.min(first + AT_ONCE - 1, #names)))
-    for n, value in ipairs(values) do
-      fields[names[first + n - 1]] = value or nil
-    end
-  end
-  return fields
-end
-
-local function write_all(key, fields)
-  local pairs_of = {}
-  for name, value in pairs(fields) do
-    pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = name, value
-  end
-  for first = 1, #pairs_of, AT_ONCE do
-    redis.call('HSET', key, unpack(pairs_of, first, math.min(first + AT_ONCE - 1, #pairs_of)))
-  end
-end
-
-local function get(name)
-  local value = new[name]
-  if value == nil then
-    return old[name]
-  end
-  return value
-end
-
-local function read_view(has_status, chunks)
-  local names = {unpack(OF_EVENTS)}
-  for _, name in ipairs(has_status and OF_STATUSES or {}) do
-    names[#names + 1] = name
-  end
-  for _, chunk in ipairs(chunks) do
-    names[#names + 1], names[#names + 2] = 'artifact:' .. chunk.artifact_id, 'tail:' .. chunk.artifact_id
-  end
-  old = read_all(view, names)
-  if view == root_view then
-    held = old.held == '1'
-  else
-    root = read_all(root_view, OF_ROOT)
-    held = root.held == '1'
-  end
-  ids = old.ids or ' '
-end
-
--- Events
-
-local function cut(stream_key)  -- to half of what it may have, of which the newest event always stays
-  local length, size = redis.call('XLEN', stream_key), nil
-  repeat
-    length = math.max(1, math.floor(length / 2))
-    redis.call('XTRIM', stream_key, 'MAXLEN', length)
-    size = redis.call('MEMORY', 'USAGE', stream_key, 'SAMPLES', 0)
-  until length == 1 or size <= stream_bytes / 2
-  return size
-end
-
-local function append_to(stream_key, known, changed, run, json, part)
-  local position
-  if part then
-    position = redis.call(
-      'XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json, 'part', part)
-  else
-    position = redis.call('XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json)
-  end
-  if not known.first then
-    known.first, changed.first = position, position
-  end
-  local streamed = (tonumber(known.streamed) or 0) + #json + (part and #part or 0)
-  known.streamed = streamed > stream_bytes and cut(stream_key) or streamed
-  changed.streamed = known.streamed
-  return position
-end
-
-local root_changes
-
-local function forward(json)
-  if root.state and not TERMINAL[root.state] then
-    append_to(root_stream, root, root_changes, root.run or '', json)
-  end
-end
-
-local function emit(event)
-  has_published = true
-  if event.forwarded ~= '' then
-    forward(event.forwarded)
-  end
-  return append_to(stream, old, new, run_id, event.json, event.part)
-end
+-- view_fields.lua and view_drafts.lua stand before this.
 
 -- Runs and statuses
 
@@ -221,133 +46,6 @@ local function add_message(message)
   end
   added[id] = true
   messages[#messages + 1] = message
-end
-
-local function drafts_of_all()
-  local names, all = {}, {}
-  for id in (get('drafts') or ''):gmatch('%S+') do
-    all[#all + 1] = id
-    if not drafts[id] and not old['artifact:' .. id] then
-      names[#names + 1], names[#names + 2] = 'artifact:' .. id, 'tail:' .. id
-    end
-  end
-  if #names > 0 then
-    for name, value in pairs(read_all(view, names)) do
-      old[name] = value
-    end
-  end
-  return all
-end
-
--- Artifacts
-
-local function draft_of(id)  -- as it stands now; nil where there is none
-  local kept = not drafts[id] and old['artifact:' .. id]
-  if kept then
-    local position, attempt, next_index, blocks, complete, failed, run, label =
-      kept:match('^(%S+) (%S+) (%S+) (%S+) (%d) (%d) ([^\n]*)\n(.*)$')
-    drafts[id] = {
-      position = tonumber(position), attempt = tonumber(attempt), next = tonumber(next_index),
-      blocks = tonumber(blocks), complete = complete == '1', failed = failed == '1', run = run, label = label,
-      tail = old['tail:' .. id] or '',
-    }
-  end
-  return drafts[id]
-end
-
-local function keep_drafts()
-  for id, draft in pairs(drafts) do
-    if draft.is_changed then
-      new['artifact:' .. id] = table.concat({
-        draft.position, draft.attempt, draft.next, draft.blocks, draft.complete and 1 or 0, draft.failed and 1 or 0,
-        draft.run,
-      }, ' ') .. '\n' .. draft.label
-      new['tail:' .. id] = draft.tail
-    end
-  end
-end
-
-local function fail_drafts()
-  for _, id in ipairs(drafts_of_all()) do
-    local draft = draft_of(id)
-    draft.failed, draft.is_changed = not draft.complete, true
-  end
-end
-
-local function is_continued(draft, chunk)
-  return not draft.complete and not draft.failed and draft.run == run_id
-    and draft.position == chunk.position and draft.attempt == chunk.attempt and draft.next == chunk.index
-end
-
-local function is_overtaken_by(draft, chunk)
-  return draft.run ~= run_id or chunk.position > draft.position
-    or (chunk.position == draft.position and chunk.attempt > draft.attempt)
-end
-
-local function block_field(id, number)
-  return 'block:' .. number .. ':' .. id
-end
-
-local function begin_draft(before, chunk)
-  local id = chunk.artifact_id
-  if not before then
-    new.drafts = (get('drafts') or '') .. id .. ' '
-  end
-  for number = 1, before and before.blocks - 1 or 0 do
-    new[block_field(id, number)] = nil
-    removed[#removed + 1] = block_field(id, number)
-  end
-  drafts[id] = {
-    run = run_id, position = chunk.position, attempt = chunk.attempt, label = chunk.label,
-    next = 0, blocks = 0, complete = false, failed = false, tail = '',
-  }
-  return drafts[id]
-end
-
-local function extend_draft(before, chunk)
-  if before.complete or before.failed then
-    return nil
-  end
-  before.run, before.position, before.attempt, before.next = run_id, chunk.position, chunk.attempt, 0
-  return before
-end
-
-local function draft_for(before, chunk)  -- the draft that the chunk is to be appended to; nil drops the chunk
-  if before and is_continued(before, chunk) then
-    return before
-  elseif chunk.index ~= 0 or (before and not is_overtaken_by(before, chunk)) then
-    return nil
-  elseif chunk.mode == 'extend' then
-    return before and extend_draft(before, chunk)
-  elseif chunk.mode == 'draft' and before and before.complete and before.run == run_id
-    and before.position == chunk.position then
-    return nil
-  end
-  return begin_draft(before, chunk)
-end
-
-local function is_continued_text(block, content)
-  local kind = content:sub(1, 1)
-  return (kind == 't' or kind == 's') and block:sub(1, 1) == kind and #block < BLOCK_SIZE
-end
-
-local function append_content(draft, chunk)
-  if chunk.content == 't' and draft.blocks > 0 then
-    return  -- an empty text adds nothing
-  elseif draft.blocks > 0 and is_continued_text(draft.tail, chunk.content) then
-    draft.tail = draft.tail .. chunk.content:sub(2)
-    return
-  elseif draft.blocks > 0 then
-    new[block_field(chunk.artifact_id, draft.blocks)] = draft.tail
-  end
-  draft.blocks, draft.tail = draft.blocks + 1, chunk.content
-end
-
-local function append(draft, chunk)
-  append_content(draft, chunk)
-  draft.next = draft.next + 1
-  draft.complete, draft.failed, draft.is_changed = chunk.last, chunk.failed, true
-  emit(chunk.event)
 end
 
 local function set_status(status)
@@ -432,12 +130,12 @@ local function finish()
   end
 end
 
-local function answer(done)
+local function answer(done, is_status)  -- who creates a task notifies nobody
   local listing, configs = false, {}
   if listed and view == root_view and get('task') and get('changed') then
     listing = {get('task'), get('changed'), get('at'), get('state'), get('approvers') or ''}
   end
-  for _, field in ipairs(listed and push and redis.call('HKEYS', push) or {}) do
+  for _, field in ipairs(is_status and push and redis.call('HKEYS', push) or {}) do
     configs[#configs + 1] = field:match('^config:(.*)$')
   end
   return {done, listing, configs}
@@ -507,12 +205,13 @@ local function publish()  -- did: the states that the task took, which a status 
     taken[#taken + 1] = fold[event[1]](event[2])
   end
   finish()
-  return answer(taken)
+  return answer(taken, listed)
 end
 
 local function put_before_history(first)
-  local later, known = redis.call('LRANGE', history, 0, -1), ids
-  if #later > 0 then
+  local later, known = {}, ids
+  if known ~= ' ' then
+    later = redis.call('LRANGE', history, 0, -1)
     redis.call('DEL', history)
   end
   ids = ' '
@@ -586,7 +285,7 @@ local function restore()
   end
   has_published = true
   finish()
-  return answer(1)
+  return answer(1, true)
 end
 
 local function end_task()
@@ -603,7 +302,7 @@ local function end_task()
   new.changed = emit(status.event)
   listed = true
   finish()
-  return answer(1)
+  return answer(1, true)
 end
 
 for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do

@@ -128,6 +128,10 @@ class MemoryTaskViews(TaskViews):
     async def find(self, task_id: str, *, most: int) -> tuple[Route | None, Snapshot | None]:
         return self._routes.get(task_id), await self.load(task_id, most=most)
 
+    async def artifacts_seen(self, task_id: str) -> Mapping[str, bool] | None:
+        snapshot = await self.load(task_id)
+        return {each.artifact_id: each.complete for each in snapshot.view.artifacts} if snapshot else None
+
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         return self._tasks[task_id].folded.artifact(artifact_id) if task_id in self._tasks else None
 

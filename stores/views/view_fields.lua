@@ -1,0 +1,180 @@
+-- The view, history and stream of one task, as operations change them. task_views.lua stands behind this, view_drafts.lua
+-- between them.
+--
+-- keys       view (hash), history (list), stream; stream of the client's task above it, or else its own; record of the
+--            call for which is published; push configs of the task (hash), where somebody is to be notified
+-- arguments  run id, time to live in seconds, length of the stream and its bytes, order of the attempt that publishes
+--            (empty: it holds no lease), then those of the operation (the take_* functions name them)
+--
+-- Each operation answers what it did, what is to be listed now (false: nothing new), and ids of push configs.
+--
+-- What is needed of the view is read at once, changed here, and written at once. Content may be encrypted: events,
+-- messages, labels and the content of artifacts are only moved here. A word has no spaces: ids that clients choose are
+-- percent-encoded.
+--
+-- Fields of the view:
+--   task                                the static part
+--   held                                1 while the client's task is open, so that none of its keys expires
+--   run, runs                           the newest run; every run that was ever seen
+--   status, status_run, version, step, state, at, message_id, message    the last status
+--   approvers                           scopes whose holders it asks
+--   changed                             its position in the stream
+--   ids                                 words: the ids of the messages in the history
+--   drafts                              words: the ids of the artifacts, in order
+--   artifact:<id>                       the current draft of one: numbers and flags, its run, and in the next line what
+--                                       it is called (draft_of tells)
+--   block:<n>:<id>, tail:<id>           its content, the last block being the tail: 't' and text, 's' and texts that
+--                                       are encrypted, one by one, or 'd' and a part as JSON
+--   first                               position of the first event that was ever in the stream
+--   last                                position of the last event
+--   streamed                            bytes of the stream, about: exact when it was last cut
+
+local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
+local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
+local NARRATED = {submitted = true, working = true}
+local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
+local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed'}
+local OF_STATUSES = {
+  'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids',
+}
+local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed'}
+
+local view, history, stream, root_stream, call_record, push
+local run_id, time_to_live, stream_length, stream_bytes, order
+local given, cursor
+local old, new, removed, root  -- fields of the view, and of the client's task above it
+local drafts, ids, added, messages, has_published, is_created, listed
+
+local function take()
+  cursor = cursor + 1
+  return given[cursor]
+end
+
+local function take_list(take_one)
+  local taken = {}
+  for n = 1, tonumber(take()) do
+    taken[n] = take_one()
+  end
+  return taken
+end
+
+local function take_message()
+  return {id = take(), json = take()}  -- both are empty where a status has no message
+end
+
+local function take_event()
+  return {json = take(), forwarded = take()}  -- the latter is empty where nothing is forwarded
+end
+
+local function take_status()
+  return {
+    event = take_event(), version = tonumber(take()), step = tonumber(take()), state = take(),
+    fails_drafts = take() == '1', at = take(),
+    message = take_message(), received = take_list(take_message), approvers = take(),
+  }
+end
+
+local function take_chunk()  -- its content is no part of the event, so that it comes once
+  local chunk = {
+    event = take_event(), artifact_id = take(), label = take(), mode = take(),
+    position = tonumber(take()), attempt = tonumber(take()), index = tonumber(take()),
+    last = take() == '1', failed = take() == '1', content = take(),
+  }
+  chunk.event.part = chunk.content
+  return chunk
+end
+
+-- The fields of the view
+
+local function read_all(key, names)
+  local fields = {}
+  for first = 1, #names, AT_ONCE do
+    local values = redis.call('HMGET', key, unpack(names, first, math.min(first + AT_ONCE - 1, #names)))
+    for n, value in ipairs(values) do
+      fields[names[first + n - 1]] = value or nil
+    end
+  end
+  return fields
+end
+
+local function write_all(key, fields)
+  local pairs_of = {}
+  for name, value in pairs(fields) do
+    pairs_of[#pairs_of + 1], pairs_of[#pairs_of + 2] = name, value
+  end
+  for first = 1, #pairs_of, AT_ONCE do
+    redis.call('HSET', key, unpack(pairs_of, first, math.min(first + AT_ONCE - 1, #pairs_of)))
+  end
+end
+
+local function get(name)
+  local value = new[name]
+  if value == nil then
+    return old[name]
+  end
+  return value
+end
+
+local function read_view(has_status, chunks)
+  local names = {unpack(OF_EVENTS)}
+  for _, name in ipairs(has_status and OF_STATUSES or {}) do
+    names[#names + 1] = name
+  end
+  for _, chunk in ipairs(chunks) do
+    names[#names + 1], names[#names + 2] = 'artifact:' .. chunk.artifact_id, 'tail:' .. chunk.artifact_id
+  end
+  old = read_all(view, names)
+  if view == root_view then
+    held = old.held == '1'
+  else
+    root = read_all(root_view, OF_ROOT)
+    held = root.held == '1'
+  end
+  ids = old.ids or ' '
+end
+
+-- Events
+
+local function cut(stream_key)  -- to half of what it may have, of which the newest event always stays
+  local length, size = redis.call('XLEN', stream_key), nil
+  repeat
+    length = math.max(1, math.floor(length / 2))
+    redis.call('XTRIM', stream_key, 'MAXLEN', length)
+    size = redis.call('MEMORY', 'USAGE', stream_key, 'SAMPLES', 0)
+  until length == 1 or size <= stream_bytes / 2
+  return size
+end
+
+local function append_to(stream_key, known, changed, run, json, part)
+  local position
+  if part then
+    position = redis.call(
+      'XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json, 'part', part)
+  else
+    position = redis.call('XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json)
+  end
+  if not known.first then
+    known.first, changed.first = position, position
+  end
+  local streamed = (tonumber(known.streamed) or 0) + #json + (part and #part or 0)
+  known.streamed = streamed > stream_bytes and cut(stream_key) or streamed
+  changed.streamed, changed.last = known.streamed, position
+  return position
+end
+
+local root_changes
+
+local function forward(json)
+  if root.state and not TERMINAL[root.state] then
+    append_to(root_stream, root, root_changes, root.run or '', json)
+  end
+end
+
+local function emit(event)
+  has_published = true
+  if event.forwarded ~= '' then
+    forward(event.forwarded)
+  end
+  return append_to(stream, old, new, run_id, event.json, event.part)
+end
+
