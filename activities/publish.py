@@ -160,10 +160,14 @@ class ViewPublisher(PublishPort):
     async def publish(self, call: PublishInput) -> SaveContextResult | None:
         if call.opening:
             await self._views.create(call.opening)
-        remembered = await self._remember(call.remember)
         end = _last_state(call.events)
-        if end:
-            await self._end_artifacts(call.task, end)
+        remembered, closed = await asyncio.gather(
+            self._remember(call.remember), self._end_artifacts(call.task, end), return_exceptions=True
+        )
+        if isinstance(closed, BaseException):
+            raise closed
+        if isinstance(remembered, BaseException):
+            raise remembered
         await publish_events(self._views, call.task, call.events)
         if end:
             await self._secrets.forget(call.task.task_id)
@@ -182,7 +186,9 @@ class ViewPublisher(PublishPort):
             _log.warning("conversation not kept", error_type=type(error).__name__)
             return None
 
-    async def _end_artifacts(self, task: TaskRef, end: TaskState) -> None:
+    async def _end_artifacts(self, task: TaskRef, end: TaskState | None) -> None:
+        if end is None:
+            return
         try:
             await finalize_artifacts(self._artifacts, self._views, task, end)
         except BlobsUnavailableError as error:
