@@ -64,6 +64,11 @@ def is_idempotent(tool: ListedTool, definition: McpDefinition) -> bool:
     return _chosen(tool.name, hinted, setting=definition.idempotent)
 
 
+def is_quick(tool: ListedTool, definition: McpDefinition) -> bool:
+    """Whether a call runs as one of a quick tool: as the definition says, if it may be repeated."""
+    return is_idempotent(tool, definition) and _chosen(tool.name, hint=False, setting=definition.quick)
+
+
 def needs_approval(tool: ListedTool, definition: McpDefinition) -> bool:
     """Whether people are asked first: as the definition says, else where the server says "destructive".
 
@@ -264,6 +269,7 @@ class McpClient:
                     timeout=self._server.timeout,
                     idempotent=repeatable,
                     needs_approval=needs_approval(listed, self._server),
+                    quick=is_quick(listed, self._server),
                     schema=listed.input_schema,
                 )
             )

@@ -32,6 +32,7 @@ class McpDefinition:
     timeout: timedelta = DEFAULT_TIMEOUT
     idempotent: bool | Sequence[str] | None = None
     needs_approval: bool | Sequence[str] | None = None
+    quick: bool | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         problem = self._problem_of_server() or self._problem_of_headers() or self._problem_of_tools()
@@ -75,7 +76,7 @@ class McpDefinition:
         return problem_of_headers(self.headers)
 
     def _problem_of_tools(self) -> str:
-        for setting in ("tools", "idempotent", "needs_approval"):
+        for setting in ("tools", "idempotent", "needs_approval", "quick"):
             if isinstance(getattr(self, setting), str):
                 return f'{setting} is a list of patterns, such as ["read_*"]'
         if not re.fullmatch(r"[A-Za-z0-9_-]*", self.prefix):

@@ -29,6 +29,7 @@ def mcp(  # noqa: PLR0913 -- where a server is and how its tools are offered, ea
     timeout: timedelta = DEFAULT_TIMEOUT,
     idempotent: bool | Sequence[str] | None = None,
     needs_approval: bool | Sequence[str] | None = None,
+    quick: bool | Sequence[str] | None = None,
 ) -> Plugin:
     """Offer the tools of an MCP server: one behind a `url` (streamable HTTP), or one that a `command` starts.
 
@@ -43,7 +44,8 @@ def mcp(  # noqa: PLR0913 -- where a server is and how its tools are offered, ea
     `idempotent` and `needs_approval` say of all tools, or of those that fit the patterns, whether a call may
     be repeated after a crash, and whether people are asked first. By default the server's own annotations
     decide: what only reads, or says that it is idempotent, is; people are asked where it says that it is
-    destructive.
+    destructive. `quick` says likewise which of those that may be repeated take a second at most, and run as
+    quick tools (`everloop.agents.tool`; default: none).
 
     Raises:
         AgentDefinitionError: neither or both of url and command, or a setting that makes no sense.
@@ -59,6 +61,7 @@ def mcp(  # noqa: PLR0913 -- where a server is and how its tools are offered, ea
         timeout=timeout,
         idempotent=idempotent,
         needs_approval=needs_approval,
+        quick=quick,
     )
     return McpServer(name=definition.label, definition=definition)
 

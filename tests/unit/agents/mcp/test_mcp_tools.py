@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp_types import Tool, ToolAnnotations
 
-from everloop.agents.mcp.client import is_idempotent, names_of, needs_approval
+from everloop.agents.mcp.client import is_idempotent, is_quick, names_of, needs_approval
 from everloop.agents.mcp.definition import McpDefinition
 
 Setting = bool | Sequence[str] | None
@@ -31,6 +31,21 @@ def listed(**hints: Any) -> Tool:  # noqa: ANN401 -- hints of any kind
 def test_what_may_be_repeated(hints: dict[str, bool], setting: Setting, *, repeatable: bool) -> None:
     """The definition decides, else what the server says."""
     assert is_idempotent(listed(**hints), McpDefinition(url="http://a", idempotent=setting)) is repeatable
+
+
+@pytest.mark.parametrize(
+    ("hints", "setting", "quick"),
+    [
+        ({"idempotent_hint": True}, False, False),
+        ({"idempotent_hint": True}, True, True),
+        ({"idempotent_hint": True}, ["write_*"], True),
+        ({"idempotent_hint": True}, ["read_*"], False),
+        ({}, True, False),
+    ],
+)
+def test_what_runs_as_a_quick_tool(hints: dict[str, bool], setting: Setting, *, quick: bool) -> None:
+    """The definition decides about tools that may be repeated."""
+    assert is_quick(listed(**hints), McpDefinition(url="http://a", quick=setting)) is quick
 
 
 @pytest.mark.parametrize(
