@@ -14,6 +14,9 @@ from everloop.workflows.contract.names import root_task_id
 TASK_TTL = timedelta(days=7)
 """How long what can be rebuilt from Temporal is kept after its last change."""
 
+GRACE = timedelta(days=1)
+"""The same of what nobody needs once a task has ended but who comes late: its events, and its transcript."""
+
 CONVERSATION_TTL = timedelta(days=30)
 """How long a conversation is kept after its last message."""
 
@@ -31,10 +34,11 @@ class RetentionSettings(Settings):
     """Times to live, and the size of a task. Both of a task are the same for all workers and gateways.
 
     Nothing of an open task expires; these begin when it has ended. EVERLOOP_TASK_TTL_DAYS: how long the view
-    of a task, and its place in lists, is kept, default 7. EVERLOOP_TRANSCRIPT_TTL_DAYS: how long its cached
-    transcript is kept, default 7; a lost one is filled again from history. EVERLOOP_TOOL_RECORD_TTL_DAYS: how
-    long is known that a tool was called and what came of it, default 30: a call without its record runs
-    again, so it is longer than anybody waits before a task is reset.
+    of a task, and its place in lists, is kept, default 7; its events go after a day.
+    EVERLOOP_TRANSCRIPT_TTL_DAYS: how long its cached transcript is kept, default 1; a lost one is filled
+    again from history. EVERLOOP_TOOL_RECORD_TTL_DAYS: how long is known that a tool was called and what came
+    of it, default 30: a call without its record runs again, so it is longer than anybody waits before a task
+    is reset.
 
     EVERLOOP_CONVERSATION_TTL_DAYS: how long a conversation is kept after its last message, default 30. All at
     least 1, at most 36,500.
@@ -45,7 +49,7 @@ class RetentionSettings(Settings):
 
     task_ttl_days: int = Field(default=TASK_TTL.days, ge=1, le=MAX_TTL_DAYS)
     conversation_ttl_days: int = Field(default=CONVERSATION_TTL.days, ge=1, le=MAX_TTL_DAYS)
-    transcript_ttl_days: int = Field(default=TASK_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    transcript_ttl_days: int = Field(default=GRACE.days, ge=1, le=MAX_TTL_DAYS)
     max_task_bytes: int = Field(default=MAX_TASK_BYTES, ge=SMALLEST_TASK_BYTES)
     tool_record_ttl_days: int = Field(default=RECORD_TTL.days, ge=1, le=MAX_TTL_DAYS)
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import attempts_key, transcript_key
-from everloop.stores.retention import TASK_TTL
+from everloop.stores.retention import GRACE
 from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -71,13 +71,13 @@ class Transcripts:
 
     Each call is one round trip.
 
-    `ttl` counts from the last call, or from the end of a task that was open then (default 7 days).
+    `ttl` counts from the last call, or from the end of a task that was open then (default `GRACE`).
 
     An entry that cannot be read, of a newer version or another key perhaps, counts as missing: it is written
     again.
     """
 
-    def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
+    def __init__(self, redis: Redis, *, ttl: timedelta = GRACE) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._seconds = int(ttl.total_seconds())

@@ -15,7 +15,7 @@ from everloop.stores.keys import (
     stream_key,
     view_key,
 )
-from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.retention import GRACE, MAX_TASK_BYTES, TASK_TTL
 from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
 from everloop.stores.views.codec import ScriptArguments, ViewCodec, is_complete, unword, word
 from everloop.stores.views.events import RedisEventReader
@@ -69,10 +69,10 @@ class TaskViews:
     in the stream again.
 
     An open task is kept; `ttl` is how long one that has ended is kept after its last event (default 7 days),
-    and one of which nobody knows whose it is. `max_events` is about how many events its stream keeps (default
-    10,000), of at most `max_bytes` together. That is also how large a view may get (default
-    `MAX_TASK_BYTES`): whoever adds to one asks first how large it is (`size`), since what is published is
-    folded in, whatever its size.
+    and one of which nobody knows whose it is; its events go after `GRACE`. `max_events` is about how many
+    events its stream keeps (default 10,000), of at most `max_bytes` together. That is also how large a view
+    may get (default `MAX_TASK_BYTES`): whoever adds to one asks first how large it is (`size`), since what is
+    published is folded in, whatever its size.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class TaskViews:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
+        self._events_ttl = int(min(ttl, GRACE).total_seconds())
         self._max_events = max_events
         self._steps = Steps(redis)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
@@ -346,7 +347,7 @@ class TaskViews:
         read: Callable[[Any], T],
         lease: Lease | None = None,
     ) -> Step[T]:
-        header = [run_id, self._ttl, self._max_events, self.max_bytes, order_of(lease)]
+        header = [run_id, self._ttl, self._events_ttl, self._max_events, self.max_bytes, order_of(lease)]
         root = root_task_id(task_id)
         keys = [view_key(task_id), history_key(task_id), stream_key(task_id), stream_key(root)]
         keys.append(late_key(task_id, lease))

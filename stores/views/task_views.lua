@@ -93,11 +93,11 @@ local function keep_of_sub_agent()
   local is_first = not old.first or new.first
   for key, is_new in pairs({[view] = is_first, [stream] = is_first, [history] = #messages > 0}) do
     if is_new or not held then
-      keep(key, time_to_live)
+      keep(key, key == stream and stream_life or time_to_live)
     end
   end
   if not held and root_changes.streamed then
-    redis.call('EXPIRE', root_stream, time_to_live)
+    redis.call('EXPIRE', root_stream, stream_life)
   end
 end
 
@@ -107,8 +107,8 @@ local function live_on(is_open)  -- or expire some time after the end, as does w
     return
   end
   if not (is_open and is_created) then  -- what is new lives for ever
-    for _, key in ipairs({view, history, stream}) do
-      set_life(key, is_open, time_to_live)
+    for key, seconds in pairs({[view] = time_to_live, [history] = time_to_live, [stream] = stream_life}) do
+      set_life(key, is_open, seconds)
     end
   end
   if is_open ~= was_held then
@@ -308,9 +308,9 @@ end
 for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do
   operations['view.' .. name] = function(keys, arguments)
     view, history, stream, root_stream, call_record, push = unpack(keys)
-    run_id, time_to_live, stream_length, stream_bytes, order = unpack(arguments, 1, 5)
+    run_id, time_to_live, stream_life, stream_length, stream_bytes, order = unpack(arguments, 1, 6)
     stream_bytes = tonumber(stream_bytes)
-    given, cursor = arguments, 5
+    given, cursor = arguments, 6
     new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}
     has_published, is_created, listed = false, false, nil
     return operation()

@@ -3,8 +3,8 @@
 --
 -- keys       view (hash), history (list), stream; stream of the client's task above it, or else its own; record of the
 --            call for which is published; push configs of the task (hash), where somebody is to be notified
--- arguments  run id, time to live in seconds, length of the stream and its bytes, order of the attempt that publishes
---            (empty: it holds no lease), then those of the operation (the take_* functions name them)
+-- arguments  run id, time to live in seconds, that of the stream, its length and its bytes, order of the attempt that
+--            publishes (empty: it holds no lease), then those of the operation (the take_* functions name them)
 --
 -- Each operation answers what it did, what is to be listed now (false: nothing new), and ids of push configs.
 --
@@ -40,7 +40,7 @@ local OF_STATUSES = {
 local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed'}
 
 local view, history, stream, root_stream, call_record, push
-local run_id, time_to_live, stream_length, stream_bytes, order
+local run_id, time_to_live, stream_life, stream_length, stream_bytes, order
 local given, cursor
 local old, new, removed, root  -- fields of the view, and of the client's task above it
 local drafts, ids, added, messages, has_published, is_created, listed

@@ -121,8 +121,8 @@ async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
 
 
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
-    """Its time to live begins with its last status; what is written later expires as well."""
-    views = TaskViews(redis, ttl=timedelta(hours=1))
+    """Its time to live begins with its last status; what is written later expires as well; events in a day."""
+    views = TaskViews(redis, ttl=timedelta(days=2))
     view = submitted()
     await views.create(view)
     await keep_all(redis, view.task_id)
@@ -134,7 +134,10 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     await Transcripts(redis).put(view.task_id, "late", 0, [said("m")])
 
     ended = await lives(redis, await view_of(views, view.task_id))
-    assert min(ended.values()) > 3_500
+    assert {key for key in ended if "events" in key} == {stream_key(view.task_id), stream_key(child)}
+    assert all(0 < life <= 24 * 3600 or "events" not in key for key, life in ended.items())
+    assert min(ended.values()) > 24 * 3600 - 100
+    assert ended[view_key(view.task_id)] > 2 * 24 * 3600 - 100
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is None
     await views.publish(view.task_id, "newer", [status(1, seconds=100)])  # an operator has reset it
     assert set((await lives(redis, await view_of(views, view.task_id))).values()) == {-1}
