@@ -121,7 +121,7 @@ async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
 
 
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
-    """Its time to live begins with its last status; what is written later expires as well; events in a day."""
+    """Its time to live begins with its last status; what is written later expires too; events in a day."""
     views = TaskViews(redis, ttl=timedelta(days=2))
     view = submitted()
     await views.create(view)
