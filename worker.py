@@ -1,6 +1,6 @@
 """Composition root of the worker process: settings → clients → ports → Worker. See `worker.py --help`."""
 
-import everloop.runtime.lean  # isort: skip  # noqa: F401  # pyright: ignore[reportUnusedImport] -- it loads libraries before they load more
+from everloop.runtime.lean import settle  # isort: skip -- it loads libraries before they load more
 
 import asyncio
 import os
@@ -254,6 +254,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
                     _log.warning(warning)
                 report_queues(agents, queues, settings)
                 begin_counters([agent.id for agent in agents])
+                settle()
                 telemetry.ready()
                 _log.info(
                     "worker ready",

@@ -20,6 +20,7 @@ from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push, notifier
 from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.runtime.lean import settle
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
@@ -86,6 +87,7 @@ async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
                 stops.append(grpc_server.stop)
             server = GatewayServer(app, settings)
             _on_signals(*stops, server.stop)
+            settle()
             telemetry.ready()
             served = [agent.id for agent in agents]
             _log.info("gateway ready", url=settings.url, grpc=settings.grpc_address, agents=served)

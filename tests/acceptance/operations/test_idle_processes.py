@@ -11,13 +11,17 @@ from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.processes import ServerProcess, until
 
 AGENT = """
-import signal, sys
+import gc, signal, sys
 from everloop import Agent
 
-signal.signal(signal.SIGUSR1, lambda *_: print("loaded:", *sys.modules, file=sys.stderr, flush=True))
+def say(*_):
+    print("loaded:", *sys.modules, file=sys.stderr)
+    print("watched:", len(gc.get_objects()), "of", gc.get_freeze_count(), file=sys.stderr, flush=True)
+
+signal.signal(signal.SIGUSR1, say)
 agent = Agent(id="idle", name="Idle", description="Has nothing to do.", model="m")
 """
-"""It makes its process say what it has loaded."""
+"""It makes its process say what it has loaded, and how many objects garbage collections look at."""
 
 UNUSED = {
     "a2a.client",  # peers
@@ -41,7 +45,7 @@ UNUSED = {
 
 @pytest.mark.parametrize("kind", ["worker", "gateway"])
 async def test_an_idle_process_has_loaded_nothing_that_it_does_not_use(tmp_path: Path, kind: str) -> None:
-    """It is looked at after its start, and so after all of its wiring."""
+    """After its start, with all wired. Nor do collections look at what stays there for good."""
     agent = tmp_path / "idle.py"
     agent.write_text(AGENT)
     async with running_deployment(tmp_path, "http://127.0.0.1:9/v1", agents=str(agent)) as everloop:
@@ -50,15 +54,16 @@ async def test_an_idle_process_has_loaded_nothing_that_it_does_not_use(tmp_path:
             process = await everloop.add_worker(OTEL_SERVICE_NAME="idle")
         else:
             process = (await everloop.add_gateway(OTEL_SERVICE_NAME="idle")).process
-        loaded = await _modules_of(process)
+        loaded, watched, kept = await _asked(process)
     used = {"a2a.server"} if kind == "gateway" else set[str]()
     assert loaded & UNUSED == used
+    assert watched < kept / 2
 
 
-async def _modules_of(process: ServerProcess) -> set[str]:
+async def _asked(process: ServerProcess) -> tuple[set[str], int, int]:
     os.kill(process.pid, signal.SIGUSR1)
-    whole = re.compile("^loaded: (.*)\n", re.MULTILINE)
-    await until(lambda: whole.search(process.output))
-    said = whole.search(process.output)
+    answer = re.compile(r"^loaded: (.*)\nwatched: (\d+) of (\d+)\n", re.MULTILINE)
+    await until(lambda: answer.search(process.output))
+    said = answer.search(process.output)
     assert said
-    return set(said[1].split())
+    return set(said[1].split()), int(said[2]), int(said[3])
