@@ -12,13 +12,10 @@ from typing import Annotated, NamedTuple
 
 import structlog
 from opentelemetry import metrics
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.util.re import parse_env_headers
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from pydantic import BeforeValidator, Field
 from pydantic_settings import NoDecode
 from structlog.typing import FilteringBoundLogger
@@ -316,13 +313,17 @@ def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics | 
     url = settings.otlp_url
     if not settings.address and not url:
         return None
-    readers: list[MetricReader] = [PeriodicExportingMetricReader(OTLPMetricExporter())] if url else []
+    readers: list[MetricReader] = []
     listener = None
+    if url:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415 -- as for `_listen`
+            OTLPMetricExporter,
+        )
+
+        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
     if settings.address:
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
-        listener = _listen(settings.address, registry)
+        reader, listener = _listen(settings.address)
+        readers.append(reader)
     else:
         _push_temporal(url, settings)
     provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
@@ -330,12 +331,19 @@ def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics | 
     return Metrics(provider, listener)
 
 
-def _listen(address: Address, registry: CollectorRegistry) -> MetricsListener:
+def _listen(address: Address) -> tuple[MetricReader, MetricsListener]:
+    # All of this takes 2 MiB, which processes do without that nobody watches.
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader  # noqa: PLC0415 -- as above
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest  # noqa: PLC0415 -- as above
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    reader = PrometheusMetricReader(scope_info_enabled=False, registry=registry)
     listener = MetricsListener(address)
     port = _serve_temporal()
     listener.read = lambda: generate_latest(registry) + _read_temporal(port)
     _log.info("metrics are served", address=str(address))
-    return listener
+    return reader, listener
 
 
 def _push_temporal(url: str, settings: TelemetrySettings) -> None:

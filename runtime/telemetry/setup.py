@@ -6,7 +6,6 @@ from threading import Thread
 
 import structlog
 from opentelemetry import trace
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
@@ -34,6 +33,9 @@ _TEXTS = frozenset({"exception.message", "exception.stacktrace"})
 
 def export_traces(resource: Resource) -> ReplaySafeTracerProvider:
     """Return what makes spans and sends them to the OTLP endpoint of OTEL_*; replays make none."""
+    # 1 MiB, for who wants traces.
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 -- as above
+
     provider = _TaskTracers(create_tracer_provider(resource=resource, shutdown_on_exit=False))
     provider.add_span_processor(BatchSpanProcessor(WithoutErrorTexts(OTLPSpanExporter())))
     return provider

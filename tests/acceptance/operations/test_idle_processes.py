@@ -34,6 +34,8 @@ UNUSED = {
     "jwt",  # callers with tokens
     "mcp",  # MCP servers
     "openai",
+    "opentelemetry.exporter",  # traces and metrics
+    "prometheus_client",  # metrics
     "psutil",
     "rich",
     "temporalio.testing",
