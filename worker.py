@@ -16,7 +16,7 @@ import uvloop
 from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
@@ -53,6 +53,7 @@ from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter
 from everloop.stores.tool_records import ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
+from everloop.workers.parked import PATIENCE, ParkedTasks
 from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
 from everloop.workers.processes import WorkerProcesses
 from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
@@ -72,26 +73,34 @@ _log = structlog.get_logger()
 
 
 def build_workers(
-    client: Client, ports: Ports, settings: WorkerSettings, queues: Sequence[str] = names.WORKER_QUEUES
+    client: Client,
+    ports: Ports,
+    settings: WorkerSettings,
+    queues: Sequence[str] = names.WORKER_QUEUES,
+    *interceptors: Interceptor,
 ) -> list[Worker]:
     """Wire implementations to ports, a worker for each queue; tests pass fakes.
 
     `queues` are kinds (`names.WORKER_QUEUES`), or the names of queues that agents or tools have of their own.
     """
-    return [_worker(client, queue, ports, settings) for queue in queues if calls_of(queue, ports)]
+    return [
+        _worker(client, queue, ports, settings, interceptors) for queue in queues if calls_of(queue, ports)
+    ]
 
 
 def _workflows(ports: Ports) -> list[type]:
     return [AgentTask, Housekeeping, PushDelivery] if ports.push else [AgentTask, Housekeeping]
 
 
-def _worker(client: Client, queue: str, ports: Ports, settings: WorkerSettings) -> Worker:
+def _worker(
+    client: Client, queue: str, ports: Ports, settings: WorkerSettings, interceptors: Sequence[Interceptor]
+) -> Worker:
     return Worker(
         client,
         task_queue=settings.queue_named(queue),
         workflows=_workflows(ports) if queue == names.WORKFLOWS_QUEUE else [],
         activities=calls_of(queue, ports),
-        interceptors=[ActivityTasks()],
+        interceptors=[ActivityTasks(), *interceptors],
         workflow_runner=UnsandboxedWorkflowRunner(),  # ADR 19
         max_cached_workflows=settings.max_cached_workflows,
         tuner=settings.tuner(queue),
@@ -108,14 +117,23 @@ def _worker(client: Client, queue: str, ports: Ports, settings: WorkerSettings) 
 
 @asynccontextmanager
 async def running_workers(
-    client: Client, ports: Ports, settings: WorkerSettings, queues: Sequence[str] = names.WORKER_QUEUES
+    client: Client,
+    ports: Ports,
+    settings: WorkerSettings,
+    queues: Sequence[str] = names.WORKER_QUEUES,
+    *,
+    patience: timedelta = PATIENCE,
 ) -> AsyncGenerator[None]:
     """Work until the block ends; then all workers stop at the same time, each with its calls in the grace.
+
+    `patience` is that of `ParkedTasks`.
 
     Raises:
         TemporalUnreachableError: Temporal went away, or its namespace, before the workers had begun.
     """
-    workers = build_workers(client, ports, settings, queues)
+    parked = ParkedTasks(patience)
+    workers = build_workers(client, ports, settings, queues, parked)
+    forgetting = asyncio.create_task(parked.forget(workers))
     runs = asyncio.gather(*(worker.run() for worker in workers))
     block, is_left = asyncio.current_task(), False
 
@@ -132,6 +150,7 @@ async def running_workers(
         block.uncancel()
     finally:
         is_left = True
+        forgetting.cancel()
         await asyncio.gather(*(worker.shutdown() for worker in workers))
     try:
         await runs

@@ -1,9 +1,10 @@
 """A task, and the agent that works on it now."""
 
 import asyncio
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from typing import cast
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -52,6 +53,14 @@ class Outbox:
             self._state.outbox = [status for status in self._state.outbox if status.version > newest]
         finally:
             self._riding.remove(newest)
+
+
+def parked() -> AbstractContextManager[object]:
+    """Let the worker know that nothing happens inside until people act: it may forget the task meanwhile."""
+    functions = cast(
+        "Mapping[str, Callable[[str], AbstractContextManager[object]]]", workflow.extern_functions()
+    )
+    return functions.get(names.PARKED, nullcontext)(workflow.info().run_id)
 
 
 class TaskScope:

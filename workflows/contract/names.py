@@ -40,6 +40,9 @@ TASK_STATE = SearchAttributeKey.for_keyword("TaskState")
 TASK_VERSION = SearchAttributeKey.for_int("TaskVersion")
 """The status that says `TaskState` has this number or a later one; the statuses of a task are numbered."""
 
+PARKED = "everloop_parked"
+"""The function of a worker by which a task says that it waits for people."""
+
 SEARCH_ATTRIBUTES = (AGENT_ID, CONTEXT_ID, OWNER, TASK_STATE, TASK_VERSION)
 
 MAX_PLAIN_CONFIG_ID_BYTES = 64

@@ -37,7 +37,7 @@ from everloop.workflows.limits import (
     invalid_output,
     stop_if_cancelled,
 )
-from everloop.workflows.scope import TaskScope, model_call, plugin_call, short_call
+from everloop.workflows.scope import TaskScope, model_call, parked, plugin_call, short_call
 from everloop.workflows.state import Phase
 
 RESEND_CHUNK_BYTES = 900_000
@@ -306,7 +306,8 @@ class ModelTurn:
         message = reporting.agent_message(text)
         reporting.working(state, message)
         await reporting.publish(self._scope, "waits for the signal resume")
-        await workflow.wait_condition(lambda: not state.waits_for_resume)
+        with parked():
+            await workflow.wait_condition(lambda: not state.waits_for_resume)
         state.come_back(to=0)
         reporting.enter(state, Phase.MODEL)
         reporting.working(state, resumed="operator")

@@ -17,7 +17,7 @@ from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import ToolSpec
 from everloop.workflows.limits import stop_if_cancelled
 from everloop.workflows.people import Asking
-from everloop.workflows.scope import GIVE_UP, TaskScope, quick_call, tool_call
+from everloop.workflows.scope import GIVE_UP, TaskScope, parked, quick_call, tool_call
 from everloop.workflows.state import Phase, TaskRunState
 from everloop.workflows.turns.sub_agents import AgentCalls
 
@@ -94,7 +94,8 @@ class ToolTurn:
                 courses[call_id].cancel()
             if self._is_parked():
                 await while_parked(self._is_parked)
-                await workflow.wait_condition(lambda: is_over() or not self._is_parked())
+                with parked():
+                    await workflow.wait_condition(lambda: is_over() or not self._is_parked())
         for task in (*courses.values(), publishing):
             if task.done():
                 task.result()

@@ -1,0 +1,52 @@
+"""Tasks that people keep waiting leave the memory of a worker."""
+
+import asyncio
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from temporalio.worker import Interceptor, Worker, WorkflowInboundInterceptor, WorkflowInterceptorClassInput
+
+from everloop.workflows.contract.names import PARKED
+
+PATIENCE = timedelta(minutes=1)
+"""How long a worker keeps a task in memory that waits for people."""
+
+
+class ParkedTasks(Interceptor):
+    """Lets a worker forget tasks that wait for people; one that goes on is replayed.
+
+    The SDK has no setting for this: it forgets a task where its cache is full. Tasks say themselves that they
+    wait (`everloop.workflows.scope.parked`), from the threads in which they run.
+    """
+
+    def __init__(self, patience: timedelta = PATIENCE) -> None:
+        self._patience = patience.total_seconds()
+        self._since: dict[str, float] = {}
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002 -- the SDK's
+    ) -> type[WorkflowInboundInterceptor] | None:
+        input.unsafe_extern_functions[PARKED] = self._parked
+        return None
+
+    async def forget(self, workers: Sequence[Worker]) -> None:
+        """Let the worker of workflows among these forget tasks, for as long as they run."""
+        caches = [worker for worker in workers if worker.config().get("workflows")]
+        while caches:
+            await asyncio.sleep(self._patience / 4)
+            for run_id, since in list(self._since.items()):
+                if time.monotonic() - since >= self._patience:
+                    self._since.pop(run_id, None)
+                    for worker in caches:  # what one is doing with the task just now is done first
+                        worker._bridge_worker.request_workflow_eviction(run_id)  # noqa: SLF001 -- there is no other way  # pyright: ignore[reportPrivateUsage] -- likewise
+
+    @contextmanager
+    def _parked(self, run_id: str) -> Generator[None]:
+        self._since[run_id] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since.pop(run_id, None)
