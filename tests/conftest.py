@@ -14,7 +14,6 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 from tests.support.servers.processes import (
     INHERITED,
-    ONE_PARTITION,
     RUNNING_CLUSTERS,
     TEMPORAL_OPTIONS,
     running_temporal,
@@ -77,6 +76,5 @@ async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def temporal_address(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
-    # Each test has a queue of its own, and each partition of one costs work; fairness is exact in one.
-    async with running_temporal(tmp_path_factory.mktemp("temporal"), ONE_PARTITION) as (_, address):
+    async with running_temporal(tmp_path_factory.mktemp("temporal")) as (_, address):
         yield address

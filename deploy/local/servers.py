@@ -23,6 +23,9 @@ TRANSFER_POLLS = 1000
 """How often a second Temporal may look for the next step of a task in one shard. A dev server has one shard,
 and at its default of 20 each step of every task would wait up to 50 ms."""
 
+ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
+"""A task queue has four parts by default, each with work, polls and an order of its own."""
+
 FAIRNESS_SETTINGS = ("matching.useNewMatcher", "matching.enableFairness")
 """Without them the queues of a Temporal server serve whoever came first."""
 
@@ -113,8 +116,8 @@ def temporal_command(ports: TemporalPorts, database: Path | None = None) -> list
         *("--dynamic-config-value", f"{PROBLEMS_SETTING}={PROBLEMS_TO_REPORT}"),
         *("--dynamic-config-value", f"{PAUSE_SETTING}=true"),
     ]
-    for setting in FAIRNESS_SETTINGS:
-        command += ["--dynamic-config-value", f"{setting}=true"]
+    for setting in (*ONE_PARTITION, *(f"{name}=true" for name in FAIRNESS_SETTINGS)):
+        command += ["--dynamic-config-value", setting]
     if database:
         command += ["--db-filename", str(database)]
         for pragma in DURABILITY:

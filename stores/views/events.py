@@ -98,6 +98,7 @@ class _Streams:
         self._redis = redis
         self._wake_key = wake_key(uuid.uuid4().hex)
         self._woken_at = START
+        self._renew_at = 0.0
 
     async def read(self, positions: Mapping[str, str], wait: float, limit: int) -> list[_Stream]:
         # BLOCK 0 would wait for ever, so a read that must not wait goes without BLOCK.
@@ -110,10 +111,15 @@ class _Streams:
         return [stream for stream in reply if stream[0] != self._wake_key]
 
     async def wake(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._renew_at:
+            await self._redis.xadd(self._wake_key, {"wake": "1"}, maxlen=1, approximate=False)
+            return
         async with self._redis.pipeline(transaction=True) as pipeline:
             pipeline.xadd(self._wake_key, {"wake": "1"}, maxlen=1, approximate=False)
             pipeline.expire(self._wake_key, _WAKE_TTL)
             await pipeline.execute()
+        self._renew_at = now + _WAKE_TTL / 2
 
 
 class _ClusterStreams:

@@ -23,9 +23,6 @@ from tests.support.servers.fork_server import Forked, can_fork, forked
 ROOT = Path(__file__).parents[3]
 START_TIMEOUT = 180.0
 
-ONE_PARTITION = ("matching.numTaskqueueReadPartitions=1", "matching.numTaskqueueWritePartitions=1")
-"""Settings of Temporal: a task queue has four parts by default, each with work and an order of its own."""
-
 TEMPORAL_OPTIONS: list[str] = []
 """What every Temporal server is started with besides."""
 

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from everloop.deploy.local.servers import TRANSFER_POLLS, TemporalPorts, temporal_command, valkey_command
+from everloop.deploy.local.servers import (
+    ONE_PARTITION,
+    TRANSFER_POLLS,
+    TemporalPorts,
+    temporal_command,
+    valkey_command,
+)
 from everloop.models.catalogue import Catalogue
 from tests.support.deploy.haproxy import require_haproxy
 from tests.support.deploy.manifests import COMPOSE, TOLD_TO_CLIENTS, Address, addresses, compose, env_file
@@ -130,7 +136,7 @@ def test_temporal_is_configured_as_the_local_one() -> None:
     """The same dynamic configuration, but for what only a server with a single shard needs."""
     command = temporal_command(TemporalPorts(1, 2, 3, 4))
     local = {value for option, value in pairwise(command) if option == "--dynamic-config-value"}
-    local.discard(f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}")
+    local -= {f"history.transferProcessorMaxPollRPS={TRANSFER_POLLS}", *ONE_PARTITION}
     configured = yaml.safe_load((COMPOSE / "temporal/dynamic-config.yaml").read_text())
     here = {f"{key}={str(values[0]['value']).lower()}" for key, values in configured.items()}
 
