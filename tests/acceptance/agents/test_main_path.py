@@ -16,10 +16,15 @@ from tests.support.servers.scripted_openai import Raw, Reasoning, Refusal, Reply
 from tests.support.wires.raw_stream import Event, RawStream
 
 
-async def test_a_task_with_tools_streams_its_answer(steady: Service) -> None:
+@pytest.mark.parametrize(
+    ("tool", "times"),
+    [("repeat", 2), ("repeat_quickly", 2), ("repeat_quickly", 200_000)],
+    ids=["activity", "quick tool", "more than a quick tool may say"],
+)
+async def test_a_task_with_tools_streams_its_answer(steady: Service, tool: str, times: int) -> None:
     """The client sees the task, what the agent says on the way, the answer in pieces, and the end."""
     steady.model.script = [
-        Reply(["Let me see.", tool_call("repeat", '{"text": "ab", "times": 2}')]),
+        Reply(["Let me see.", tool_call(tool, f'{{"text": "ab", "times": {times}}}')]),
         Reply(["The ", "answer ", "is abab."]),
     ]
 
@@ -32,7 +37,7 @@ async def test_a_task_with_tools_streams_its_answer(steady: Service) -> None:
     assert answer.states[0] in {TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING}
     assert answer.states[-1] == task.status.state == TaskState.TASK_STATE_COMPLETED
     assert [message.parts[0].text for message in task.history] == ["Repeat ab.", "Let me see."]
-    assert steady.model.requests[1].tool_results == ["abab"]
+    assert steady.model.requests[1].tool_results == ["ab" * times]
 
 
 async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(steady: Service) -> None:

@@ -51,10 +51,13 @@ async def report(words: str, context: ToolContext) -> str:
     return "reported"
 
 
-@tool(max_result=10_000_000)
-def repeat(text: str, times: int) -> str:
+def _repeat(text: str, times: int) -> str:
     """Return a text several times over."""
     return text * times
+
+
+repeat = tool(name="repeat", max_result=10_000_000)(_repeat)
+repeat_quickly = tool(name="repeat_quickly", max_result=10_000_000, quick=True, idempotent=True)(_repeat)
 
 
 agent = Agent(
@@ -64,7 +67,7 @@ agent = Agent(
     model="scripted",
     plugins=[
         prompt("Follow the script."),
-        tools(write_line, write_slowly, write_once, write_quickly, repeat, report),
+        tools(write_line, write_slowly, write_once, write_quickly, repeat, repeat_quickly, report),
     ],
     limits=Limits(iterations=400),
 )
