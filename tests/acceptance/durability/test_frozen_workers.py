@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
@@ -26,13 +27,14 @@ async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Depl
         yield running
 
 
+@pytest.mark.parametrize("tool", ["work", "work_quickly"])
 async def test_a_tool_that_thaws_writes_nothing(
-    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path, tool: str
 ) -> None:
     """No progress, no value that it keeps, no artifact, none deleted, no event, no outcome, no result."""
     folder = tmp_path / "marks"
     folder.mkdir()
-    model.script = [Reply([tool_call("work", json.dumps({"folder": str(folder)}))]), Reply(["Done."])]
+    model.script = [Reply([tool_call(tool, json.dumps({"folder": str(folder)}))]), Reply(["Done."])]
     frozen = await everloop.add_worker()
     gateway = await everloop.add_gateway()
 

@@ -15,8 +15,7 @@ from tests.support.agents.marks import until_open
 _late = set[asyncio.Task[None]]()
 
 
-@tool(idempotent=True, timeout=timedelta(minutes=5))
-async def work(folder: str, context: ToolContext) -> str:
+async def _work(folder: str, context: ToolContext) -> str:
     """Write everywhere; the first attempt begins, and does the same again when the gate is open."""
     await _write_everywhere(context)
     if context.attempt == 1:
@@ -25,6 +24,10 @@ async def work(folder: str, context: ToolContext) -> str:
         await asyncio.to_thread((Path(folder) / "begun").touch)
         await asyncio.shield(writing)
     return f"by {context.attempt}"
+
+
+work = tool(name="work", idempotent=True, timeout=timedelta(minutes=5))(_work)
+work_quickly = tool(name="work_quickly", idempotent=True, quick=True, timeout=timedelta(minutes=5))(_work)
 
 
 async def _write_late(folder: str, context: ToolContext) -> None:
@@ -66,5 +69,5 @@ agent = Agent(
     name="Frozen",
     description="Writes everywhere.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(work)],
+    plugins=[prompt("Follow the script."), tools(work, work_quickly)],
 )
