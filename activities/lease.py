@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -15,8 +15,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.runtime.temporal.describe import find_run
-from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import Claim, ToolRecords
+from everloop.stores.steps import Lease, OvertakenError, Step
+from everloop.stores.tool_records import Claim, Claimed, ToolRecords
 
 # Heartbeats: how Temporal learns that an activity lives, and the activity that it was cancelled.
 
@@ -103,6 +103,9 @@ _log = structlog.get_logger()
 
 T = TypeVar("T")
 
+TakeTrip = Callable[..., Awaitable[tuple[Any, ...]]]
+"""Does steps at the keys of a task; returns what they return."""
+
 local_began: ContextVar[datetime | None] = ContextVar("local_began", default=None)
 """When a local activity began, which its input has to tell, by the clock of Temporal's server."""
 
@@ -118,7 +121,7 @@ def attempt_began() -> datetime:
 def this_attempt(task_id: str, call_id: str) -> Lease:
     """Return what this attempt claims of a call."""
     order = attempt_began().astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
-    return Lease(task_id, call_id, secrets.token_hex(8), order)
+    return Lease(task_id, call_id, secrets.token_hex(8), order, activity.info().attempt)
 
 
 async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Lease:
@@ -130,11 +133,17 @@ async def begin_attempt(leases: ToolRecords, task_id: str, call_id: str) -> Leas
     Raises:
         OvertakenError: a later attempt was here before.
     """
-    lease, info = this_attempt(task_id, call_id), activity.info()
-    is_repeated = info.is_local or info.current_attempt_scheduled_time > info.scheduled_time
-    if is_repeated and await leases.claim(lease, 0) is Claim.OVERTAKEN:
+    lease, steps = begun_attempt(leases, task_id, call_id)
+    if steps and (await leases.steps.run(*steps))[0].claim is Claim.OVERTAKEN:
         raise OvertakenError
     return lease
+
+
+def begun_attempt(leases: ToolRecords, task_id: str, call_id: str) -> tuple[Lease, list[Step[Claimed]]]:
+    """Return the same with the steps that have to stand before what is written; see `begin_attempt`."""
+    lease, info = this_attempt(task_id, call_id), activity.info()
+    is_repeated = info.is_local or info.current_attempt_scheduled_time > info.scheduled_time
+    return lease, [leases.claiming(lease, 0)] if is_repeated else []
 
 
 class CallLease:
@@ -143,32 +152,53 @@ class CallLease:
     Temporal may forget an attempt that lives: it was away, or the worker could not reach it. Such an attempt
     goes on, bounded by its own time, as long as its task does: the attempt after it waits.
     `is_repeatable`: a call that was lost is begun anew, as if nobody had begun it. One that is not goes on
-    also when an operator has paused or reset it.
+    also when an operator has paused or reset it. `take_trip` does the steps of a trip, of which a claim is
+    the first one, and the end of the lease may be the last one.
     """
 
-    def __init__(
-        self, records: ToolRecords, task_id: str, call_id: str, seconds: float, *, is_repeatable: bool
+    _goes_on_if_lost = True
+    """Whether what is done in the same trip as a claim is done also for a call that was lost."""
+
+    def __init__(  # noqa: PLR0913 -- what is leased, and how
+        self,
+        records: ToolRecords,
+        task_id: str,
+        call_id: str,
+        seconds: float,
+        *,
+        is_repeatable: bool,
+        take_trip: TakeTrip | None = None,
     ) -> None:
         self.lease = this_attempt(task_id, call_id)
         self.has_waited = self.was_lost = False
         """Whether another attempt was found at work, or one that did not come to its end."""
+        self.attempts = 1
+        """How many attempts at the call there were, with this one."""
+        self.is_ours = False
+        """Whether it was claimed."""
+        self.counts = True
+        """Whether this is one of them once it is given back."""
         self._records = records
+        self._take_trip = take_trip or records.steps.run
+        self._stopped = asyncio.Event()
         self._seconds = seconds
         self._is_repeatable = is_repeatable
         self._until = 0.0
-        self._is_lost = self._is_forgotten = False
+        self._is_lost = self._is_forgotten = self._is_ended = False
         self._is_wanted = True
 
-    async def claim(self) -> Claim:
-        """Wait until nobody else works on the call; return what it is then.
+    async def claim(self, *steps: Step[Any], before: Sequence[Step[Any]] = ()) -> tuple[Any, ...]:
+        """Wait until nobody else works on the call; return what it is then, and what the steps return.
 
-        A cancellation of the task meanwhile stops the attempt that works on it.
+        They are done in the same trip if the call is ours to be done; those that stand before are done once,
+        whoever has the call. A cancellation of the task meanwhile stops the attempt that works on it.
 
         Raises:
             OvertakenError: a later attempt was here before.
         """
         try:
-            while (claim := await self._claim()) is Claim.HELD:
+            while (replies := await self._claim(before, steps))[0].claim is Claim.HELD:
+                before = ()
                 if not self.has_waited:
                     _log.info("another attempt at this call is at work; waiting for it")
                 self.has_waited = True
@@ -179,11 +209,16 @@ class CallLease:
             if details and details.cancel_requested:
                 await _try(self._records.revoke(self.lease))
             raise
-        if claim is Claim.OVERTAKEN:
+        except (RedisError, OSError):
+            if self._is_repeatable:  # the claim may be done
+                await self.end()
+            raise
+        if replies[0].claim is Claim.OVERTAKEN:
             self._is_lost = True
             raise OvertakenError
-        self.was_lost = claim is Claim.LOST
-        return claim
+        self.is_ours = True
+        self.was_lost, self.attempts = replies[0].claim is Claim.LOST, replies[0].attempts
+        return replies
 
     async def work(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
         """Wait until nobody else works on the call, do it, and let it go; see `claim` and `hold`."""
@@ -202,8 +237,8 @@ class CallLease:
             OvertakenError: the call was taken from this attempt.
             CancelledError: the task was cancelled, or the worker stops.
         """
-        working, stopped = asyncio.create_task(work), asyncio.Event()
-        renewing = asyncio.create_task(self._renew_until(stopped, working))
+        working = asyncio.create_task(work)
+        renewing = asyncio.create_task(self._renew_until_stopped(working))
         is_over, delay = False, None
         try:
             result = await self._to_its_end(working)
@@ -214,7 +249,7 @@ class CallLease:
         else:
             return result
         finally:
-            stopped.set()
+            self._stopped.set()
             renewing.cancel()
             if not is_over:
                 await self.end(delay)
@@ -236,29 +271,42 @@ class CallLease:
     async def release(self, delay: timedelta | None = None) -> None:
         """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""
         waits = delay.total_seconds() if delay and self._is_forgotten else 0
-        await self._records.release(self.lease, waits)
+        await self._records.steps.run(self._records.releasing(self.lease, waits, counts=self.counts))
+
+    async def end_with(self, *steps: Step[Any]) -> tuple[Any, ...]:
+        """Do steps and give the call back in one trip, if none of them ends it; return what they return.
+
+        There is nothing left to be done under the lease then, and it is not renewed any more.
+        """
+        self._stopped.set()
+        *replies, is_ended = await self._take_trip(*steps, self._records.releasing(self.lease))
+        self._is_ended = is_ended is not None
+        return tuple(replies)
 
     async def end(self, delay: timedelta | None = None) -> None:
         """Let the next attempt have the call at once, or after a delay; see `hold`."""
-        if not self._is_lost:
+        if not (self._is_lost or self._is_ended):
             await _try(self.release(delay) if self._is_repeatable else self._records.renew(self.lease, 0))
 
     def is_wanted(self) -> bool:
         """Whether somebody still wants what the call comes to, if not from this attempt."""
         return self._is_wanted
 
-    async def _claim(self) -> Claim:
+    async def _claim(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         begin = _now()
-        claim = await self._records.claim(self.lease, self._seconds)
+        step = self._records.claiming(self.lease, self._seconds, goes_on=self._goes_on_if_lost)
+        replies = (await self._take_trip(*before, step, *steps))[len(before) :]
+        if replies[0] is None:  # one of those before was late
+            raise OvertakenError
         self._until = begin + self._seconds
-        return claim
+        return replies
 
     async def _renew(self) -> bool:
         begin = _now()
         if await self._records.renew(self.lease, self._seconds):
             self._until = begin + self._seconds
             return True
-        self._is_lost = True
+        self._is_lost = not self._stopped.is_set()  # or else it may be we who have ended it
         return False
 
     async def _is_anothers(self) -> bool:
@@ -268,11 +316,11 @@ class CallLease:
         except (RedisError, OSError):
             return True
 
-    async def _renew_until(self, stopped: asyncio.Event, working: asyncio.Task[T]) -> None:
+    async def _renew_until_stopped(self, working: asyncio.Task[T]) -> None:
         renewals = 0
-        while not stopped.is_set():
+        while not self._stopped.is_set():
             await asyncio.sleep(RENEWAL)
-            if stopped.is_set():
+            if self._stopped.is_set():
                 return
             renewals += 1
             try:
@@ -280,6 +328,8 @@ class CallLease:
             except (RedisError, OSError) as error:
                 _log.warning("lease of a call not renewed", error_type=type(error).__name__)
                 continue
+            if self._stopped.is_set():
+                return
             if not is_ours:
                 self._is_wanted = await self._is_anothers()
                 working.cancel()

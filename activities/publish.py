@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import structlog
 from redis.exceptions import RedisError
@@ -17,7 +18,8 @@ from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading
 from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
-from everloop.stores.steps import Lease
+from everloop.stores.steps import Lease, Step
+from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.calls import (
@@ -44,8 +46,21 @@ async def publish_events(
     Raises:
         OvertakenError: a later attempt has claimed the call.
     """
-    states = await views.publish(task.task_id, task.run_id, events, lease)
-    record_statuses(task.agent_id, states)
+    if events:
+        await take_trip(views, task, views.publishing(task.task_id, task.run_id, events, lease))
+
+
+async def take_trip(views: TaskViews, task: TaskRef, *steps: Step[Any]) -> tuple[Any, ...]:
+    """Do steps at the keys of a task at once, and count the statuses that they publish.
+
+    Raises:
+        OvertakenError: a later attempt has claimed the call for which a step is taken.
+    """
+    replies = await views.run(*steps)
+    for reply in replies:
+        if isinstance(reply, Published):
+            record_statuses(task.agent_id, reply.states)
+    return replies
 
 
 async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEvent], lease: Lease) -> bool:
@@ -55,8 +70,7 @@ async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEven
         OvertakenError: a later attempt has claimed the call.
     """
     try:
-        if events:
-            await publish_events(views, task, events, lease)
+        await publish_events(views, task, events, lease)
     except (RedisError, OSError) as error:
         _log.warning("events not published", error_type=type(error).__name__)
         return False

@@ -46,14 +46,9 @@ def transcript_key(task_id: str, run_id: str) -> str:
     return f"{_task(task_id)}:transcript:{run_id}"
 
 
-def attempts_key(task_id: str, run_id: str) -> str:
-    """Redis hash: model call of one run (position and tries) → how many attempts were made at it."""
-    return f"{_task(task_id)}:attempts:{run_id}"
-
-
-def tool_record_key(task_id: str, call_id: str) -> str:
-    """Redis hash: what is known of one tool call."""
-    return f"{_task(task_id)}:tool:{call_id}"
+def records_key(task_id: str) -> str:
+    """Redis hash: what is known of the calls of a task, which attempt works on each and what it came to."""
+    return f"{_task(task_id)}:records"
 
 
 def secrets_key(task_id: str) -> str:

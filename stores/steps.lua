@@ -4,10 +4,14 @@
 -- ARGV  for each step: "<part>.<operation>", how many keys, how many arguments, and these
 --
 -- Each part stands behind this as a function `parts.<part>`, which fills in `operations` when a step needs one. An
--- operation takes its keys and its arguments; it returns its reply, and true if the steps after it are not to be done.
+-- operation takes its keys and its arguments; it returns its reply, and true if the steps after it are not to be done,
+-- or OVERTAKEN, if the attempt at a call for which it was asked is no longer the one that works on it.
+--
+-- Returns 1 if an attempt was overtaken, and the replies of the steps that were done.
 
 local root_view, task_keys = KEYS[1], KEYS[2]
 local parts, operations = {}, {}
+local OVERTAKEN = 'overtaken'
 
 -- How long keys live: as long as the client's task is open, and for their seconds after its end. Its hash of keys tells
 -- which there are besides its own view, history and stream, and these seconds.
@@ -60,9 +64,29 @@ local function hold(is_open, seconds)  -- the keys of the task and its sub-agent
   end
 end
 
-local function is_late(record, order)  -- whether a later attempt has claimed the call; of a lost record nobody is late
-  local newest = order ~= '' and redis.call('HGET', record, 'order')
-  return newest and newest > order
+-- Leases: the records of a task (hash: call → lease) say which attempt at a call may work on it. Fields of a lease:
+-- holder, the attempt whose the call is ('': given back); until, when that ends, in milliseconds of Redis' clock;
+-- claim, what that attempt was answered; order, of the latest attempt that has claimed it; how many attempts did.
+
+local function lease_from(text)  -- nil if there is none
+  local lease = {}
+  lease.holder, lease.till, lease.claim, lease.order, lease.attempts = (text or ''):match('^(%S*) (%S*) (%S*) (%S*) (%S*)$')
+  return lease.holder and lease
+end
+
+local function lease_of(records, call)
+  return lease_from(redis.call('HGET', records, call))
+end
+
+local function write_lease(records, call, lease, seconds)
+  local text = table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts}, ' ')
+  redis.call('HSET', records, call, text)
+  keep(records, seconds)
+end
+
+local function is_late(records, call, order)  -- whether a later attempt has claimed it; of a lost record nobody is late
+  local lease = order ~= '' and lease_of(records, call)
+  return lease and lease.order > order
 end
 
 local function slice(list, first, length)
@@ -74,19 +98,17 @@ local function slice(list, first, length)
 end
 
 local function run()
-  local replies, key, at, stops = {}, 3, 1, false
-  while at <= #ARGV do
+  local replies, key, at, stops = {}, 3, 1, nil
+  while at <= #ARGV and not stops do
     local name, keys, length = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-    local reply = false
-    if not stops then
-      if not operations[name] then
-        parts[name:match('^%w+')]()
-      end
-      reply, stops = operations[name](slice(KEYS, key, keys), slice(ARGV, at + 3, length))
+    if not operations[name] then
+      parts[name:match('^%w+')]()
     end
+    local reply
+    reply, stops = operations[name](slice(KEYS, key, keys), slice(ARGV, at + 3, length))
     replies[#replies + 1] = reply or false
     key, at = key + keys, at + 3 + length
   end
   keep_all()
-  return replies
+  return {stops == OVERTAKEN and 1 or 0, replies}
 end

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.redis import NOW
-from everloop.stores.keys import task_keys_key, tool_record_key, view_key
+from everloop.stores.keys import task_keys_key, view_key
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.names import root_task_id
 
@@ -29,7 +29,6 @@ T = TypeVar("T")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
-T4 = TypeVar("T4")
 
 
 @dataclass(frozen=True)
@@ -42,44 +41,46 @@ class Step(Generic[T]):
     keys: Sequence[str]
     arguments: Sequence[str | int]
     read: Callable[[Any], T]
-    """Reads the reply, unless there is none."""
+    """Reads the reply, which may be None."""
 
 
 class Steps:
     """Runs steps at the keys of one task, in one round trip.
 
-    A step may end the trip: those after it are not done. Of these, and of one that has no reply, comes None.
+    A step may end the trip: those after it are not done, and what they return is None.
     """
 
     def __init__(self, redis: Redis) -> None:
         self._script = redis.register_script(_script())
 
     @overload
-    async def run(self, first: Step[T1], /) -> tuple[T1 | None]: ...
+    async def run(self, first: Step[T1], /) -> tuple[T1]: ...
     @overload
-    async def run(self, first: Step[T1], second: Step[T2], /) -> tuple[T1 | None, T2 | None]: ...
+    async def run(self, first: Step[T1], second: Step[T2], /) -> tuple[T1, T2 | None]: ...
     @overload
     async def run(
         self, first: Step[T1], second: Step[T2], third: Step[T3], /
-    ) -> tuple[T1 | None, T2 | None, T3 | None]: ...
-    @overload
-    async def run(
-        self, first: Step[T1], second: Step[T2], third: Step[T3], fourth: Step[T4], /
-    ) -> tuple[T1 | None, T2 | None, T3 | None, T4 | None]: ...
+    ) -> tuple[T1, T2 | None, T3 | None]: ...
     @overload
     async def run(self, *steps: Step[Any]) -> tuple[Any, ...]: ...
     async def run(self, *steps: Step[Any]) -> tuple[Any, ...]:
-        replies = cast("Sequence[Any]", await self._call(steps))
-        pairs = zip(steps, replies, strict=True)
-        return tuple(None if reply is None else step.read(reply) for step, reply in pairs)
+        """Do the steps, and return what they read.
 
-    async def _call(self, steps: Sequence[Step[Any]]) -> object:
+        Raises:
+            OvertakenError: a step was asked for an attempt at a call that another one has taken over; those
+                before it are done.
+        """
         root = root_task_id(steps[0].task_id)
         keys, arguments = [view_key(root), task_keys_key(root)], list[str | int]()
         for step in steps:
             keys += step.keys
             arguments += [step.name, len(step.keys), len(step.arguments), *step.arguments]
-        return await self._script(keys=keys, args=arguments)
+        answer = await self._script(keys=keys, args=arguments)
+        is_overtaken, replies = cast("tuple[int, Sequence[Any]]", answer)
+        if is_overtaken:
+            raise OvertakenError
+        done = [step.read(reply) for step, reply in zip(steps, replies, strict=False)]
+        return (*done, *(None for _ in steps[len(done) :]))
 
 
 @cache
@@ -101,12 +102,14 @@ class Lease:
     """What one attempt claims: `call_id` names the call within its task, `token` the attempt.
 
     `order` sorts after that of every earlier attempt; attempts of the same order come as they come.
+    `attempt` is its number by Temporal's count, which begins again when an operator resets an activity.
     """
 
     task_id: str
     call_id: str
     token: str
     order: str = ""
+    attempt: int = 1
 
 
 class OvertakenError(ApplicationError):
@@ -121,11 +124,6 @@ class OvertakenError(ApplicationError):
         self.__suppress_context__ = True  # Temporal would keep it, and it may hold a secret
 
 
-def late_key(task_id: str, lease: Lease | None) -> str:
-    """Return the key that `is_late` of the script takes; without a lease any key of the task."""
-    return tool_record_key(lease.task_id, lease.call_id) if lease else view_key(task_id)
-
-
-def order_of(lease: Lease | None) -> str:
-    """Return the order that `is_late` of the script takes; empty: nobody is late."""
-    return lease.order if lease else ""
+def late_words(lease: Lease | None) -> list[str]:
+    """Return the call and the order that `is_late` of the script takes; without a lease nobody is late."""
+    return [lease.call_id, lease.order] if lease else ["", ""]

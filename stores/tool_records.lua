@@ -1,106 +1,104 @@
--- Records of calls. What their fields mean stands in tool_records.py.
+-- Records of calls (hash). Fields: <call> → lease; "outcome <call>", "kept <call>".
+--
+-- The first arguments of each operation: call, token of the attempt, time to live in seconds.
 
-local function is_ours(key, token)  -- or nobody's, where Redis was emptied
-  local holder = redis.call('HGET', key, 'holder')
-  return not holder or holder == token
+local function is_ours(lease, token)  -- or nobody's, where Redis was emptied
+  return not lease or lease.holder == token
 end
 
--- arguments: token, time to live in seconds, milliseconds of the lease, order
+-- then: order, attempt by Temporal's count, milliseconds of the lease, 1 if the trip goes on for a call that was lost
+-- Returns the claim, how many attempts there were, and the outcome if there is one.
 operations['record.claim'] = function(keys, arguments)
-  local key, token, seconds, lease, our_order = keys[1], unpack(arguments)
-  local fields = redis.call('HMGET', key, 'outcome', 'holder', 'until', 'claim', 'order')
-  local outcome, holder, till, claim, order = unpack(fields)
-  if order and order > our_order then
-    return 'OVERTAKEN', true
+  local records, call, token, seconds, order, attempt, length, goes_on = keys[1], unpack(arguments)
+  local text, outcome = unpack(redis.call('HMGET', records, call, 'outcome ' .. call))
+  local lease = lease_from(text) or {till = '', claim = '', order = '', attempts = 0}
+  if lease.order > order then
+    return {'OVERTAKEN', lease.attempts}, true
+  elseif not outcome and lease.holder ~= token and now() < (tonumber(lease.till) or 0) then
+    return {'HELD', lease.attempts}, true
   end
+  if lease.holder ~= token then  -- else the answer to the same claim was lost
+    lease.claim = (lease.holder or '') == '' and 'FIRST' or 'LOST'
+    lease.attempts = math.max(lease.attempts + 1, tonumber(attempt))
+  end
+  lease.holder, lease.order, lease.till = token, order, outcome and '' or now() + length
+  write_lease(records, call, lease, seconds)
   if outcome then  -- whoever is still at work on it was overtaken
-    redis.call('HSET', key, 'holder', token, 'order', our_order)
-    keep(key, seconds)
-    return 'FINISHED', true
+    return {'FINISHED', lease.attempts, outcome}, true
   end
-  if till and holder ~= token and now() < tonumber(till) then
-    return 'HELD', true
-  end
-  if holder ~= token then  -- else the answer to the same claim was lost
-    claim = (holder and holder ~= '') and 'LOST' or 'FIRST'
-  end
-  redis.call('HSET', key, 'holder', token, 'until', now() + lease, 'claim', claim, 'order', our_order)
-  keep(key, seconds)
-  return claim
+  return {lease.claim, lease.attempts}, lease.claim == 'LOST' and goes_on == '0'
 end
 
--- arguments: token, time to live in seconds, milliseconds of the lease
+-- then: milliseconds of the lease
 operations['record.renew'] = function(keys, arguments)
-  local key, token, seconds, lease = keys[1], unpack(arguments)
-  if not is_ours(key, token) then
+  local records, call, token, seconds, length = keys[1], unpack(arguments)
+  local lease = lease_of(records, call)
+  if not is_ours(lease, token) then
     return 0, true
   end
-  if redis.call('HEXISTS', key, 'outcome') == 0 then
-    redis.call('HSETNX', key, 'claim', 'LOST')
-    redis.call('HSET', key, 'holder', token, 'until', now() + lease)
-    keep(key, seconds)
+  if redis.call('HEXISTS', records, 'outcome ' .. call) == 0 then
+    lease = lease or {holder = token, claim = 'LOST', order = '', attempts = 1}
+    lease.till = now() + length
+    write_lease(records, call, lease, seconds)
   end
   return 1
 end
 
--- arguments: token, time to live in seconds, that of a record that says nothing else, milliseconds to be held for
+-- then: milliseconds to be held for, 1 if it counts as an attempt
 operations['record.release'] = function(keys, arguments)
-  local key, token, seconds, released, delay = keys[1], unpack(arguments)
-  if redis.call('HGET', key, 'holder') ~= token then
+  local records, call, token, seconds, delay, counts = keys[1], unpack(arguments)
+  local lease = lease_of(records, call)
+  if not lease or lease.holder ~= token then
     return
   end
-  redis.call('HSET', key, 'holder', '')
-  redis.call('HDEL', key, 'until', 'claim')
-  if tonumber(delay) > 0 then
-    redis.call('HSET', key, 'until', now() + delay)
-  end
-  if redis.call('HLEN', key) == 2 then  -- that, and the order
-    redis.call('EXPIRE', key, released)
-    keep(key, nil)
-    redis.call('HDEL', task_keys, key)  -- nothing that has to live as long as the task
-  else
-    keep(key, seconds)
-  end
+  lease.holder, lease.claim, lease.till = '', '', tonumber(delay) > 0 and now() + delay or ''
+  lease.attempts = lease.attempts - (1 - counts)
+  write_lease(records, call, lease, seconds)
 end
 
--- arguments: token, time to live in seconds, order
+-- then: order
 operations['record.revoke'] = function(keys, arguments)
-  local key, token, seconds, order = keys[1], unpack(arguments)
-  if redis.call('HEXISTS', key, 'outcome') == 1 then
-    return
+  local records, call, token, seconds, order = keys[1], unpack(arguments)
+  if redis.call('HEXISTS', records, 'outcome ' .. call) == 0 then
+    local attempts = (lease_of(records, call) or {attempts = 0}).attempts
+    local lease = {holder = token, till = '0', claim = 'LOST', order = order, attempts = attempts}
+    write_lease(records, call, lease, seconds)
   end
-  redis.call('HSET', key, 'holder', token, 'until', 0, 'claim', 'LOST', 'order', order)
-  keep(key, seconds)
 end
 
--- arguments: token, time to live in seconds, outcome; returns the outcome that stands, nil if the call is another's
+-- then: outcome; returns the outcome that stands, nil if the call is another's. Another outcome ends the trip.
 operations['record.finish'] = function(keys, arguments)
-  local key, token, seconds, outcome = keys[1], unpack(arguments)
-  if not is_ours(key, token) then
-    return false, true
+  local records, call, token, seconds, outcome = keys[1], unpack(arguments)
+  local lease = lease_of(records, call)
+  if not is_ours(lease, token) then
+    return false, OVERTAKEN
   end
-  local standing = redis.call('HGET', key, 'outcome')
+  local standing = redis.call('HGET', records, 'outcome ' .. call)
   if standing then
-    return standing
+    return standing, standing ~= outcome
   end
-  redis.call('HSET', key, 'holder', token, 'outcome', outcome)
-  redis.call('HDEL', key, 'until', 'claim')
-  keep(key, seconds)
+  lease = lease or {holder = token, order = '', attempts = 1}
+  lease.till, lease.claim = '', ''
+  redis.call('HSET', records, 'outcome ' .. call, outcome)
+  write_lease(records, call, lease, seconds)
   return outcome
 end
 
--- keys: the record of the phase, that of the call
--- arguments: token, time to live in seconds, value (empty: none any more)
+-- then: the call without its phase, value (empty: none any more)
 operations['record.keep'] = function(keys, arguments)
-  local token, seconds, value = unpack(arguments)
-  if not is_ours(keys[1], token) then
-    return false, true
+  local records, phase, token, seconds, call, value = keys[1], unpack(arguments)
+  if not is_ours(lease_of(records, phase), token) then
+    return false, OVERTAKEN
   end
   if value == '' then
-    redis.call('HDEL', keys[2], 'kept')
+    redis.call('HDEL', records, 'kept ' .. call)
   else
-    redis.call('HSET', keys[2], 'kept', value)
-    keep(keys[2], seconds)
+    redis.call('HSET', records, 'kept ' .. call, value)
+    keep(records, seconds)
   end
   return 1
+end
+
+operations['record.kept'] = function(keys, arguments)
+  return redis.call('HGET', keys[1], 'kept ' .. arguments[1])
 end

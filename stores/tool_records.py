@@ -4,15 +4,15 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum, auto
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import tool_record_key, tool_result_key
+from everloop.stores.keys import records_key, tool_result_key
 from everloop.stores.retention import RECORD_TTL
-from everloop.stores.steps import Lease, OvertakenError, Step, Steps
+from everloop.stores.steps import Lease, Step, Steps
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.payloads import HIDE_VALUES
 
@@ -36,15 +36,15 @@ class Claim(Enum):
     """A later attempt has claimed it before."""
 
 
-# Tool records in Redis: a hash for each call.
-#
-# Its fields: `holder`, the attempt whose the call is ('': given back); `until`, when its lease ends, in
-# milliseconds of Redis' clock; `claim`, what that attempt was answered; `order`, of the latest attempt that
-# has claimed it; `outcome`; `kept`.
+class Claimed(NamedTuple):
+    """What a claim has found: how many attempts at the call there were, and its outcome if that can be read.
 
-_RELEASED_TTL = 600
-"""Seconds for which is known that a call was given back of which nothing else is known: longer than an
-attempt may be frozen, or its renewal under way, which would otherwise take it again."""
+    `attempts` is greater than that of any attempt before, and the same however often one attempt asks.
+    """
+
+    claim: Claim
+    attempts: int = 1
+    outcome: ToolReply | None = None
 
 
 class ToolRecords:
@@ -73,23 +73,33 @@ class ToolRecords:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
-        self._steps = Steps(redis)
+        self.steps = Steps(redis)
 
     async def claim(self, lease: Lease, seconds: float) -> Claim:
         """Take a call that nobody works on, for so many seconds."""
-        (claim,) = await self._steps.run(self.claiming(lease, seconds))
-        return cast("Claim", claim)
+        (claimed,) = await self.steps.run(self.claiming(lease, seconds))
+        return claimed.claim
 
-    def claiming(self, lease: Lease, seconds: float) -> Step[Claim]:
-        """Return the step of `claim`; it ends the trip unless the call is ours to be done."""
-        return self._step("claim", lease, int(seconds * 1000), lease.order, read=Claim.__getitem__)
+    def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
+        """Return the step of `claim`; it ends the trip unless the call is ours.
+
+        `goes_on`: one that was lost is as good as any other.
+        """
+        arguments = [lease.order, lease.attempt, int(seconds * 1000), int(goes_on)]
+
+        def read(reply: list[str | int]) -> Claimed:
+            claim, attempts, *outcome = reply
+            parsed = self._parse(lease.task_id, lease.call_id, str(outcome[0])) if outcome else None
+            return Claimed(Claim[str(claim)], int(attempts), parsed)
+
+        return self._step("claim", lease, *arguments, read=read)
 
     async def renew(self, lease: Lease, seconds: float) -> bool:
         """Hold the call for so many seconds from now (0: end the lease); return whether it is ours still.
 
         A call of which the store knows nothing, because it was emptied, becomes ours again.
         """
-        (is_ours,) = await self._steps.run(self._step("renew", lease, int(seconds * 1000), read=bool))
+        (is_ours,) = await self.steps.run(self._step("renew", lease, int(seconds * 1000), read=bool))
         return bool(is_ours)
 
     async def release(self, lease: Lease, seconds: float = 0) -> None:
@@ -97,15 +107,19 @@ class ToolRecords:
 
         For so many seconds it stays held all the same.
         """
-        await self._steps.run(self._step("release", lease, _RELEASED_TTL, int(seconds * 1000), read=bool))
+        await self.steps.run(self.releasing(lease, seconds))
+
+    def releasing(self, lease: Lease, seconds: float = 0, *, counts: bool = True) -> Step[bool]:
+        """Return the step of `release`; the attempt may be one that does not count."""
+        return self._step("release", lease, int(seconds * 1000), int(counts), read=bool)
 
     async def revoke(self, lease: Lease) -> None:
         """Take a call without an outcome from whoever works on it, who is to stop; nobody holds it then."""
-        await self._steps.run(self._step("revoke", lease, lease.order, read=bool))
+        await self.steps.run(self._step("revoke", lease, lease.order, read=bool))
 
     async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
         """Return what a call came to; None if there is nothing, or nothing that can be read."""
-        found = await self._redis.hget(tool_record_key(task_id, call_id), "outcome")
+        found = await self._redis.hget(records_key(task_id), f"outcome {call_id}")
         outcome = cast("str | None", found)
         return self._parse(task_id, call_id, outcome) if outcome else None
 
@@ -115,11 +129,19 @@ class ToolRecords:
         Raises:
             OvertakenError: the call is another attempt's.
         """
+        (standing,) = await self.steps.run(self.finishing(lease, outcome))
+        return standing
+
+    def finishing(self, lease: Lease, outcome: ToolReply) -> Step[ToolReply]:
+        """Return the step of `finish`; it ends the trip where another outcome stands."""
         sealed = self._cipher.seal_text(outcome.model_dump_json(), _purpose(lease.task_id, lease.call_id))
-        (standing,) = await self._steps.run(self._step("finish", lease, sealed, read=str))
-        if standing is None:
-            raise OvertakenError
-        return self._parse(lease.task_id, lease.call_id, standing) or outcome
+
+        def read(standing: str) -> ToolReply:
+            if standing == sealed:
+                return outcome
+            return self._parse(lease.task_id, lease.call_id, standing) or outcome
+
+        return self._step("finish", lease, sealed, read=read)
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
@@ -129,23 +151,30 @@ class ToolRecords:
         Raises:
             OvertakenError: the phase that the lease names is another attempt's.
         """
+        await self.steps.run(self.keeping(lease, call_id, value))
+
+    def keeping(self, lease: Lease, call_id: str, value: JsonValue) -> Step[bool]:
+        """Return the step of `keep`."""
         text = json.dumps(value)
         kept = "" if value is None else self._cipher.seal_text(text, _purpose(lease.task_id, call_id))
-        if await self._steps.run(self._step("keep", lease, kept, call_id=call_id, read=bool)) == (None,):
-            raise OvertakenError
+        return self._step("keep", lease, call_id, kept, read=bool)
 
     async def kept(self, task_id: str, call_id: str) -> JsonValue:
         """Return the value that was kept, None if there is none."""
-        kept = cast("str | None", await self._redis.hget(tool_record_key(task_id, call_id), "kept"))
-        if kept is None:
-            return None
-        return cast("JsonValue", json.loads(self._cipher.unseal_text(kept, _purpose(task_id, call_id))))
+        (value,) = await self.steps.run(self.reading_kept(task_id, call_id))
+        return value
 
-    def _step(
-        self, operation: str, lease: Lease, *arguments: str | int, read: Callable[[Any], T], call_id: str = ""
-    ) -> Step[T]:
-        keys = [tool_record_key(lease.task_id, call) for call in (lease.call_id, call_id) if call]
-        return Step(lease.task_id, f"record.{operation}", keys, [lease.token, self._ttl, *arguments], read)
+    def reading_kept(self, task_id: str, call_id: str) -> Step[JsonValue]:
+        """Return the step of `kept`."""
+
+        def read(kept: str | None) -> JsonValue:
+            return kept and json.loads(self._cipher.unseal_text(kept, _purpose(task_id, call_id)))
+
+        return Step(task_id, "record.kept", [records_key(task_id)], [call_id], read)
+
+    def _step(self, operation: str, lease: Lease, *arguments: str | int, read: Callable[[Any], T]) -> Step[T]:
+        words = [lease.call_id, lease.token, self._ttl, *arguments]
+        return Step(lease.task_id, f"record.{operation}", [records_key(lease.task_id)], words, read)
 
     def _parse(self, task_id: str, call_id: str, outcome: str) -> ToolReply | None:
         text = self._cipher.unseal_text(outcome, _purpose(task_id, call_id))

@@ -1,4 +1,4 @@
--- The transcript of one run (hash: position → message), and attempts at its model calls (hash).
+-- The transcript of one run (hash: position → message).
 
 local function write(command, key, arguments, first)  -- positions and messages in turn
   for n = first, #arguments, 2 do
@@ -29,68 +29,53 @@ local function copy_missing(from, to, start)  -- the positions below `start` tha
   end
 end
 
--- An attempt that was frozen while it asked, and asks again when it goes on, would count as the newest.
-local function count_attempt(attempts, record, seconds, call, least, token, order)
-  local holder = redis.call('HGET', record, 'holder')
-  if holder and holder ~= token then
-    return nil
-  end
-  local known = redis.call('HMGET', attempts, call, call .. ' by', call .. ' order')
-  local count, last, newest = unpack(known)
-  if newest and newest > order then
-    return nil
-  end
-  if last ~= token then
-    count = math.max(tonumber(count or '0') + 1, tonumber(least))
-    redis.call('HSET', attempts, call, count, call .. ' by', token, call .. ' order', order)
-  end
-  keep(attempts, seconds)
-  return tonumber(count)
-end
+-- The first argument of each operation is the time to live in seconds; positions and messages are the last, in turn.
 
--- keys: transcript, attempts, that of the run before or "" , record of the call
--- arguments: time to live in seconds, first position that is written; call ("": no attempt at one), Temporal's
--- count, token of the attempt, its order; first position that is read, last one; then positions and messages
+-- keys: transcript, that of the run before, or else the same
+-- arguments: first position that is written; first one that is read, and the one behind the last; 1 if the trip ends
+-- unless just these are there
 operations['transcript.open'] = function(keys, arguments)
-  local transcript, attempts, previous, record = unpack(keys)
-  local seconds, start, call, least, token, order, first, last = unpack(arguments, 1, 8)
-  local count = 1
-  if call ~= '' then
-    count = count_attempt(attempts, record, seconds, call, least, token, order)
-    if not count then
-      return false, true
-    end
-  end
+  local transcript, previous = unpack(keys)
+  local seconds, start, first, last, is_only = unpack(arguments, 1, 5)
   if previous ~= transcript then
     copy_missing(previous, transcript, tonumber(start))
   end
-  write('HSET', transcript, arguments, 9)
+  write('HSET', transcript, arguments, 6)
   keep(transcript, seconds)
-  return {count, read(transcript, tonumber(first), tonumber(last))}
+  local found = read(transcript, tonumber(first), tonumber(last))
+  return found, is_only == '1' and #found ~= 2 * (last - first)
 end
 
--- keys: transcript, attempts, record of the call
--- arguments: time to live in seconds, order of the attempt, "anew" (nothing else stays) or "", then as above
+-- keys: transcript, records
+-- arguments: call for which is written, order of its attempt, "anew" (nothing else stays) or ""
 operations['transcript.put'] = function(keys, arguments)
-  if is_late(keys[3], arguments[2]) then
-    return false, true
+  local seconds, call, order, how = unpack(arguments, 1, 4)
+  if is_late(keys[2], call, order) then
+    return false, OVERTAKEN
   end
-  if arguments[3] == 'anew' then
-    redis.call('DEL', keys[1], keys[2])
+  if how == 'anew' then
+    redis.call('DEL', keys[1])
   end
-  write('HSET', keys[1], arguments, 4)
-  keep(keys[1], arguments[1])
+  write('HSET', keys[1], arguments, 5)
+  keep(keys[1], seconds)
   return 1
 end
 
--- keys: transcript, record of the call
--- arguments: time to live in seconds, order of the attempt, position, message; returns the message that stands there
+-- keys: transcript, records
+-- arguments: call for which is written, order of its attempt, 1 if the trip goes on whatever stands there
+-- Returns the message that stands there, if that is another one.
 operations['transcript.add'] = function(keys, arguments)
-  local seconds, order, position, message = unpack(arguments)
-  if is_late(keys[2], order) then
-    return false, true
+  local seconds, call, order, goes_on, position, message = unpack(arguments)
+  if is_late(keys[2], call, order) then
+    return false, OVERTAKEN
   end
-  redis.call('HSETNX', keys[1], position, message)
   keep(keys[1], seconds)
-  return redis.call('HGET', keys[1], position)
+  if redis.call('HSETNX', keys[1], position, message) == 1 then
+    return false
+  end
+  local standing = redis.call('HGET', keys[1], position)
+  if standing == message then
+    return false
+  end
+  return standing, goes_on ~= '1'
 end

@@ -1,7 +1,7 @@
 """The transcript cache: the messages that a model call reads."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar, cast
 
@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import attempts_key, transcript_key
+from everloop.stores.keys import records_key, transcript_key
 from everloop.stores.retention import GRACE
-from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
+from everloop.stores.steps import Lease, Step, Steps, late_words
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -29,26 +29,11 @@ class OpenedTranscript:
     """What the cache holds for one model call.
 
     `messages` is None unless every position that was asked for is there. `reply` is the message at
-    that length: a reply or summary that an earlier attempt of the same call left behind. `attempt` is the
-    number of this attempt.
+    that length: a reply or summary that an earlier attempt of the same call left behind.
     """
 
     messages: tuple[TranscriptMessage, ...] | None
     reply: AssistantMessage | SummaryMessage | None
-    attempt: int = 1
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One attempt at a call. `call` names it within its run; Temporal has counted `count` attempts.
-
-    Temporal begins again when an operator resets an activity; `OpenedTranscript.attempt` is greater than that
-    of any attempt before, and the same however often one attempt asks. `lease` is what it holds.
-    """
-
-    call: str
-    count: int
-    lease: Lease
 
 
 def fitting(sizes: Iterable[tuple[int, int]], max_bytes: int) -> list[int]:
@@ -81,7 +66,7 @@ class Transcripts:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._seconds = int(ttl.total_seconds())
-        self._steps = Steps(redis)
+        self.steps = Steps(redis)
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
@@ -91,27 +76,18 @@ class Transcripts:
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
-        attempt: Attempt | None = None,
         known: int = 0,
     ) -> OpenedTranscript:
         """Write `new` as the last of `length` positions, then read all of them and the one after.
 
         What this run lacks before `new` is first copied from `previous_run`, which it continues. The first
         `known` messages are not read.
-
-        Raises:
-            OvertakenError: the attempt was overtaken.
         """
-        (opened,) = await self._steps.run(
-            self.opening(
-                task_id, run_id, length, new, previous_run=previous_run, attempt=attempt, known=known
-            )
-        )
-        if opened is None:
-            raise OvertakenError
+        step = self.opening(task_id, run_id, length, new, previous_run=previous_run, known=known)
+        (opened,) = await self.steps.run(step)
         return opened
 
-    def opening(  # noqa: PLR0913 -- as of `open`
+    def opening(  # noqa: PLR0913 -- as of `open`, each by its name
         self,
         task_id: str,
         run_id: str,
@@ -119,27 +95,19 @@ class Transcripts:
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
-        attempt: Attempt | None = None,
         known: int = 0,
+        is_only: bool = False,
     ) -> Step[OpenedTranscript]:
-        """Return the step that opens a transcript; an attempt that was overtaken ends the trip."""
-        key, start, entries = transcript_key(task_id, run_id), length - len(new), self._entries(task_id)
-        lease = attempt.lease if attempt else None
-        keys = [
-            key,
-            attempts_key(task_id, run_id),
-            transcript_key(task_id, previous_run or run_id),
-            late_key(task_id, lease),
-        ]
-        counted = (
-            [attempt.call, attempt.count, attempt.lease.token, attempt.lease.order] if attempt else [""] * 4
-        )
-        arguments = [self._seconds, start, *counted, known, length, *entries.encode(start, new)]
+        """Return the step of `open`.
 
-        def read(reply: tuple[int, Sequence[str]]) -> OpenedTranscript:
-            count, words = reply
-            fields = dict(zip(words[::2], words[1::2], strict=True))
-            return replace(entries.decode(fields, known, length), attempt=count)
+        `is_only`: it ends the trip unless there are just these positions, none missing, and no reply.
+        """
+        start, entries = length - len(new), self._entries(task_id)
+        keys = [transcript_key(task_id, run_id), transcript_key(task_id, previous_run or run_id)]
+        arguments = [self._seconds, start, known, length, int(is_only), *entries.encode(start, new)]
+
+        def read(words: Sequence[str]) -> OpenedTranscript:
+            return entries.decode(dict(zip(words[::2], words[1::2], strict=True)), known, length)
 
         return Step(task_id, "transcript.open", keys, arguments, read)
 
@@ -175,18 +143,15 @@ class Transcripts:
     ) -> None:
         """Write messages from position `start` on, over whatever stands there.
 
-        From position 0 on, this is the whole transcript that is sent again: nothing else stays, and attempts
-        count anew.
+        From position 0 on, this is the whole transcript that is sent again: nothing else stays.
 
         Raises:
             OvertakenError: a later attempt has claimed the call that `lease` names.
         """
-        keys = [transcript_key(task_id, run_id), attempts_key(task_id, run_id), late_key(task_id, lease)]
+        keys = [transcript_key(task_id, run_id), records_key(task_id)]
         how = "" if start else "anew"
-        words = self._entries(task_id).encode(start, messages)
-        step = Step(task_id, "transcript.put", keys, [self._seconds, order_of(lease), how, *words], bool)
-        if await self._steps.run(step) == (None,):
-            raise OvertakenError
+        words = [self._seconds, *late_words(lease), how, *self._entries(task_id).encode(start, messages)]
+        await self.steps.run(Step(task_id, "transcript.put", keys, words, bool))
 
     async def put_result(
         self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
@@ -196,21 +161,29 @@ class Transcripts:
         Raises:
             OvertakenError: as for `put`.
         """
-        if await self._steps.run(self.adding(task_id, run_id, position, result, lease)) == (None,):
-            raise OvertakenError
+        await self.steps.run(self.adding(task_id, run_id, position, result, lease))
 
-    def adding(
+    def adding(  # noqa: PLR0913 -- what to write where, and for whom
         self,
         task_id: str,
         run_id: str,
         position: int,
         message: TranscriptMessage,
         lease: Lease | None = None,
-    ) -> Step[str]:
-        """Return the step that writes a message unless something stands there, and reads what does."""
-        keys = [transcript_key(task_id, run_id), late_key(task_id, lease)]
-        entry = self._entries(task_id).encode(position, [message])
-        return Step(task_id, "transcript.add", keys, [self._seconds, order_of(lease), *entry], str)
+        *,
+        is_first: bool = False,
+    ) -> Step[TranscriptMessage | None]:
+        """Return the step that writes a message unless something stands there, and reads what then does.
+
+        None: nothing that can be read. `is_first`: it ends the trip where something stands there.
+        """
+        keys, entries = [transcript_key(task_id, run_id), records_key(task_id)], self._entries(task_id)
+        words = [self._seconds, *late_words(lease), int(not is_first), *entries.encode(position, [message])]
+
+        def read(standing: str | None) -> TranscriptMessage | None:
+            return entries.parse(standing) if standing else message
+
+        return Step(task_id, "transcript.add", keys, words, read)
 
     async def put_reply(
         self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
@@ -220,10 +193,7 @@ class Transcripts:
         Raises:
             OvertakenError: as for `put`.
         """
-        (entry,) = await self._steps.run(self.adding(task_id, run_id, position, reply, lease))
-        if entry is None:
-            raise OvertakenError
-        standing = self._entries(task_id).parse(entry)
+        (standing,) = await self.steps.run(self.adding(task_id, run_id, position, reply, lease))
         if isinstance(standing, type(reply)):
             return standing
         await self.put(task_id, run_id, position, [reply], lease)

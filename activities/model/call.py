@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import structlog
 from pydantic import BaseModel
+from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -20,6 +23,7 @@ from everloop.activities.model.artifacts import (
 from everloop.activities.model.compaction import ContextCompactor
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
 from everloop.activities.model.events import (
+    DROPPED,
     DeltaPublisher,
     last_events,
     opening_events,
@@ -50,17 +54,18 @@ from everloop.activities.model.request import (
     with_cache_hints,
     without_tools,
 )
-from everloop.activities.publish import publish_events, try_publish
-from everloop.activities.transcripts import RecentTranscripts, keep_reply, whole_transcript
+from everloop.activities.publish import publish_events, take_trip, try_publish
+from everloop.activities.transcripts import RecentTranscripts, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRequest, PromptTooLongError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.providers import HeldBackError
-from everloop.stores.steps import OvertakenError
+from everloop.stores.steps import OvertakenError, Step
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
+from everloop.stores.transcripts import OpenedTranscript, Transcripts
+from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
@@ -70,8 +75,6 @@ from everloop.workflows.contract.names import context_key, name_calls
 from everloop.workflows.contract.ports import ModelPort
 from everloop.workflows.contract.settings import ModelSettings
 
-_DROPPED = "the model wants more back with its reply than is kept; it may answer worse, or refuse"
-
 RESPONDER = "none"
 """The name under which subscribers see the model of an agent that needs none."""
 
@@ -80,14 +83,13 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One attempt at a model call. `count` is as `OpenedTranscript.attempt` counts.
+    """One attempt at a model call.
 
     `draft` is None if the reply is no answer to the client, who has one already.
     """
 
     call: CallModelInput
     lease: CallLease
-    count: int
     agent: Agent
     heartbeat: Heartbeat
     draft: ResponseDraft | None
@@ -98,6 +100,17 @@ class _Attempt:
     def output(self) -> type[BaseModel] | None:
         """What the reply has to be if it is an answer, where that is more than a text."""
         return self.agent.output if self.draft else None
+
+    def last_events(
+        self, reply: AssistantMessage, rest: Sequence[Shown] = (), *, is_streamed: bool = False
+    ) -> list[TaskEvent]:
+        """Return what is published at the end of a reply, as `events.last_events` says."""
+        is_data = self.output is not None
+        return last_events(self.call, reply, self.draft, rest=rest, is_streamed=is_streamed, is_data=is_data)
+
+
+_Opened = tuple[OpenedTranscript, bool]
+"""What an attempt begins with, and whether subscribers know of it."""
 
 
 class OpenAIModel(ModelPort):
@@ -126,22 +139,26 @@ class OpenAIModel(ModelPort):
         async with heartbeating() as heartbeat:
             agent = agent_of(self._agents, call.task)
             name = f"reply {call.task.run_id} {call.length}.{call.tries}"
-            lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+            trips = partial(take_trip, self._views, call.task)
+            lease = CallLease(
+                self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, take_trip=trips
+            )
             # Whoever works on it may yet end well, and costs less than a second reply.
-            return await lease.work(lambda: self._call(call, agent, lease, heartbeat))
+            opened = await self._open(call, agent, lease)
+            reply = await lease.hold(self._call(call, agent, lease, opened, heartbeat))
+            await lease.end()
+            return reply
 
     @activity.defn
     async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
         return await self._compactor.compact(call)
 
     async def _call(
-        self, call: CallModelInput, agent: Agent, lease: CallLease, heartbeat: Heartbeat
+        self, call: CallModelInput, agent: Agent, lease: CallLease, opened: _Opened, heartbeat: Heartbeat
     ) -> AssistantMessage:
-        opened = await self._open(call, lease)
-        attempt = self._attempt(call, lease, opened.attempt, agent, heartbeat)
+        attempt = self._attempt(call, lease, agent, heartbeat)
         try:
-            model = RESPONDER if agent.respond else self._models.choose(call.model, agent.id).name
-            return await self._reply(attempt, opened, model)
+            return await self._reply(attempt, opened, self._name_of(call, agent))
         except OvertakenError:
             raise
         except ApplicationError as failure:
@@ -149,16 +166,15 @@ class OpenAIModel(ModelPort):
             raise
 
     def _attempt(
-        self, call: CallModelInput, lease: CallLease, count: int, agent: Agent, heartbeat: Heartbeat
+        self, call: CallModelInput, lease: CallLease, agent: Agent, heartbeat: Heartbeat
     ) -> _Attempt:
-        number = attempt_number(call.tries, count)
+        number = attempt_number(call.tries, lease.attempts)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
         publisher = ArtifactPublisher(self._artifacts, call.task, call.length, self._views, lease=lease.lease)
         context = context_key(call.task.owner, call.task.context_id)
         return _Attempt(
             call,
             lease,
-            count,
             agent,
             heartbeat,
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
@@ -166,43 +182,54 @@ class OpenAIModel(ModelPort):
             plugins=ModelPlugins(agent, call, self._leases, lease.lease),
         )
 
-    async def _open(self, call: CallModelInput, lease: CallLease) -> OpenedTranscript:
-        """Return the transcript, or the reply that an earlier attempt has stored.
+    async def _open(self, call: CallModelInput, agent: Agent, lease: CallLease) -> _Opened:
+        """Claim the call, read its transcript, and publish in the same trip what a first attempt does."""
+        place, published = (call.task.task_id, call.task.run_id), list[Published | None]()
+        publishing = list[Step[Published]]()
+        with suppress(ApplicationError):  # there is no such model, which is said later
+            if lease.lease.attempt == 1:
+                events = opening_events(call, 1, self._name_of(call, agent))
+                publishing.append(self._views.publishing(*place, events, lease.lease))
 
-        A call that lacks its transcript comes again, with the same status: it has published nothing.
-        """
-        attempt = Attempt(f"{call.length}.{call.tries}", activity.info().attempt, lease.lease)
+        opening = partial(self._transcripts.opening, *place, call.length, call.new)
 
         async def read(known: int) -> OpenedTranscript:
-            return await self._transcripts.open(
-                call.task.task_id,
-                call.task.run_id,
-                call.length,
-                call.new,
-                previous_run=call.previous_run,
-                attempt=attempt,
-                known=known,
-            )
+            step = opening(previous_run=call.previous_run, known=known, is_only=True)
+            if lease.is_ours:
+                return (await self._transcripts.steps.run(step))[0]
+            _, opened, *published[:] = await lease.claim(step, *publishing)
+            return opened
 
-        return await self._recent.open(call.task.task_id, call.length, call.digest, read)
+        try:
+            opened = await self._recent.open(call.task.task_id, call.length, call.digest, read)
+        except ApplicationError:  # it comes again, with the same status: nothing was done
+            lease.counts = False
+            await lease.end()
+            raise
+        return opened, lease.attempts == 1 and any(published)
 
-    async def _reply(self, attempt: _Attempt, opened: OpenedTranscript, model: str) -> AssistantMessage:
+    def _name_of(self, call: CallModelInput, agent: Agent) -> str:
+        return RESPONDER if agent.respond else self._models.choose(call.model, agent.id).name
+
+    async def _reply(self, attempt: _Attempt, begun: _Opened, model: str) -> AssistantMessage:
         """Return the reply of an earlier attempt, or ask for one."""
-        call, draft = attempt.call, attempt.draft
-        if isinstance(opened.reply, AssistantMessage):
-            _log.info("model reply found", iteration=call.iteration, attempt=attempt.count)
-            await self._publish(attempt, statuses_of(call))
-            return await self._publish_reply(attempt, opened.reply, recovery_events(call, attempt.count))
+        call, draft, (opened, is_published) = attempt.call, attempt.draft, begun
+        if isinstance(reply := opened.reply, AssistantMessage):
+            _log.info("model reply found", iteration=call.iteration, attempt=attempt.lease.attempts)
+            before = [*statuses_of(call), *recovery_events(call, attempt.lease.attempts)]
+            return await self._publish_reply(attempt, reply, before)
         transcript = whole_transcript(opened, call.length)
         if draft:
             draft.is_published |= any(map(was_answer, transcript))
-        await self._publish(attempt, opening_events(call, attempt.count, model))
+        if not is_published:
+            await self._publish(attempt, opening_events(call, attempt.lease.attempts, model))
         if written := await self._unjudged_reply(attempt):
             settings = call.settings
             if not attempt.agent.respond:
                 settings = settings.over(self._models.choose(model, attempt.agent.id).settings)
             ours = await self._judged(attempt, written, transcript, settings)
-            return await self._take_whole(attempt, ours, recovery_events(call, attempt.count))
+            end = [*recovery_events(call, attempt.lease.attempts), *attempt.last_events(ours)]
+            return await self._close(attempt, ours, end)
         if attempt.agent.respond:
             return await self._take_response(attempt, attempt.agent.respond, transcript)
         request = await self._request(attempt, model, transcript)
@@ -249,18 +276,13 @@ class OpenAIModel(ModelPort):
             problem = f"the agent's own function failed: {type(error).__name__}: {error}"
             raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
         ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
-        return await self._take_whole(attempt, await self._judged(attempt, ours, transcript, call.settings))
-
-    async def _take_whole(
-        self, attempt: _Attempt, judged: AssistantMessage, recovery: Sequence[TaskEvent] = ()
-    ) -> AssistantMessage:
-        """Take a reply that was not streamed now; store it before its end is published, behind `recovery`."""
-        return await self._publish_reply(attempt, await self._stored(attempt, judged), recovery)
+        ours = await self._judged(attempt, ours, transcript, call.settings)
+        return await self._close(attempt, ours, attempt.last_events(ours))
 
     async def _ask(
         self, attempt: _Attempt, request: ModelRequest, transcript: Sequence[TranscriptMessage]
     ) -> AssistantMessage:
-        """Stream a reply, in two halves if it was cut off; store it before its end is published.
+        """Stream a reply, in two halves if it was cut off, and take it.
 
         An attempt that dies, or fails, between the halves leaves nothing: the next one asks for both.
         """
@@ -281,16 +303,15 @@ class OpenAIModel(ModelPort):
                 written = await self._continued(attempt, written, more, publisher, thoughts)
             rest = await publisher.stop()
         ours = await self._judged(attempt, written, transcript, request.settings)
-        reply = await self._stored(attempt, ours)
+        # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.
+        chunks = await artifacts.finish(ours) if ours.tool_calls == written.tool_calls else []
+        # Of a rest that the provider refused a part may have been shown.
+        is_streamed = ours.text == written.text and not (ours.refused or ours.reason or attempt.output)
+        end = attempt.last_events(ours, rest, is_streamed=is_streamed)
+        reply = await self._close(attempt, ours, [*chunks, *end])
         fields = {"model": reply.source, "reason": reply.reason or None, **reply.usage.model_dump()}
         _log.info("model replied", iteration=call.iteration, **fields)
-        if reply != ours:
-            return await self._publish_reply(attempt, reply)
-        # The artifacts of calls that plugins changed are reconciled later: the streams count those of before.
-        chunks = await artifacts.finish(reply) if reply.tool_calls == written.tool_calls else []
-        # Of a rest that the provider refused a part may have been shown.
-        is_streamed = reply.text == written.text and not (reply.refused or reply.reason or attempt.output)
-        return await self._publish_reply(attempt, reply, chunks, rest, is_streamed=is_streamed)
+        return reply
 
     async def _continued(
         self,
@@ -325,17 +346,18 @@ class OpenAIModel(ModelPort):
         assembler = self._models.assembler(request, call.length, attempt.artifacts.tools)
         assembler.thoughts = thoughts
         async with self._models.stream(call.task, request, assembler, agent_name=name) as stream:
-            await self._try_publish(attempt, recovery_events(call, attempt.count))
+            await self._try_publish(attempt, recovery_events(call, attempt.lease.attempts))
             await read_stream(stream, assembler, publisher.add)
         if assembler.is_opaque_dropped:
-            await self._try_publish(attempt, [Warned(text=_DROPPED)])
+            await self._try_publish(attempt, [Warned(text=DROPPED)])
         return self._models.priced(request, assembler.reply), assembler.thoughts
 
     async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
         """Return what the model has replied to an attempt whose worker died while plugins judged it."""
-        found = await attempt.plugins.kept_reply() if attempt.count > 1 else None
+        count = attempt.lease.attempts
+        found = await attempt.plugins.kept_reply() if count > 1 else None
         if found:
-            _log.info("unjudged model reply found", iteration=attempt.call.iteration, attempt=attempt.count)
+            _log.info("unjudged model reply found", iteration=attempt.call.iteration, attempt=count)
         return found
 
     async def _judged(
@@ -353,33 +375,55 @@ class OpenAIModel(ModelPort):
             return reply
         return judge(reply, transcript, settings, attempt.output, last=call.last)
 
-    async def _stored(self, attempt: _Attempt, ours: AssistantMessage) -> AssistantMessage:
-        """Store a judged reply, and return the one that counts."""
+    async def _close(
+        self, attempt: _Attempt, ours: AssistantMessage, end: Sequence[TaskEvent]
+    ) -> AssistantMessage:
+        """Store a judged reply and publish its end, at once; return the reply that counts.
+
+        That is the first one that any attempt stored. If Redis does not answer it is ours: history will hold
+        it, the workflow publishes its end, and the next call fills the cache again.
+        """
         call, lease = attempt.call, attempt.lease.lease
-        reply = await keep_reply(self._transcripts, call.task, call.length, ours, lease)
-        await attempt.plugins.forget_reply()
-        return reply
+        place = call.task.task_id, call.task.run_id
+        adding = self._transcripts.adding(*place, call.length, ours, lease, is_first=True)
+        steps = (adding, *attempt.plugins.forgetting(), self._views.publishing(*place, end, lease))
+        try:
+            stands, *_ = await self._end_with(attempt, *steps)
+            if stands is ours:
+                return await self._closed(attempt, ours)
+            if not isinstance(stands, AssistantMessage):  # another kind of call left it there
+                await self._transcripts.put(*place, call.length, [ours], lease)
+        except (RedisError, OSError) as error:
+            _log.warning("model reply not stored", position=call.length, error_type=type(error).__name__)
+            return ours.model_copy(update={"is_published": False})
+        return await self._publish_reply(attempt, stands if isinstance(stands, AssistantMessage) else ours)
 
     async def _publish_reply(
-        self,
-        attempt: _Attempt,
-        reply: AssistantMessage,
-        before: Sequence[TaskEvent] = (),
-        rest: Sequence[Shown] = (),
-        *,
-        is_streamed: bool = False,
+        self, attempt: _Attempt, reply: AssistantMessage, before: Sequence[TaskEvent] = ()
     ) -> AssistantMessage:
-        """Publish the end of a reply, and say in it if that may have failed: the workflow then does it."""
-        draft, is_data = attempt.draft, attempt.output is not None
-        end = last_events(attempt.call, reply, draft, rest=rest, is_streamed=is_streamed, is_data=is_data)
-        is_newest = draft is None or draft.is_newest
-        is_published = await self._try_publish(attempt, [*before, *end]) and is_newest
+        """Publish the end of a reply that is stored."""
+        task, end = attempt.call.task, [*before, *attempt.last_events(reply)]
+        publishing = self._views.publishing(task.task_id, task.run_id, end, attempt.lease.lease)
+        try:
+            await self._end_with(attempt, *attempt.plugins.forgetting(), publishing)
+        except (RedisError, OSError) as error:
+            _log.warning("end of a model reply not published", error_type=type(error).__name__)
+            return reply.model_copy(update={"is_published": False})
+        return await self._closed(attempt, reply)
+
+    async def _end_with(self, attempt: _Attempt, *steps: Step[Any]) -> tuple[Any, ...]:
+        if attempt.artifacts.tools:  # they are reconciled under the lease
+            return await take_trip(self._views, attempt.call.task, *steps)
+        return await attempt.lease.end_with(*steps)
+
+    async def _closed(self, attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
         await self._reconcile_artifacts(attempt, reply)
-        return reply if is_published else reply.model_copy(update={"is_published": False})
+        is_newest = attempt.draft is None or attempt.draft.is_newest
+        return reply if is_newest else reply.model_copy(update={"is_published": False})
 
     async def _publish_failure(self, attempt: _Attempt, failure: ApplicationError) -> None:
         """Say that a retry follows, or take back the half-written answer of a call that ends here."""
-        call, count = attempt.call, attempt.count
+        call, count = attempt.call, attempt.lease.attempts
         fields = {} if attempt.agent.respond else failure_fields(failure)
         _log.warning(
             "model call failed", iteration=call.iteration, attempt=count, kind=failure.type, **fields

@@ -33,6 +33,8 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, TranscriptMessage
 from everloop.workflows.contract.tasks import TaskState
 
+DROPPED = "the model wants more back with its reply than is kept; it may answer worse, or refuse"
+
 _log = structlog.get_logger()
 
 

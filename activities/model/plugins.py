@@ -14,7 +14,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.hooks import Veto
 from everloop.agents.limits import ModelSettings
 from everloop.models.interface import ModelRequest
-from everloop.stores.steps import Lease
+from everloop.stores.steps import Lease, Step
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput
@@ -103,19 +103,15 @@ class ModelPlugins:
             _log.warning("model reply kept for plugins not read", error_type=type(error).__name__)
             return None
 
-    async def forget_reply(self) -> None:
-        """Keep no reply for later attempts any more: one is stored.
+    def forgetting(self) -> tuple[Step[bool], ...]:
+        """Return the step that keeps no reply for later attempts any more, where one was kept."""
+        if not self._judges_replies:
+            return ()
+        return (self._records.keeping(self._lease, self._lease.call_id, None),)
 
-        Raises:
-            OvertakenError: the call is another attempt's.
-        """
-        if self._judges_replies:
-            await self._keep(None)
-
-    async def _keep(self, reply: AssistantMessage | None) -> None:
-        kept = reply.model_dump(mode="json") if reply else None
+    async def _keep(self, reply: AssistantMessage) -> None:
         try:
-            await self._records.keep(self._lease, self._lease.call_id, kept)
+            await self._records.keep(self._lease, self._lease.call_id, reply.model_dump(mode="json"))
         except (RedisError, OSError) as error:
             _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
 

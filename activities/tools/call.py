@@ -1,8 +1,9 @@
 """Runs the tools of agents, each call at most once unless its tool is idempotent."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import structlog
 from pydantic import JsonValue
@@ -14,11 +15,12 @@ from everloop.activities.lease import (
     Heartbeat,
     attempt_began,
     begin_attempt,
+    begun_attempt,
     heartbeating,
     local_began,
     this_attempt,
 )
-from everloop.activities.publish import publish_events, try_publish
+from everloop.activities.publish import take_trip, try_publish
 from everloop.activities.retries import MAX_OUTAGE
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
@@ -29,7 +31,7 @@ from everloop.activities.telemetry import (
 )
 from everloop.activities.tools.artifacts import TaskArtifacts, correct_draft, idempotency_key
 from everloop.activities.tools.catalogue import find_tool
-from everloop.activities.tools.events import end_call, record_outcome, started, tool_span
+from everloop.activities.tools.events import end_call, end_steps, record_outcome, started, tool_span
 from everloop.activities.tools.function import (
     ToolFailure,
     ToolFunctions,
@@ -63,9 +65,10 @@ from everloop.stores.artifacts.changes import attempt_prefix
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
-from everloop.stores.steps import Lease
+from everloop.stores.steps import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, RunToolInput, StoreResultInput, ToolReply
@@ -148,10 +151,11 @@ class AgentTools(ToolPort):
                 if call.tried == failures.TOOL_FAILED and not heartbeat.carried:
                     heartbeat.count_failure()
                 agent = agent_of(self._agents, call.task)
-                reply = await self._reply(agent, call, heartbeat)
+                reply, is_told = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
                     key = phase_key(call.call, len(call.answers))
-                    await self._end(call, reply, this_attempt(call.task.task_id, key))
+                    if not is_told:
+                        await self._end(call, reply, this_attempt(call.task.task_id, key))
                     await report_error(agent, call, reply)
                 return reply
 
@@ -163,13 +167,14 @@ class AgentTools(ToolPort):
         await self._end(call, result, lease)
         return result if result.whole else None
 
-    async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolReply:
+    async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> tuple[ToolReply, bool]:
+        """Return what the call comes to, and whether that was cached and published with its outcome."""
         found = await find_tool(agent, call)
         if isinstance(found, ToolMessage):
-            reply = await ToolClaim(self._records, call).refuse(found)
+            reply = await self._claim_of(call).refuse(found)
             await self._announce(call, heartbeat, starts=True)
             record_tool_reply(call.task.agent_id, UNKNOWN_TOOL, reply)
-            return reply
+            return reply, False
         tool, warning = found
         name = tool.name
         has_content = self._captures_content
@@ -177,21 +182,32 @@ class AgentTools(ToolPort):
             tool_span(agent, call, has_content=has_content) as span,
             counted_if_failed(call.task.agent_id, name),
         ):
+            claim = self._claim_of(call, tool)
             reply = await in_quick_time(
                 call,
-                self._reply_of(agent, tool, call, heartbeat, warning),
+                self._reply_of(agent, tool, call, heartbeat, warning, claim),
                 partial(self._tell_slow, call),
             )
             await correct_draft(self._publisher(call), tool, call, reply)
             record_outcome(span, reply, has_content=has_content)
             record_tool_reply(call.task.agent_id, name, reply)
-            return reply
+            return reply, claim.is_told
 
-    async def _reply_of(
-        self, agent: Agent, tool: Tool, call: RunToolInput, heartbeat: Heartbeat, warning: str
+    def _claim_of(self, call: RunToolInput, tool: Tool | None = None) -> ToolClaim:
+        repeats = bool(tool and tool.idempotent)
+        trips = partial(take_trip, self._views, call.task)
+        return ToolClaim(self._records, call, is_repeatable=repeats, take_trip=trips)
+
+    async def _reply_of(  # noqa: PLR0913, PLR0917 -- what is called, and as what
+        self,
+        agent: Agent,
+        tool: Tool,
+        call: RunToolInput,
+        heartbeat: Heartbeat,
+        warning: str,
+        claim: ToolClaim,
     ) -> ToolReply:
         """Ask for an approval that is needed, or bring the call to its next question or its end."""
-        claim = ToolClaim(self._records, call, is_repeatable=tool.idempotent)
         if ended := ending(call):
             reply = await claim.close(ended)
             await self._announce(call, heartbeat, warning, starts=False)
@@ -202,16 +218,16 @@ class AgentTools(ToolPort):
             reply = await claim.refuse(vetted)
             await self._announce(call, heartbeat, warning, starts=True)
             return reply
-        await self._announce(call, heartbeat, warning, starts=False)
         if isinstance(vetted, Question):
+            await self._announce(call, heartbeat, warning, starts=False)
             return vetted
         # All that the tool may ask for is got ready before the claim: if Redis fails here, nothing has begun
         # whose outcome would be unknown.
         secrets = SecretReader(self._secrets, call.task.task_id)
         await secrets.accept(call.answers)
         artifacts = TaskArtifacts.of_call(self._publisher(call), tool, call, claim.check, secrets)
-        kept = await claim.kept() if tool.context_parameter else None
-        return await self._claim(_Run(agent, tool, call, vetted, secrets, artifacts, claim, kept, heartbeat))
+        run = _Run(agent, tool, call, vetted, secrets, artifacts, claim, None, heartbeat)
+        return await self._claim(run, self._announcing(call, heartbeat, warning, starts=False))
 
     async def _tell_slow(self, call: RunToolInput, seconds: float) -> None:
         about = {"tool": call.call.name, "seconds": round(seconds, 1)}
@@ -223,10 +239,16 @@ class AgentTools(ToolPort):
         lease = this_attempt(call.task.task_id, phase_key(call.call, len(call.answers)))
         await try_publish(self._views, call.task, [warning], lease)
 
-    async def _claim(self, run: _Run) -> ToolReply:
-        """Return the recorded outcome, or run the tool and record what it came to."""
+    async def _claim(self, run: _Run, announcing: Sequence[Step[Any]]) -> ToolReply:
+        """Return the recorded outcome, or run the tool and record what it came to.
+
+        An attempt that waits for another one announces the call all the same.
+        """
         call, tool, vetted = run.call, run.tool, run.vetted
-        claim = await run.claim.begin()
+        claim, *begun = await run.claim.begin(*self._beginning(run), before=announcing)
+        if claim is Claim.LOST and tool.idempotent:
+            begun = await take_trip(self._views, call.task, *self._beginning(run))
+        run = replace(run, kept=begun[0])
         if not isinstance(claim, Claim):
             return claim
         if claim is Claim.FIRST or tool.idempotent:
@@ -236,15 +258,22 @@ class AgentTools(ToolPort):
             return await run.claim.finish(question)
         return await run.claim.finish(unknown_outcome(call.call))
 
+    def _beginning(self, run: _Run) -> tuple[Step[JsonValue], Step[Published]]:
+        """Return the steps that read what the call has kept, and publish that it starts."""
+        task, events = run.call.task, started(run.call.call, run.attempt)
+        publishing = self._views.publishing(task.task_id, task.run_id, events, run.claim.lease)
+        return run.claim.reading_kept(), publishing
+
     async def _run(self, run: _Run) -> ToolReply:
-        if run.claim.has_waited and run.tool.context_parameter:
-            run = replace(run, kept=await run.claim.kept())
-        return await run.claim.finish(await self._execute(run))
+        outcome = await self._execute(run)
+        if not isinstance(outcome, ToolMessage) or run.tool.draft_of:  # its draft is put right first
+            return await run.claim.finish(outcome)
+        end = end_steps(self._views, self._transcripts, run.call, outcome, run.claim.lease)
+        return await run.claim.finish(outcome, *end)
 
     async def _execute(self, run: _Run) -> ToolReply:
         """Run the tool; whatever it raises the model reads, unless it is tried again."""
         call, hide = run.call, run.secrets.hide
-        await self._publish(run, *started(call.call, run.attempt))
         given, batched = run.vetted.arguments, run.tool.batch_parameter
         arguments: dict[str, object] = {batched: given} if batched else values_of(given)
         if run.tool.context_parameter:
@@ -346,9 +375,17 @@ class AgentTools(ToolPort):
     async def _announce(
         self, call: RunToolInput, heartbeat: Heartbeat, warning: str = "", *, starts: bool
     ) -> None:
-        """Publish the statuses that come with the call, and that it starts if it ends at once.
+        """Publish what `_announcing` returns the step for."""
+        steps = self._announcing(call, heartbeat, warning, starts=starts)
+        if steps and (await take_trip(self._views, call.task, *steps))[-1] is None:
+            raise OvertakenError
 
-        Any other publishes that it starts when it is ours: nobody else works on it, and no later attempt.
+    def _announcing(
+        self, call: RunToolInput, heartbeat: Heartbeat, warning: str, *, starts: bool
+    ) -> Sequence[Step[Any]]:
+        """Return the step that publishes the call's statuses, and that it starts if it ends at once.
+
+        Any other starts when it is ours: nobody else works on it, and no later attempt.
         """
         # After a counted failure the warnings were published before.
         texts = () if heartbeat.failures else (call.warning, warning)
@@ -356,9 +393,10 @@ class AgentTools(ToolPort):
         starting = started(call.call, attempt_of(call)) if starts and not call.answers else []
         # Before the call is claimed: an attempt that waits for another one may publish it.
         name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
-        lease = await begin_attempt(self._records, call.task.task_id, name)
-        if events := [*call.statuses, *warnings, *starting]:
-            await publish_events(self._views, call.task, events, lease)
+        lease, steps = begun_attempt(self._records, call.task.task_id, name)
+        events = [*call.statuses, *warnings, *starting]
+        place = call.task.task_id, call.task.run_id
+        return [*steps, self._views.publishing(*place, events, lease)] if events else []
 
     async def _publish(self, run: _Run, *events: TaskEvent) -> None:
         """Publish events that nobody depends on."""

@@ -2,17 +2,18 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import structlog
 from opentelemetry.trace import Span, SpanKind
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.publish import try_publish
+from everloop.activities.publish import take_trip
 from everloop.activities.telemetry import of_task, record_arguments, record_tool_result
 from everloop.agents.agent import Agent
 from everloop.runtime.telemetry.instruments import span_without_content
-from everloop.stores.steps import Lease
+from everloop.stores.steps import Lease, Step
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
@@ -36,17 +37,28 @@ async def end_call(
     result: ToolMessage,
     lease: Lease,
 ) -> None:
-    """Cache the result of a call and publish it. The result itself is safe in history, so both may fail.
+    """Cache the result of a call and publish it. The result itself is safe in history, so this may fail.
 
     Raises:
         OvertakenError: a later attempt does both.
     """
-    task = call.task
+    try:
+        await take_trip(views, call.task, *end_steps(views, transcripts, call, result, lease))
+    except (RedisError, OSError) as error:
+        _log.warning("end of a tool call not told", call_id=result.call_id, error_type=type(error).__name__)
+
+
+def end_steps(
+    views: TaskViews,
+    transcripts: Transcripts,
+    call: RunToolInput | StoreResultInput,
+    result: ToolMessage,
+    lease: Lease,
+) -> list[Step[Any]]:
+    """Return the steps that cache the result of a call and publish it; the last one is never None."""
+    place, steps = (call.task.task_id, call.task.run_id), list[Step[Any]]()
     if not (call.has_fallback and result.outcome == "error"):
-        try:
-            await transcripts.put_result(task.task_id, task.run_id, call.position, result, lease)
-        except (RedisError, OSError) as error:
-            _log.warning("tool result not cached", call_id=result.call_id, error_type=type(error).__name__)
+        steps.append(transcripts.adding(*place, call.position, result, lease))
     start = beginning(result.content)
     completed = ToolCompleted(
         call_id=result.call_id,
@@ -58,7 +70,7 @@ async def end_call(
         raised_at=result.raised_at,
         cached=result.cached,
     )
-    await try_publish(views, task, [completed], lease)
+    return [*steps, views.publishing(*place, [completed], lease)]
 
 
 # The span around a tool call (OpenTelemetry semantic conventions for generative AI).

@@ -1,17 +1,20 @@
 """Which calls have run, and what they came to: the records, as an attempt at a call uses them."""
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import structlog
 from pydantic import JsonValue
 from redis.exceptions import RedisError
 from temporalio import activity
 
-from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease
+from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, TakeTrip
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
+from everloop.stores.steps import Step
 from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
@@ -35,6 +38,8 @@ class ToolClaim(CallLease):
     `max_outage` is how long an outage of the store is waited out, in seconds, when it keeps something.
     """
 
+    _goes_on_if_lost = False
+
     def __init__(
         self,
         records: ToolRecords,
@@ -42,32 +47,45 @@ class ToolClaim(CallLease):
         *,
         is_repeatable: bool = False,
         max_outage: float = MAX_OUTAGE,
+        take_trip: TakeTrip | None = None,
     ) -> None:
-        key = phase_key(call.call, len(call.answers))
-        seconds = QUICK_LEASE if activity.info().is_local else TOOL_LEASE
-        super().__init__(records, call.task.task_id, key, seconds, is_repeatable=is_repeatable)
+        key, seconds = phase_key(call.call, len(call.answers)), TOOL_LEASE
+        if activity.info().is_local:
+            seconds = QUICK_LEASE
+        super().__init__(
+            records, call.task.task_id, key, seconds, is_repeatable=is_repeatable, take_trip=take_trip
+        )
+        self.is_told = False
+        """Whether what follows from the outcome was done in the step that recorded it."""
         self._call = call.call
         self._max_outage = max_outage
 
-    async def begin(self) -> Claim | ToolReply:
-        """Wait for an attempt that is at work; return the outcome of the call, or that it is ours now."""
-        claim = await self.claim()
-        if claim is not Claim.FINISHED:
-            return claim
-        return await self._records.outcome(self.lease.task_id, self.lease.call_id) or Claim.LOST
+    async def begin(
+        self, *steps: Step[Any], before: Sequence[Step[Any]] = ()
+    ) -> tuple[Claim | ToolReply, *tuple[Any, ...]]:
+        """Wait for an attempt that is at work; return the outcome of the call, or that it is ours now.
 
-    async def finish(self, outcome: ToolReply) -> ToolReply:
-        """Record an outcome and return the one that stands.
+        And what the steps return, as of `claim`.
+        """
+        claimed, *replies = await self.claim(*steps, before=before)
+        if claimed.claim is Claim.FINISHED:
+            return claimed.outcome or Claim.LOST, *replies
+        return claimed.claim, *replies
+
+    async def finish(self, outcome: ToolReply, *after: Step[Any]) -> ToolReply:
+        """Record an outcome and return the one that stands; if it is this one, do the steps after it.
 
         Raises:
             OvertakenError: the call is another attempt's.
         """
         try:
-            return await self._records.finish(self.lease, outcome)
+            stands, *done = await self._take_trip(self._records.finishing(self.lease, outcome), *after)
         except (RedisError, OSError) as error:
             # We know how it ended, and history will: a second attempt would only know that it began.
             _log.warning("tool outcome not recorded", error_type=type(error).__name__)
             return outcome
+        self.is_told = bool(done) and done[-1] is not None
+        return stands
 
     async def give_back(self, delay: timedelta) -> bool:
         """Give a call back that is to be tried again, after a delay; return whether that worked."""
@@ -79,9 +97,9 @@ class ToolClaim(CallLease):
             return False
         return True
 
-    async def kept(self) -> JsonValue:
-        """Return what the call has kept, whatever attempt of it and however many questions ago; or None."""
-        return await self._records.kept(self.lease.task_id, call_key(self._call))
+    def reading_kept(self) -> Step[JsonValue]:
+        """Return the step that reads what the call has kept, however many attempts and questions ago."""
+        return self._records.reading_kept(self.lease.task_id, call_key(self._call))
 
     async def keep(self, value: JsonValue) -> None:
         """Keep a value in place of the last one.
@@ -125,7 +143,7 @@ class ToolClaim(CallLease):
 
     async def _peek(self) -> tuple[bool, ToolMessage | None]:
         """Return whether the call was started and has not ended, and the result that it came to."""
-        claim = await self.begin()
+        claim, *_ = await self.begin()
         if claim is Claim.FIRST:
             await self.release()
         return claim is Claim.LOST, claim if isinstance(claim, ToolMessage) else None

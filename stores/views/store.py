@@ -11,12 +11,13 @@ from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import (
     history_key,
     push_configs_key,
+    records_key,
     route_key,
     stream_key,
     view_key,
 )
 from everloop.stores.retention import GRACE, MAX_TASK_BYTES, TASK_TTL
-from everloop.stores.steps import Lease, OvertakenError, Step, Steps, late_key, order_of
+from everloop.stores.steps import Lease, Step, Steps, late_words
 from everloop.stores.views.codec import ScriptArguments, ViewCodec, is_complete, unword, word
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
@@ -89,7 +90,7 @@ class TaskViews:
         self._ttl = int(ttl.total_seconds())
         self._events_ttl = int(min(ttl, GRACE).total_seconds())
         self._max_events = max_events
-        self._steps = Steps(redis)
+        self.steps = Steps(redis)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._reader = RedisEventReader(redis)
         self._lists = TaskLists(redis, self._ttl)
@@ -100,9 +101,7 @@ class TaskViews:
         Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something. Returns
         the task as it stands then, as `load` does.
         """
-        steps = self.creating(view), self._loading(view.task_id, most)
-        published, snapshot = await self._steps.run(*steps)
-        await self.follow_up(view.task_id, published)
+        _, snapshot = await self.run(self.creating(view), self._loading(view.task_id, most))
         return snapshot
 
     def creating(self, view: TaskView) -> Step[Published]:
@@ -123,19 +122,25 @@ class TaskViews:
         """
         if not events:
             return ()
-        (published,) = await self._steps.run(self.publishing(task_id, run_id, events, lease))
-        if published is None:
-            raise OvertakenError
-        await self.follow_up(task_id, published)
+        (published,) = await self.run(self.publishing(task_id, run_id, events, lease))
         return published.states
+
+    async def run(self, *steps: Step[Any]) -> tuple[Any, ...]:
+        """Do steps at the keys of one task, and what follows those that publish.
+
+        Raises:
+            OvertakenError: as `Steps.run`.
+        """
+        replies = await self.steps.run(*steps)
+        for step, reply in zip(steps, replies, strict=True):
+            if isinstance(reply, Published):
+                await self.follow_up(step.task_id, reply)
+        return replies
 
     def publishing(
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
     ) -> Step[Published]:
-        """Return the step that publishes; where a later attempt has claimed the call it ends the trip.
-
-        Who takes it calls `follow_up` with what comes of it.
-        """
+        """Return the step of `publish`, for `run`, which follows it up."""
         states = [event.state for event in events if isinstance(event, StatusChanged)]
         is_urgent = any(state.is_terminal or state.is_interrupted for state in states)
 
@@ -164,16 +169,13 @@ class TaskViews:
         id is that of the run that the view follows.
         """
         arguments = self._codec(task_id).status(status)
-        (ended,) = await self._steps.run(self._step("end", task_id, run_id, arguments, _read_change))
-        await self.follow_up(task_id, ended)
+        (ended,) = await self.run(self._step("end", task_id, run_id, arguments, _read_change))
         return ended is not None and ended.listing is not None
 
     async def restore(self, view: TaskView) -> None:
         """Put back a view that the workflow answered, except where newer events were folded in meanwhile."""
         arguments = self._codec(view.task_id).restoration(view)
-        step = self._step("restore", view.task_id, view.run_id, arguments, _read_change)
-        (restored,) = await self._steps.run(step)
-        await self.follow_up(view.task_id, restored)
+        await self.run(self._step("restore", view.task_id, view.run_id, arguments, _read_change))
 
     async def load(
         self, task_id: str, *, most: int | None = None, history_length: int | None = None
@@ -184,7 +186,7 @@ class TaskViews:
         (None: however many) it comes without messages and artifacts.
         """
         if most is not None:
-            (loaded,) = await self._steps.run(self._loading(task_id, most, history_length))
+            (loaded,) = await self.steps.run(self._loading(task_id, most, history_length))
             return loaded
         newest = (1, 0) if history_length == 0 else (-(history_length or 0), -1)
         async with self._redis.pipeline(transaction=True) as pipeline:
@@ -252,11 +254,12 @@ class TaskViews:
     async def find(self, task_id: str, *, most: int) -> tuple[Route | None, Snapshot | None]:
         """Return what was kept of the message whose task would have this id, and that task."""
 
-        def read(kept: str) -> Route:
-            return Route.model_validate_json(self._cipher.unseal_text(kept, _route_purpose(task_id)))
+        def read(kept: str | None) -> Route | None:
+            text = self._cipher.unseal_text(kept, _route_purpose(task_id)) if kept else ""
+            return Route.model_validate_json(text) if text else None
 
         kept = Step(task_id, "shown.route", [route_key(task_id)], [], read)
-        return await self._steps.run(kept, self._loading(task_id, most))
+        return await self.steps.run(kept, self._loading(task_id, most))
 
     async def artifacts_seen(self, task_id: str) -> Mapping[str, bool] | None:
         """Return the artifacts of a view, and whether each is complete; None where there is no view."""
@@ -347,10 +350,10 @@ class TaskViews:
         read: Callable[[Any], T],
         lease: Lease | None = None,
     ) -> Step[T]:
-        header = [run_id, self._ttl, self._events_ttl, self._max_events, self.max_bytes, order_of(lease)]
+        header = [run_id, self._ttl, self._events_ttl, self._max_events, self.max_bytes, *late_words(lease)]
         root = root_task_id(task_id)
         keys = [view_key(task_id), history_key(task_id), stream_key(task_id), stream_key(root)]
-        keys.append(late_key(task_id, lease))
+        keys.append(records_key(task_id))
         if task_id == root:
             keys.append(push_configs_key(task_id))
         return Step(task_id, f"view.{operation}", keys, [*header, *arguments], read)

@@ -180,8 +180,8 @@ end
 local take_of = {status = take_status, chunk = take_chunk}
 
 local function publish()  -- did: the states that the task took, which a status need not change
-  if is_late(call_record, order) then
-    return false, true
+  if is_late(records, call, order) then
+    return false, OVERTAKEN
   end
   local events, chunks, has_status = {}, {}, false
   while cursor < #given do
@@ -307,10 +307,10 @@ end
 
 for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do
   operations['view.' .. name] = function(keys, arguments)
-    view, history, stream, root_stream, call_record, push = unpack(keys)
-    run_id, time_to_live, stream_life, stream_length, stream_bytes, order = unpack(arguments, 1, 6)
+    view, history, stream, root_stream, records, push = unpack(keys)
+    run_id, time_to_live, stream_life, stream_length, stream_bytes, call, order = unpack(arguments, 1, 7)
     stream_bytes = tonumber(stream_bytes)
-    given, cursor = arguments, 6
+    given, cursor = arguments, 7
     new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}
     has_published, is_created, listed = false, false, nil
     return operation()

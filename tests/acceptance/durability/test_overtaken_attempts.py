@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, Task, TaskPush
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from everloop.stores.keys import stream_key
+from everloop.stores.keys import records_key, stream_key
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE
 from tests.chaos.link import running_link
 from tests.support.a2a_client import connected, request, response_of, send
@@ -123,9 +124,16 @@ async def _until_ended(everloop: Deployment, task_ids: dict[str, str]) -> None:
         if found.id != task_ids["asks"] and found.workflow_type in {WORKFLOW_TYPE, PUSH_WORKFLOW_TYPE}:
             await temporal.get_workflow_handle(found.id).result()
     async with Redis.from_url(everloop.redis_url, decode_responses=True) as redis:
-        (lease,) = await redis.keys(f"everloop:task:{{{task_ids['narrates']}}}:tool:narration *")
-        while await redis.hget(lease, "holder"):  # noqa: ASYNC110 -- another process writes it
+        while any(await _holders_of_narration(redis, task_ids["narrates"])):  # noqa: ASYNC110 -- another process writes it
             await asyncio.sleep(0.1)
+
+
+async def _holders_of_narration(redis: Redis, task_id: str) -> list[str]:
+    """Return who works on the narration of a task, "" for an attempt that has ended."""
+    records = cast("dict[str, str]", await redis.hgetall(records_key(task_id)))
+    leases = [lease for call, lease in records.items() if call.startswith("narration ")]
+    assert leases
+    return [lease.partition(" ")[0] for lease in leases]
 
 
 @pytest.mark.timeout(400)

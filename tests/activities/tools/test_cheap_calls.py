@@ -121,7 +121,7 @@ async def test_a_quick_call_that_is_slow_is_told_of(monkeypatch: pytest.MonkeyPa
     reply = await rig.quick_call(rig.call("look"))
     assert isinstance(reply, ToolMessage)
     assert reply.content == "found"
-    assert [type(event) for event in await rig.events()] == [ToolStarted, Warned, ToolCompleted]
+    assert [type(event) for event in await rig.events()] == [ToolStarted, ToolCompleted, Warned]
 
 
 async def test_a_quick_result_that_is_large_is_not_worked_out_again() -> None:

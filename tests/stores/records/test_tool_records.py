@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.keys import tool_record_key
+from everloop.stores.keys import records_key
 from everloop.stores.steps import Lease, OvertakenError
 from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
@@ -129,12 +129,12 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
     """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
     ours, records = lease(new_id()), ToolRecords(redis)
     newer = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"postponed"}'
-    await redis.hset(tool_record_key(ours.task_id, "c1"), "outcome", newer)
+    await redis.hset(records_key(ours.task_id), "outcome c1", newer)
 
     assert await records.claim(ours, HELD) is Claim.FINISHED
     assert await records.outcome(ours.task_id, "c1") is None
     assert await records.finish(ours, OUTCOME) == OUTCOME
-    assert await redis.hget(tool_record_key(ours.task_id, "c1"), "outcome") == newer
+    assert await redis.hget(records_key(ours.task_id), "outcome c1") == newer
 
 
 async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> None:
@@ -171,7 +171,7 @@ async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
     """Who works on the call takes it again with the next renewal."""
     records, ours = ToolRecords(redis), lease(new_id())
     await records.claim(ours, HELD)
-    await redis.delete(tool_record_key(ours.task_id, "c1"))
+    await redis.delete(records_key(ours.task_id))
 
     assert await records.renew(ours, HELD)
     assert await records.claim(lease(ours.task_id), HELD) is Claim.HELD
@@ -206,3 +206,44 @@ async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords
 
     assert claims == [Claim.FIRST, Claim.FIRST]
     assert await tool_records.kept(ours.task_id, "c1") == 7
+
+
+async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: ToolRecords) -> None:
+    """At least that which Temporal gives, which may begin again; calls count apart.
+
+    One that asks again, frozen while it asked, keeps its own, and one need not count.
+    """
+    task_id = new_id()
+
+    async def count(attempt: int, call_id: str = "c1", token: str = "", *, counts: bool = True) -> int:
+        ours = Lease(task_id, call_id, token or uuid4().hex, attempt=attempt)
+        (claimed,) = await tool_records.steps.run(tool_records.claiming(ours, 0))
+        if not counts:
+            await tool_records.steps.run(tool_records.releasing(ours, counts=False))
+        return claimed.attempts
+
+    assert [await count(attempt) for attempt in (1, 5, 1, 2)] == [1, 5, 6, 7]
+    assert [await count(1, "c2", "same") for _ in range(2)] == [1, 1]
+    assert [await count(1, "c2", counts=False), await count(1, "c2")] == [2, 2]
+    assert [await count(1, "c3", counts=False), await count(1, "c3")] == [1, 1]
+
+
+async def test_a_step_that_ends_the_trip_leaves_the_others_undone(tool_records: ToolRecords) -> None:
+    """Only who may work on a call does what is to be done for it."""
+    ours, late = lease(new_id()), lease("")
+    late = replace(late, task_id=ours.task_id)
+    steps = tool_records.steps
+
+    first, kept = await steps.run(tool_records.claiming(ours, HELD), tool_records.keeping(ours, "c1", 1))
+    held, none = await steps.run(tool_records.claiming(late, HELD), tool_records.keeping(late, "c1", 2))
+    await tool_records.renew(ours, 0)
+    lost, unkept = await steps.run(
+        tool_records.claiming(late, HELD, goes_on=False), tool_records.keeping(late, "c1", 3)
+    )
+
+    assert (first.claim, kept, held.claim, none) == (Claim.FIRST, True, Claim.HELD, None)
+    assert (lost.claim, unkept) == (Claim.LOST, None)
+    assert await tool_records.kept(ours.task_id, "c1") == 1
+    with pytest.raises(OvertakenError):
+        await steps.run(tool_records.finishing(ours, OUTCOME), tool_records.keeping(late, "c1", 4))
+    assert await tool_records.kept(ours.task_id, "c1") == 1

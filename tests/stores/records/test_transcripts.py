@@ -6,9 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import transcript_key
-from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import ToolRecords
-from everloop.stores.transcripts import Attempt, OpenedTranscript, Transcripts
+from everloop.stores.transcripts import OpenedTranscript, Transcripts
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
@@ -40,50 +38,6 @@ async def test_what_is_known_is_not_read(transcripts: Transcripts) -> None:
         opened = await transcripts.open(task_id, "run", 3, known=known)
         assert (opened.messages, opened.reply) == (MESSAGES[known:], REPLY)
     assert (await transcripts.open(task_id, "run", 6, known=2)).messages is None
-
-
-async def test_each_attempt_at_a_call_gets_a_greater_number(transcripts: Transcripts) -> None:
-    """It is at least the number that Temporal gives, which may begin again; calls and runs count apart."""
-    task_id = new_id()
-
-    async def count(run_id: str, call: str, at_least: int = 1) -> int:
-        attempt = Attempt(call, at_least, _lease(task_id))
-        return (await transcripts.open(task_id, run_id, 0, attempt=attempt)).attempt
-
-    assert [await count("run", "3.0", n) for n in (1, 5, 1, 2)] == [1, 5, 6, 7]
-    assert await count("run", "3.1") == await count("other", "3.0") == 1
-    await transcripts.put(task_id, "run", 0, [])
-    assert await count("run", "3.0") == 1
-
-
-async def test_an_attempt_that_asks_again_keeps_its_number(transcripts: Transcripts) -> None:
-    """It was frozen while it asked, and its client asks again when it goes on: it is no newer attempt."""
-    task_id = new_id()
-    frozen, next_one = (Attempt("3.0", count, _lease(task_id)) for count in (1, 2))
-
-    numbers = [
-        (await transcripts.open(task_id, "run", 0, attempt=each)).attempt
-        for each in (frozen, frozen, next_one)
-    ]
-
-    assert numbers == [1, 1, 2]
-
-
-async def test_an_overtaken_attempt_gets_no_number(redis: Redis) -> None:
-    """Its draft would take the place of that which the newer attempt has written."""
-    task_id, transcripts, leases = new_id(), Transcripts(redis), ToolRecords(redis)
-    frozen, next_one = (Attempt("3.0", count, _lease(task_id)) for count in (1, 2))
-    await leases.claim(frozen.lease, 0)
-    await transcripts.open(task_id, "run", 0, attempt=frozen)
-    await leases.claim(next_one.lease, 60)
-    await transcripts.open(task_id, "run", 0, attempt=next_one)
-
-    with pytest.raises(OvertakenError):
-        await transcripts.open(task_id, "run", 0, attempt=frozen)
-
-
-def _lease(task_id: str) -> Lease:
-    return Lease(task_id, "reply run 3.0", new_id())
 
 
 @pytest.mark.parametrize("kept", [(), (0,), (1, 2), (0, 2)])

@@ -17,7 +17,7 @@ from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.transcripts import Attempt, Transcripts
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START, TaskQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskCreated
@@ -49,7 +49,6 @@ async def keep_all(redis: Redis, task_id: str) -> None:
     for id_ in (task_id, child_task_id(task_id, "call")):
         transcripts, records, secrets = Transcripts(redis), ToolRecords(redis), Secrets(redis)
         await transcripts.put(id_, "run", 0, [said("m")])
-        await transcripts.open(id_, "run", 1, attempt=Attempt("1", 1, Lease(id_, "reply", "attempt")))
         lease = Lease(id_, "call", "attempt")
         await records.claim(lease, 10)
         await records.keep(lease, "asked", {"so": "far"})
@@ -100,7 +99,7 @@ async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -
     open_lives = await lives(redis, await view_of(views, view.task_id))
 
     assert set(open_lives.values()) == {-1}
-    assert len(open_lives) == 4 + 2 * 6 + 2 + 1
+    assert len(open_lives) == 4 + 2 * 4 + 2 + 1
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
 
 
@@ -116,7 +115,7 @@ async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
         await redis.expire(key, 5)
 
     lives = [await redis.ttl(key) for key in await keys()]
-    assert len(lives) == 2 * 6 + 1  # and which they are
+    assert len(lives) == 2 * 4 + 1  # and which they are
     assert min(lives) > 1_000
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
 
 from everloop.stores.retention import MAX_TASK_BYTES
-from everloop.stores.steps import Lease
+from everloop.stores.steps import Lease, Step
 from everloop.stores.views.interface import (
     MAX_PAGE_BYTES,
     START,
     IndexEntry,
     OpenTask,
+    Published,
     ShownStatus,
     Snapshot,
     StreamedEvent,
@@ -32,6 +33,7 @@ from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import is_child_task_id, root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 from tests.support.memory.fold import FoldedTask
+from tests.support.memory.steps import MemorySteps, memory_step
 
 
 @dataclass
@@ -51,6 +53,7 @@ class MemoryTaskViews(TaskViews):
 
     def __init__(self, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_TASK_BYTES) -> None:
         self.max_bytes = max_bytes
+        self.steps = MemorySteps()
         self._tasks: defaultdict[str, _StoredTask] = defaultdict(
             lambda: _StoredTask(deque(maxlen=max_events))
         )
@@ -73,6 +76,14 @@ class MemoryTaskViews(TaskViews):
         states = [event.state for event in told if isinstance(event, StatusChanged)]
         await self._append(task_id, told)
         return [state for last, state in pairwise([before, *states]) if state and state is not last]
+
+    def publishing(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
+    ) -> Step[Published]:
+        async def publish() -> Published:
+            return Published(tuple(await self.publish(task_id, run_id, events, lease)))
+
+        return memory_step(task_id, publish)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         told = self._tasks[task_id].folded.end(run_id, status)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import Claim, ToolRecords
+from everloop.stores.steps import Lease, OvertakenError, Step
+from everloop.stores.tool_records import Claim, Claimed, ToolRecords
 from everloop.workflows.contract.calls import ToolReply
+from tests.support.memory.steps import MemorySteps, memory_step
 
 
 @dataclass
@@ -22,6 +23,8 @@ class MemoryToolRecords(ToolRecords):
     """Keeps everything until the process ends."""
 
     def __init__(self) -> None:
+        self.steps = MemorySteps()
+        self._attempts: dict[tuple[str, str], tuple[int, str]] = {}
         self._holds: dict[tuple[str, str], _Hold] = {}
         self._orders: dict[tuple[str, str], str] = {}
         self._released: set[tuple[str, str]] = set()
@@ -46,6 +49,42 @@ class MemoryToolRecords(ToolRecords):
         self._orders[call] = lease.order
         self._holds[call] = _Hold(lease.token, claim, time.monotonic() + seconds)
         return claim
+
+    def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
+        async def claim() -> Claimed:
+            claim, call = await self.claim(lease, seconds), (lease.task_id, lease.call_id)
+            if claim not in {Claim.OVERTAKEN, Claim.HELD}:
+                count, token = self._attempts.get(call, (0, ""))
+                if token != lease.token:
+                    self._attempts[call] = max(count + 1, lease.attempt), lease.token
+            return Claimed(claim, self._attempts.get(call, (1, ""))[0], self._outcomes.get(call))
+
+        ours = {Claim.FIRST, Claim.LOST} if goes_on else {Claim.FIRST}
+        return memory_step(lease.task_id, claim, lambda claimed: claimed.claim not in ours)
+
+    def releasing(self, lease: Lease, seconds: float = 0, *, counts: bool = True) -> Step[bool]:
+        async def release() -> bool:
+            await self.release(lease, seconds)
+            count, token = self._attempts.get((lease.task_id, lease.call_id), (1, ""))
+            self._attempts[lease.task_id, lease.call_id] = count - (not counts), token
+            return True
+
+        return memory_step(lease.task_id, release)
+
+    def finishing(self, lease: Lease, outcome: ToolReply) -> Step[ToolReply]:
+        return memory_step(
+            lease.task_id, lambda: self.finish(lease, outcome), lambda standing: standing != outcome
+        )
+
+    def keeping(self, lease: Lease, call_id: str, value: JsonValue) -> Step[bool]:
+        async def keep() -> bool:
+            await self.keep(lease, call_id, value)
+            return True
+
+        return memory_step(lease.task_id, keep)
+
+    def reading_kept(self, task_id: str, call_id: str) -> Step[JsonValue]:
+        return memory_step(task_id, lambda: self.kept(task_id, call_id))
 
     async def renew(self, lease: Lease, seconds: float) -> bool:
         call = lease.task_id, lease.call_id

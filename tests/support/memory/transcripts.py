@@ -3,14 +3,15 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from everloop.stores.steps import Lease
-from everloop.stores.transcripts import Attempt, OpenedTranscript, Reply, Transcripts, fitting
+from everloop.stores.steps import Lease, Step
+from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts, fitting
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
     ToolMessage,
     TranscriptMessage,
 )
+from tests.support.memory.steps import MemorySteps, memory_step
 
 
 class MemoryTranscripts(Transcripts):
@@ -18,7 +19,7 @@ class MemoryTranscripts(Transcripts):
 
     def __init__(self) -> None:
         self._runs: defaultdict[tuple[str, str], dict[int, TranscriptMessage]] = defaultdict(dict)
-        self._attempts: defaultdict[tuple[str, str], dict[str, tuple[int, str]]] = defaultdict(dict)
+        self.steps = MemorySteps()
 
     async def open(  # noqa: PLR0913 -- all that one round trip does, each by its name
         self,
@@ -28,7 +29,6 @@ class MemoryTranscripts(Transcripts):
         new: Sequence[TranscriptMessage] = (),
         *,
         previous_run: str = "",
-        attempt: Attempt | None = None,
         known: int = 0,
     ) -> OpenedTranscript:
         kept, start = self._runs[task_id, run_id], length - len(new)
@@ -42,15 +42,24 @@ class MemoryTranscripts(Transcripts):
         return OpenedTranscript(
             messages=messages if len(messages) == length - known else None,
             reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
-            attempt=self._count(task_id, run_id, attempt) if attempt else 1,
         )
 
-    def _count(self, task_id: str, run_id: str, attempt: Attempt) -> int:
-        counts = self._attempts[task_id, run_id]
-        last, token = counts.get(attempt.call, (0, ""))
-        if token != attempt.lease.token:
-            counts[attempt.call] = max(last + 1, attempt.count), attempt.lease.token
-        return counts[attempt.call][0]
+    def opening(  # noqa: PLR0913 -- the interface's
+        self,
+        task_id: str,
+        run_id: str,
+        length: int,
+        new: Sequence[TranscriptMessage] = (),
+        *,
+        previous_run: str = "",
+        known: int = 0,
+        is_only: bool = False,
+    ) -> Step[OpenedTranscript]:
+        return memory_step(
+            task_id,
+            lambda: self.open(task_id, run_id, length, new, previous_run=previous_run, known=known),
+            lambda opened: is_only and (opened.messages is None or opened.reply is not None),
+        )
 
     async def newest(
         self, task_id: str, run_id: str, max_bytes: int
@@ -72,7 +81,6 @@ class MemoryTranscripts(Transcripts):
         kept = self._runs[task_id, run_id]
         if start == 0:
             kept.clear()
-            self._attempts.pop((task_id, run_id), None)
         kept.update(enumerate(messages, start=start))
 
     async def put_result(
@@ -89,3 +97,20 @@ class MemoryTranscripts(Transcripts):
             return standing
         kept[position] = reply
         return reply
+
+    def adding(  # noqa: PLR0913 -- the interface's
+        self,
+        task_id: str,
+        run_id: str,
+        position: int,
+        message: TranscriptMessage,
+        lease: Lease | None = None,
+        *,
+        is_first: bool = False,
+    ) -> Step[TranscriptMessage | None]:
+        async def add() -> TranscriptMessage | None:
+            if isinstance(message, ToolMessage):
+                await self.put_result(task_id, run_id, position, message, lease)
+            return self._runs[task_id, run_id].setdefault(position, message)
+
+        return memory_step(task_id, add, lambda standing: is_first and standing != message)

@@ -25,7 +25,8 @@ from everloop.agents.tool import tool
 from everloop.models.catalogue import Catalogue, ModelEntry, Price, Provider
 from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.steps import Lease
+from everloop.stores.steps import Lease, Step
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START
@@ -43,6 +44,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
 from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.memory.steps import memory_step, redis_of
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
@@ -84,7 +86,8 @@ class ModelRig:
         self.context = context_key("o", "c")
         self.provider, self.models, self.agent = provider, models, agent
         self.views, self.transcripts, self.artifacts = views, transcripts, artifacts
-        self.leases = MemoryToolRecords()
+        redis = redis_of(views)
+        self.leases = ToolRecords(redis) if redis else MemoryToolRecords()
         self.port = self.port_to("test-model")
         self.call = CallModelInput(
             task=self.task, iteration=1, model=None, length=1, new=(QUESTION,), version=1
@@ -231,11 +234,12 @@ async def model_rig(
         ScriptedOpenAI(script) as provider,
         opened_models(provider_at(provider, **terms)) as models,
     ):
+        redis = redis_of(views, transcripts)
         rig = ModelRig(
             provider,
             models,
-            views=views or MemoryTaskViews(),
-            transcripts=transcripts or MemoryTranscripts(),
+            views=views or (TaskViews(redis) if redis else MemoryTaskViews()),
+            transcripts=transcripts or (Transcripts(redis) if redis else MemoryTranscripts()),
             artifacts=artifacts or MemoryArtifacts(),
             agent=agent,
         )
@@ -250,6 +254,12 @@ class ForgetfulTranscripts(MemoryTranscripts):
         self, task_id: str, run_id: str, position: int, reply: TranscriptReply, lease: Lease | None = None
     ) -> TranscriptReply:
         raise RedisConnectionError
+
+    def adding(self, *place: Any, **how: Any) -> Step[TranscriptMessage | None]:  # noqa: ANN401 -- the interface's
+        async def add() -> TranscriptMessage | None:
+            raise RedisConnectionError
+
+        return memory_step(str(place[0]), add)
 
 
 def is_chunk(event: TaskEvent) -> bool:

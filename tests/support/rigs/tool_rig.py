@@ -23,6 +23,7 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease
 from everloop.stores.tool_records import Claim, ToolRecords, ToolResults
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
@@ -32,6 +33,7 @@ from everloop.workflows.contract.questions import Answer, Question, answer_with
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
+from tests.support.memory.steps import redis_of
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
@@ -69,6 +71,9 @@ class ToolRig:
         )
         self.views, self.transcripts = views or MemoryTaskViews(), MemoryTranscripts()
         self.records, self.secrets = records or MemoryToolRecords(), secrets or MemorySecrets()
+        if redis := redis_of(views, records):
+            self.views, self.transcripts = views or TaskViews(redis), Transcripts(redis)
+            self.records = records or ToolRecords(redis)
         self.agents = AgentRegistry([agent])
         self.artifacts = artifacts or MemoryArtifacts(self.views)
         stores = (self.views, self.transcripts, self.records, self.secrets, self.artifacts)
