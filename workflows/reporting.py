@@ -276,9 +276,9 @@ def _size(part: BaseModel) -> int:
 
 # Spans of workflow code (OpenTelemetry semantic conventions for generative AI); a replay adds none.
 #
-# The tracer of a worker (`everloop.runtime.telemetry.setup`) takes ids from the workflow's own random numbers
-# and time from its history, and sends a span when it ends for the first time. Without one these functions do
-# nothing.
+# The tracer of a worker (`everloop.runtime.telemetry.traces`) takes ids from the workflow's own random
+# numbers and time from its history, and sends a span when it ends for the first time. Without one these
+# functions do nothing.
 
 _tracer = trace.get_tracer("everloop.workflows")
 

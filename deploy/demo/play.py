@@ -7,8 +7,7 @@ from pathlib import Path
 from a2a.client import Client
 
 from everloop.deploy.demo.conversation import DemoError, connected, converse
-from everloop.deploy.demo.count import LEGEND, Count
-from everloop.deploy.demo.evidence import Evidence, Midway, written_by
+from everloop.deploy.demo.evidence import LEGEND, Count, Evidence, Midway, written_by
 from everloop.deploy.demo.history import fetch_record
 from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.servers import LOOPBACK

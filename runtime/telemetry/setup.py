@@ -1,111 +1,20 @@
 """Logs, traces and metrics of a process: JSON lines on stderr, the rest to the OTLP endpoint of OTEL_*."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import structlog
-from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.trace import NoOpTracer, Status, Tracer
-from opentelemetry.util.types import Attributes, AttributeValue
 from temporalio.client import Plugin
-from temporalio.contrib.opentelemetry import (
-    OpenTelemetryPlugin,
-    ReplaySafeTracerProvider,
-    create_tracer_provider,
-)
 from temporalio.runtime import Runtime, TelemetryConfig
 
 from everloop.runtime.telemetry.logs import configure_logs, temporal_core_logs
 from everloop.runtime.telemetry.metrics import Metrics, TelemetrySettings, start_metrics
 
-# Which spans a process makes, and what of them leaves it.
-
-QUIET_SCOPES = frozenset({"mcp-python-sdk"})
-"""Libraries whose spans we do not want. Calls of MCP servers have spans of our own, named as the conventions
-say (`everloop.agents.mcp.sessions`); what the SDK sends besides, such as a handshake, belongs to no task."""
-
-_TEXTS = frozenset({"exception.message", "exception.stacktrace"})
-
-
-def export_traces(resource: Resource) -> ReplaySafeTracerProvider:
-    """Return what makes spans and sends them to the OTLP endpoint of OTEL_*; replays make none."""
-    # 1 MiB, for who wants traces.
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 -- as above
-
-    provider = _TaskTracers(create_tracer_provider(resource=resource, shutdown_on_exit=False))
-    provider.add_span_processor(BatchSpanProcessor(WithoutErrorTexts(OTLPSpanExporter())))
-    return provider
-
-
-class _TaskTracers(ReplaySafeTracerProvider):
-    """Makes no spans for libraries that are quiet."""
-
-    def __init__(self, provider: ReplaySafeTracerProvider) -> None:
-        super().__init__(provider._tracer_provider, provider.id_generator())  # noqa: SLF001 -- there is no other way to the provider that it wraps
-
-    def get_tracer(
-        self,
-        instrumenting_module_name: str,
-        instrumenting_library_version: str | None = None,
-        schema_url: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> Tracer:
-        if instrumenting_module_name in QUIET_SCOPES:
-            return NoOpTracer()
-        return super().get_tracer(
-            instrumenting_module_name, instrumenting_library_version, schema_url, attributes
-        )
-
-
-class WithoutErrorTexts(SpanExporter):
-    """Sends spans on without the texts and stacks of errors: they may quote content, or a secret.
-
-    Temporal's spans, and those of libraries, record whatever is raised; its type is left.
-    """
-
-    def __init__(self, exporter: SpanExporter) -> None:
-        self._exporter = exporter
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        return self._exporter.export([_without_texts(span) for span in spans])
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
-
-
-def _without_texts(span: ReadableSpan) -> ReadableSpan:
-    if not span.status.description and not any(_has_text(event) for event in span.events):
-        return span
-    return ReadableSpan(
-        name=span.name,
-        context=span.context,
-        parent=span.parent,
-        resource=span.resource,
-        attributes=span.attributes,
-        events=[Event(event.name, _kept(event.attributes), event.timestamp) for event in span.events],
-        links=span.links,
-        kind=span.kind,
-        status=Status(span.status.status_code),
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )
-
-
-def _has_text(event: Event) -> bool:
-    return not _TEXTS.isdisjoint(event.attributes or {})
-
-
-def _kept(attributes: Mapping[str, AttributeValue] | None) -> dict[str, AttributeValue]:
-    return {key: value for key, value in (attributes or {}).items() if key not in _TEXTS}
-
+if TYPE_CHECKING:
+    from temporalio.contrib.opentelemetry import ReplaySafeTracerProvider
 
 SHUTDOWN_WAIT = 5.0
 """Seconds that a process that ends waits for its collector."""
@@ -120,7 +29,7 @@ _log = structlog.get_logger()
 class Telemetry:
     """What a process switched on. `plugins` carry the trace context through Temporal."""
 
-    tracers: ReplaySafeTracerProvider | None
+    tracers: "ReplaySafeTracerProvider | None"
     metrics: Metrics | None
     plugins: Sequence[Plugin]
 
@@ -165,8 +74,12 @@ def configure_telemetry(service: str) -> Telemetry:
     resource = Resource({"service.name": service}).merge(_resource_of_the_environment())
     # First, because it can fail.
     metrics = start_metrics(settings, resource) or _log_temporal_core()
-    tracers = _export_traces(resource) if settings.traces else None
-    return Telemetry(tracers, metrics, (OpenTelemetryPlugin(add_temporal_spans=True),) if tracers else ())
+    if not settings.traces:
+        return Telemetry(None, metrics, ())
+    from everloop.runtime.telemetry.traces import start_traces  # noqa: PLC0415 -- see its head
+
+    tracers, plugin = start_traces(resource)
+    return Telemetry(tracers, metrics, (plugin,))
 
 
 def _log_temporal_core() -> None:
@@ -174,12 +87,6 @@ def _log_temporal_core() -> None:
     Runtime.set_default(
         Runtime(telemetry=TelemetryConfig(logging=temporal_core_logs())), error_if_already_set=False
     )
-
-
-def _export_traces(resource: Resource) -> ReplaySafeTracerProvider:
-    provider = export_traces(resource)
-    trace.set_tracer_provider(provider)
-    return provider
 
 
 def _resource_of_the_environment() -> Resource:

@@ -38,6 +38,7 @@ UNUSED = {
     "prometheus_client",  # metrics
     "psutil",
     "rich",
+    "temporalio.contrib.opentelemetry",  # traces
     "temporalio.testing",
     "tiktoken",  # the data of an encoding
     "watchfiles",

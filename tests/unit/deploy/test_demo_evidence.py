@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from everloop.deploy.demo.conversation import Arrival, DemoError
-from everloop.deploy.demo.count import Count
-from everloop.deploy.demo.evidence import Evidence
+from everloop.deploy.demo.evidence import Count, Evidence
 from everloop.deploy.demo.history import Record, RecordedCall
 from everloop.workflows.contract.events import ToolStarted
 

@@ -11,7 +11,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from structlog.testing import capture_logs
 
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.runtime.telemetry.setup import SENDING, Telemetry, WithoutErrorTexts, export_traces
+from everloop.runtime.telemetry.setup import SENDING, Telemetry
+from everloop.runtime.telemetry.traces import WithoutErrorTexts, export_traces
 
 CONTENT = "what somebody said"
 

@@ -1,0 +1,102 @@
+"""Which spans a process makes, and what of them leaves it. Loaded where traces are wanted alone (3 MiB)."""
+
+from collections.abc import Mapping, Sequence
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import NoOpTracer, Status, Tracer
+from opentelemetry.util.types import Attributes, AttributeValue
+from temporalio.contrib.opentelemetry import (
+    OpenTelemetryPlugin,
+    ReplaySafeTracerProvider,
+    create_tracer_provider,
+)
+
+QUIET_SCOPES = frozenset({"mcp-python-sdk"})
+"""Libraries whose spans we do not want. Calls of MCP servers have spans of our own, named as the conventions
+say (`everloop.agents.mcp.sessions`); what the SDK sends besides, such as a handshake, belongs to no task."""
+
+_TEXTS = frozenset({"exception.message", "exception.stacktrace"})
+
+
+def export_traces(resource: Resource) -> ReplaySafeTracerProvider:
+    """Return what makes spans and sends them to the OTLP endpoint of OTEL_*; replays make none."""
+    provider = _TaskTracers(create_tracer_provider(resource=resource, shutdown_on_exit=False))
+    provider.add_span_processor(BatchSpanProcessor(WithoutErrorTexts(OTLPSpanExporter())))
+    return provider
+
+
+class _TaskTracers(ReplaySafeTracerProvider):
+    """Makes no spans for libraries that are quiet."""
+
+    def __init__(self, provider: ReplaySafeTracerProvider) -> None:
+        super().__init__(provider._tracer_provider, provider.id_generator())  # noqa: SLF001 -- there is no other way to the provider that it wraps
+
+    def get_tracer(
+        self,
+        instrumenting_module_name: str,
+        instrumenting_library_version: str | None = None,
+        schema_url: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> Tracer:
+        if instrumenting_module_name in QUIET_SCOPES:
+            return NoOpTracer()
+        return super().get_tracer(
+            instrumenting_module_name, instrumenting_library_version, schema_url, attributes
+        )
+
+
+class WithoutErrorTexts(SpanExporter):
+    """Sends spans on without the texts and stacks of errors: they may quote content, or a secret.
+
+    Temporal's spans, and those of libraries, record whatever is raised; its type is left.
+    """
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._exporter.export([_without_texts(span) for span in spans])
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+
+def _without_texts(span: ReadableSpan) -> ReadableSpan:
+    if not span.status.description and not any(_has_text(event) for event in span.events):
+        return span
+    return ReadableSpan(
+        name=span.name,
+        context=span.context,
+        parent=span.parent,
+        resource=span.resource,
+        attributes=span.attributes,
+        events=[Event(event.name, _kept(event.attributes), event.timestamp) for event in span.events],
+        links=span.links,
+        kind=span.kind,
+        status=Status(span.status.status_code),
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _has_text(event: Event) -> bool:
+    return not _TEXTS.isdisjoint(event.attributes or {})
+
+
+def _kept(attributes: Mapping[str, AttributeValue] | None) -> dict[str, AttributeValue]:
+    return {key: value for key, value in (attributes or {}).items() if key not in _TEXTS}
+
+
+def start_traces(resource: Resource) -> tuple[ReplaySafeTracerProvider, OpenTelemetryPlugin]:
+    """Make and send spans from now on; the plugin carries the trace context through Temporal."""
+    provider = export_traces(resource)
+    trace.set_tracer_provider(provider)
+    return provider, OpenTelemetryPlugin(add_temporal_spans=True)
