@@ -221,7 +221,16 @@ class BlobDataConverter(DataConverter):
     )
 
     def with_context(self, context: SerializationContext) -> DataConverter:
-        workflow_id = _workflow_of(context)
+        return self._bound_to(_workflow_of(context))
+
+    def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
+        """Take the SDK's other word for whom a payload is stored, which would be one more copy."""
+        target = store_ctx.target
+        if isinstance(target, StorageDriverWorkflowInfo) and target.id:
+            return self._bound_to(target.id)
+        return self
+
+    def _bound_to(self, workflow_id: str) -> DataConverter:
         if workflow_id not in self.bound:
             if len(self.bound) >= MOST_BOUND:
                 self.bound.clear()

@@ -5,6 +5,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import quote
 
 from temporalio.common import Priority, SearchAttributeKey
@@ -84,6 +85,7 @@ def is_agent_id(text: str) -> bool:
     return _AGENT_ID.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=1024)
 def derive_context_id(task_id: str) -> str:
     """Return the context of a task whose client named none."""
     return _derive("context", task_id)

@@ -15,12 +15,17 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowHistory,
 )
+from temporalio.converter import (
+    ActivitySerializationContext,
+    DataConverter,
+    WorkflowSerializationContext,
+)
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from everloop.runtime.blobs import Blobs, BlobsUnavailableError
-from everloop.runtime.temporal.payloads import MissingPayloads, data_converter, payload_folder
+from everloop.runtime.temporal.payloads import MOST_BOUND, MissingPayloads, data_converter, payload_folder
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
@@ -258,3 +263,19 @@ def assert_says_what_is_missing(failure: BaseException | None, handle: Handle) -
     assert failure.non_retryable
     assert payload_folder(handle.id) in failure.message
     assert MemoryBlobs().location not in failure.message
+
+
+def test_a_converter_is_built_once_for_each_workflow() -> None:
+    """The SDK asks for one several times for each payload; those of workflows long gone are let go."""
+    converter = data_converter(MemoryBlobs())
+
+    def of(workflow_id: str) -> DataConverter:
+        return converter.with_context(WorkflowSerializationContext("default", workflow_id))
+
+    first = of("a")
+    activity = ActivitySerializationContext("default", "1", "run_tool", "q", "a", "AgentTask", is_local=False)
+    assert converter.with_context(activity) is first is of("a")
+    assert of("b") is not first
+    for number in range(MOST_BOUND):
+        of(str(number))
+    assert of("a") is not first
