@@ -138,6 +138,7 @@ class _ClusterStreams:
         """Stream → position that nothing followed, and its node has told of nothing since."""
         self._looked_at = 0.0
         self._woken = asyncio.Event()
+        self._waiting = asyncio.Lock()
 
     async def wake(self) -> None:
         self._woken.set()
@@ -145,6 +146,10 @@ class _ClusterStreams:
     async def read(self, positions: Mapping[str, str], wait: float, limit: int) -> list[_Stream]:
         if wait <= 0:
             return await self._read_at_once(positions, limit)
+        async with self._waiting:
+            return await self._wait_and_read(positions, wait, limit)
+
+    async def _wait_and_read(self, positions: Mapping[str, str], wait: float, limit: int) -> list[_Stream]:
         clock = asyncio.get_running_loop().time
         end = clock() + wait
         if clock() - self._looked_at > _LOOK_AGAIN:

@@ -1,7 +1,6 @@
 """Writers and readers at once: who takes a snapshot and reads on misses nothing and sees nothing twice."""
 
 import asyncio
-from collections.abc import Sequence
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import Snapshot
@@ -58,7 +57,6 @@ async def test_a_snapshot_and_what_follows_make_the_whole(redis_url: str) -> Non
     writer_client, reader_client = connect_redis(redis_url), connect_redis(redis_url)
     async with writer_client, reader_client:
         writer: TaskViews = TaskViews(writer_client)
-        readers: Sequence[TaskViews] = [TaskViews(reader_client) for _ in range(READERS_PER_TASK)]
         tasks = [submitted() for _ in range(TASKS)]
         for task in tasks:
             await writer.create(task)
@@ -67,9 +65,11 @@ async def test_a_snapshot_and_what_follows_make_the_whole(redis_url: str) -> Non
             for task in tasks:
                 group.create_task(write(writer, task.task_id))
             following = [
-                group.create_task(follow(reader, task.task_id, joined * CHUNKS // READERS_PER_TASK))
+                group.create_task(
+                    follow(TaskViews(reader_client), task.task_id, joined * CHUNKS // READERS_PER_TASK)
+                )
                 for task in tasks
-                for joined, reader in enumerate(readers)
+                for joined in range(READERS_PER_TASK)
             ]
 
         whole = "".join(f"<{index}>" for index in range(CHUNKS))
