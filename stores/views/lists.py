@@ -43,6 +43,7 @@ from everloop.stores.views.interface import (
     decode_page_token,
     encode_page_token,
     listing_of,
+    position_order,
 )
 from everloop.stores.views.parts import scopes_of
 from everloop.workflows.contract.tasks import TaskView
@@ -117,17 +118,18 @@ class TaskLists:
         """Let the lists say what a view says; nothing changes where they know a later status."""
         task = listing.task
         keys, arguments = owner_keys(task.owner), self._entering(listing)
+        published = _published(listing.revision)
 
         def ask(pipeline: Pipeline) -> None:
             _queue(pipeline, self._script.sha, keys, arguments)
             if listing.state.is_terminal:
-                _queue(pipeline, self._remove_older.sha, [OPEN_TASKS_KEY], [task.task_id, listing.at])
+                _queue(pipeline, self._remove_older.sha, [OPEN_TASKS_KEY], [task.task_id, published])
             else:
-                pipeline.zadd(OPEN_TASKS_KEY, {task.task_id: listing.at}, gt=True)
+                pipeline.zadd(OPEN_TASKS_KEY, {task.task_id: published}, gt=True)
 
         (is_newest, before, expired), _ = await self._do(ask)
         if not is_newest:  # nor does this say whether it is open
-            await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task.task_id, listing.at])
+            await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task.task_id, published])
         elif before or listing.scopes:
             await self._list_waiting(listing, before.split())
         if expired:
@@ -223,14 +225,14 @@ class TaskLists:
         )
         names = (*LISTED_FIELDS, "status_run", "version")
         tasks: list[OpenTask] = []
-        for (task_id, at), fields in zip(
+        for (task_id, published), fields in zip(
             listed, await self._fields([task_id for task_id, _ in listed], names), strict=True
         ):
             listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
             if listing is None:
-                await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task_id, int(at)])
+                await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task_id, int(published)])
                 continue
-            if listing.at != at or listing.state.is_terminal:
+            if _published(listing.revision) != published or listing.state.is_terminal:
                 await self.enter(listing)
             if not listing.state.is_terminal:
                 run_id, version = fields.get("status_run", ""), int(fields.get("version", 0))
@@ -353,6 +355,12 @@ def owner_keys(owner: str) -> list[str]:
 def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequence[str | int]) -> None:
     """Queue a script; redis-py's own way asks for its existence first."""
     pipeline.execute_command("EVALSHA", sha, len(keys), *keys, *arguments)
+
+
+def _published(revision: str) -> int:
+    """Return the place of a task among all open ones. It grows with each status; their times may not."""
+    milliseconds, sequence = position_order(revision)
+    return milliseconds * 1000 + min(sequence, 999)
 
 
 def _place(at: int) -> str:

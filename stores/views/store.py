@@ -236,7 +236,7 @@ class TaskViews:
         }
 
     async def list_open(self, first: int, count: int) -> Sequence[OpenTask]:
-        """Return clients' tasks that have not ended, whoever owns them, by the time of their last status.
+        """Return clients' tasks that have not ended, whoever owns them, by when they had their last status.
 
         The oldest is the first; at most `count` from that number on. What changes meanwhile may be left out.
         Where a list says something else than the view, it is put right.
