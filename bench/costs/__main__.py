@@ -65,6 +65,7 @@ class Shape:
 SHAPES = (
     Shape("an answer", "answer"),
     Shape("4 tools of 2 KB, answer", "work"),
+    Shape("the same, quick tools", "quick"),
     Shape("a file of 1 MB, answer", "file"),
     Shape("an answer, with push", "answer", is_pushed=True),
     Shape("a question, open", "ask", is_left_open=True),
@@ -208,7 +209,7 @@ async def _run(repeats: int) -> None:
                 _console.print(shape.name)
                 costs[shape.name] = await bench.cost(shape, 2 if shape.word == "wait" else repeats)
             _console.print(cost_table(costs))
-            for shape in SHAPES[:2]:
+            for shape in SHAPES[:3]:
                 used = await bench.busy_processors(shape)
                 told = ", ".join(f"{name} {milliseconds:.1f} ms" for name, milliseconds in used.items())
                 _console.print(f"{shape.name}, {TOGETHER} at once: {told}")

@@ -16,6 +16,7 @@ ANSWER = prose(200)
 
 CALLS: dict[str, tuple[str, dict[str, JsonValue]]] = {
     "work": ("produce", {"size": RESULT_BYTES}),
+    "quick": ("produce_quickly", {"size": RESULT_BYTES}),
     "file": ("write_file", {"size": FILE_BYTES}),
     "ask": ("ask", {}),
     "delegate": ("writer", {"request": "answer"}),
@@ -23,13 +24,19 @@ CALLS: dict[str, tuple[str, dict[str, JsonValue]]] = {
 }
 """The first word of a message → the tool that the model calls, and with what."""
 
-ITERATIONS = {"work": 4}
+ITERATIONS = {"work": 4, "quick": 4}
 """The same → how many calls there are before the answer; else one."""
 
 
 @tool(idempotent=True)
 async def produce(size: int) -> str:
     """Return a text of `size` bytes."""
+    return prose(size)
+
+
+@tool(idempotent=True, quick=True)
+async def produce_quickly(size: int) -> str:
+    """Return the same, as a local activity."""
     return prose(size)
 
 
@@ -73,6 +80,6 @@ agent = Agent(
     name="Costs",
     description="Does what the model says.",
     model="scripted",
-    plugins=[tools(produce, write_file, ask, wait), sub_agent("writer")],
+    plugins=[tools(produce, produce_quickly, write_file, ask, wait), sub_agent("writer")],
 )
 agents = [agent, writer]
