@@ -9,20 +9,12 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import secrets_key
-from everloop.stores.retention import TASK_TTL, TaskKeys
+from everloop.stores.retention import TASK_TTL
+from everloop.stores.steps import Step, Steps
 
 # Secrets in Redis: a hash for each task, with the fields `message:<id>` and `name:<name>` → JSON.
 #
 # `accepted:<message id> <name>` is there for what was accepted once.
-
-_ACCEPT = """
--- ARGV: fields of what was brought, of what is accepted, and of who was accepted.
-local brought = redis.call('HGET', KEYS[1], ARGV[1])
-if brought and redis.call('HSETNX', KEYS[1], ARGV[3], 1) == 1 then
-  redis.call('HSET', KEYS[1], ARGV[2], brought)
-end
-"""
-"""One step: a task that is forgotten in between must not come back, with no time to live."""
 
 
 class Secrets:
@@ -39,17 +31,14 @@ class Secrets:
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._keys = TaskKeys(redis, ttl)
-        self._accept = redis.register_script(_ACCEPT)
+        self._ttl = int(ttl.total_seconds())
+        self._steps = Steps(redis)
 
     async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
         """Keep what a message has brought; no tool sees it yet."""
-        key = secrets_key(task_id)
         sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hset(key, _brought(message_id), sealed)
-            await self._keys.queue_hold(pipeline, task_id, key)
-            await pipeline.execute()
+        words = [self._ttl, _brought(message_id), sealed]
+        await self._steps.run(Step(task_id, "secret.put", [secrets_key(task_id)], words, bool))
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:
         """Make what a message has brought the secret of this name, in place of another one.
@@ -58,7 +47,7 @@ class Secrets:
         nothing was brought, or it is forgotten.
         """
         fields = [_brought(message_id), _accepted(name), f"accepted:{message_id} {name}"]
-        await self._accept(keys=[secrets_key(task_id)], args=fields)
+        await self._steps.run(Step(task_id, "secret.accept", [secrets_key(task_id)], fields, bool))
 
     async def get(self, task_id: str, name: str) -> JsonValue:
         """Return an accepted secret, None if there is none."""

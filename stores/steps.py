@@ -22,6 +22,8 @@ _PARTS = {
     "shown": ("views/shown.lua",),
     "transcript": ("transcripts.lua",),
     "record": ("tool_records.lua",),
+    "secret": ("secrets.lua",),
+    "push": ("push/configs.lua",),
 }
 """Name of each part of the script → its files."""
 

@@ -7,7 +7,8 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import push_configs_key
-from everloop.stores.retention import HOLD, TASK_TTL, TaskKeys, hold_keys
+from everloop.stores.retention import TASK_TTL
+from everloop.stores.steps import Step, Steps
 from everloop.stores.views.interface import Snapshot
 from everloop.workflows.contract.payloads import Wire
 
@@ -65,35 +66,6 @@ _CONFIG, _POSITION, _KNOWN, _KEEP = "config:", "position:", "known", "keep"
 _CHANGED = -1
 """What scripts answer if the config is another one than was read."""
 
-_PUT = f"""{HOLD}
--- ARGV: field, config, config that is replaced ('': none), field of the position, position ('keep': as it
--- is), how many configs at most, time to live in seconds, field that stays.
-local before = redis.call('HGET', KEYS[1], ARGV[1])
-if (before or '') ~= ARGV[3] then return -1 end
-if not before then
-  local count = 0
-  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-    if field:sub(1, 7) == 'config:' then count = count + 1 end
-  end
-  if count >= tonumber(ARGV[6]) then return 0 end
-end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], ARGV[8], 1)
-if ARGV[5] ~= 'keep' then
-  redis.call('HSET', KEYS[1], ARGV[4], ARGV[5])
-end
-hold(KEYS[1], KEYS[2], KEYS[3], ARGV[7])
-return 1
-"""
-
-_ADVANCE = f"""{HOLD}
-if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return -1 end
-if redis.call('HGET', KEYS[1], ARGV[3]) == ARGV[4] then
-  redis.call('HSET', KEYS[1], ARGV[3], ARGV[5])
-  hold(KEYS[1], KEYS[2], KEYS[3], ARGV[6])
-end
-"""
-
-
 _DELETE_UNCHANGED = """
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
   redis.call('HDEL', KEYS[1], ARGV[1], ARGV[3])
@@ -112,9 +84,8 @@ class PushConfigs:
     def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._keys = TaskKeys(redis, ttl)
-        self._put = redis.register_script(_PUT)
-        self._advance = redis.register_script(_ADVANCE)
+        self._ttl = int(ttl.total_seconds())
+        self._steps = Steps(redis)
         self._delete_unchanged = redis.register_script(_DELETE_UNCHANGED)
 
     async def put(self, config: PushConfig, *, position: str = "") -> None:
@@ -130,30 +101,24 @@ class PushConfigs:
         while was_put == _CHANGED:
             before = await self._kept(config.task_id, config.id)
             is_same = before and self._unsealed(config.task_id, before).url == config.url
-            was_put = await self._put(
-                keys=[push_configs_key(config.task_id), *hold_keys(config.task_id)],
-                args=[
-                    _CONFIG + config.id,
-                    self._cipher.seal_text(config.model_dump_json(), _purpose(config.task_id)),
-                    before or "",
-                    _POSITION + config.id,
-                    _KEEP if is_same else position,
-                    MAX_CONFIGS,
-                    self._keys.seconds,
-                    _KNOWN,
-                ],
+            was_put = await self._run(
+                "put",
+                config.task_id,
+                _CONFIG + config.id,
+                self._cipher.seal_text(config.model_dump_json(), _purpose(config.task_id)),
+                before or "",
+                _POSITION + config.id,
+                _KEEP if is_same else position,
+                MAX_CONFIGS,
+                _KNOWN,
             )
         if not was_put:
             raise TooManyPushConfigsError
 
     async def get(self, task_id: str, config_id: str) -> PushConfig | None:
         """Return a config, and keep those of the task for their whole time again."""
-        key = push_configs_key(task_id)
-        async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.hget(key, _CONFIG + config_id)
-            await self._keys.queue_hold(pipeline, task_id, key)
-            kept, _ = cast("tuple[str | None, None]", await pipeline.execute())
-        return self._unsealed(task_id, kept) if kept else None
+        kept = await self._run("get", task_id, _CONFIG + config_id)
+        return self._unsealed(task_id, str(kept)) if kept else None
 
     async def list_configs(self, task_id: str) -> list[PushConfig]:
         """Return all configs of a task, by id."""
@@ -197,17 +162,18 @@ class PushConfigs:
             kept = await self._kept(config.task_id, config.id)
             if kept is None or self._unsealed(config.task_id, kept).url != config.url:
                 return
-            was_done = await self._advance(
-                keys=[push_configs_key(config.task_id), *hold_keys(config.task_id)],
-                args=[
-                    _CONFIG + config.id,
-                    kept,
-                    _POSITION + config.id,
-                    start,
-                    end,
-                    self._keys.seconds,
-                ],
+            was_done = await self._run(
+                "advance", config.task_id, _CONFIG + config.id, kept, _POSITION + config.id, start, end
             )
+
+    async def _run(self, operation: str, task_id: str, *words: str | int) -> str | int | None:
+        def read(reply: str | int | None) -> str | int | None:
+            return reply
+
+        arguments = [self._ttl, *words]
+        step = Step(task_id, f"push.{operation}", [push_configs_key(task_id)], arguments, read)
+        (reply,) = await self._steps.run(step)
+        return reply
 
     async def _kept(self, task_id: str, config_id: str) -> str | None:
         found = await self._redis.hget(push_configs_key(task_id), _CONFIG + config_id)
