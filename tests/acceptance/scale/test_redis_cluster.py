@@ -25,7 +25,7 @@ async def _service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[S
     directory = tmp_path_factory.mktemp("cluster")
     async with (
         ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, running_redis=running_cluster_as_server) as everloop,
+        running_deployment(directory, model.base_url, running_cluster_as_server) as everloop,
     ):
         worker = await everloop.add_worker()
         yield Service(model, everloop, await everloop.add_gateway(), worker)
@@ -44,8 +44,10 @@ def cluster_of(everloop: Deployment) -> RedisCluster:
 
 async def test_tasks_on_all_primaries_run_and_are_listed(service: Service) -> None:
     """Each streams its answer; its owner sees all of them in one list."""
-    service.model.script = lambda received: (
-        Reply(["The ", "answer."]) if received.tool_results else Reply([tool_call("repeat", REPEAT)])
+    service.script(
+        lambda received: (
+            Reply(["The ", "answer."]) if received.tool_results else Reply([tool_call("repeat", REPEAT)])
+        )
     )
     async with connected(service.gateway.url) as client:
         answers = await asyncio.gather(

@@ -110,7 +110,7 @@ async def running_service(directory: Path, agents: str, **variables: str) -> Asy
     """Start a deployment of agents, with a worker and a gateway."""
     async with (
         ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, agents=agents, **variables) as everloop,  # pyright: ignore[reportArgumentType] -- names of variables are no parameters
+        running_deployment(directory, model.base_url, agents=agents, **variables) as everloop,
     ):
         worker = await everloop.add_worker()
         yield Service(model, everloop, await everloop.add_gateway(), worker)
@@ -143,10 +143,11 @@ async def _is_ready(url: str) -> bool:
 async def running_deployment(
     directory: Path,
     model_url: str,
+    running_redis: RunningRedis = running_valkey,
+    /,
     *,
     agents: str = ACCEPTANCE_AGENT,
     temporal_settings: Sequence[str] = (),
-    running_redis: RunningRedis = running_valkey,
     **variables: str,
 ) -> AsyncGenerator[Deployment]:
     """Start Temporal, with dynamic configuration, and Valkey; whatever is added is ended with them."""
