@@ -38,7 +38,7 @@ class Secrets:
         """Keep what a message has brought; no tool sees it yet."""
         sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
         words = [self._ttl, _brought(message_id), sealed]
-        await self._steps.run(Step(task_id, "secret.put", [secrets_key(task_id)], words, bool))
+        await self._steps.run(Step(task_id, "record.bring_secret", [secrets_key(task_id)], words, bool))
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:
         """Make what a message has brought the secret of this name, in place of another one.
@@ -47,7 +47,7 @@ class Secrets:
         nothing was brought, or it is forgotten.
         """
         fields = [_brought(message_id), _accepted(name), f"accepted:{message_id} {name}"]
-        await self._steps.run(Step(task_id, "secret.accept", [secrets_key(task_id)], fields, bool))
+        await self._steps.run(Step(task_id, "record.accept_secret", [secrets_key(task_id)], fields, bool))
 
     async def get(self, task_id: str, name: str) -> JsonValue:
         """Return an accepted secret, None if there is none."""

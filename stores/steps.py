@@ -22,7 +22,6 @@ _PARTS = {
     "shown": ("views/shown.lua",),
     "transcript": ("transcripts.lua",),
     "record": ("tool_records.lua",),
-    "secret": ("secrets.lua",),
     "push": ("push/configs.lua",),
 }
 """Name of each part of the script → its files."""

@@ -102,3 +102,19 @@ end
 operations['record.kept'] = function(keys, arguments)
   return redis.call('HGET', keys[1], 'kept ' .. arguments[1])
 end
+
+-- Secrets that tools accept (a hash of its own). What its fields mean stands in secrets.py.
+
+-- arguments: time to live in seconds, field of what is brought, secret
+operations['record.bring_secret'] = function(keys, arguments)
+  redis.call('HSET', keys[1], arguments[2], arguments[3])
+  keep(keys[1], arguments[1])
+end
+
+-- arguments: fields of what was brought, of what is accepted, and of who was accepted. It brings no task back.
+operations['record.accept_secret'] = function(keys, arguments)
+  local brought = redis.call('HGET', keys[1], arguments[1])
+  if brought and redis.call('HSETNX', keys[1], arguments[3], 1) == 1 then
+    redis.call('HSET', keys[1], arguments[2], brought)
+  end
+end
