@@ -181,6 +181,7 @@ class AgentTools(ToolPort):
         with (
             tool_span(agent, call, has_content=has_content) as span,
             counted_if_failed(call.task.agent_id, name),
+            self._functions.beginning(tool, call),
         ):
             claim = self._claim_of(call, tool)
             reply = await in_quick_time(

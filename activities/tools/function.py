@@ -4,9 +4,10 @@ import asyncio
 import inspect
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from datetime import timedelta
 from functools import partial
 from itertools import cycle
@@ -135,25 +136,46 @@ class ToolFunctions:
             problem = late if is_late else f"{type(error).__name__}: {error}"
         raise ToolFailure(problem, raised, tool)
 
+    @contextmanager
+    def beginning(self, tool: Tool, run: RunToolInput) -> Generator[None]:
+        """Let the other calls of a batch wait while this one is on its way to the function."""
+        if not tool.batch:
+            yield
+            return
+        key = _batch_key(tool, run)
+        if key not in self._batches:
+            batch = self._batches[key] = _Batch(partial(self._invoke, tool), run)
+            window = LOCAL_WINDOW if activity.info().is_local else BATCH_WINDOW
+            asyncio.get_running_loop().call_later(window, self._end_window, key, batch)
+        batch, attempt = self._batches[key], object()
+        batch.begun += 1
+        batch.on_their_way.add(attempt)
+        _batch.set((batch, attempt))
+        try:
+            yield
+        finally:
+            batch.on_their_way.discard(attempt)
+            self._run_if_complete(key, batch)
+
     async def _in_batch(self, tool: Tool, arguments: dict[str, object], run: RunToolInput) -> object:
         """Wait for the other calls of the same reply, run them all as one, and return what is this one's."""
-        key = (run.task.task_id, run.task.run_id, run.reply, tool.name)
-        batch = self._batches.get(key)
-        if batch is None:
-            batch = self._batches[key] = _Batch(partial(self._invoke, tool), run)
-            asyncio.get_running_loop().call_later(BATCH_WINDOW, self._run_batch, key, batch)
+        batch, attempt = _batch.get()
         result = batch.add(arguments)
-        if len(batch.results) == run.together:
-            self._run_batch(key, batch)
+        batch.on_their_way.discard(attempt)
+        self._run_if_complete(_batch_key(tool, run), batch)
         try:
             return await result
         finally:
             batch.leave()
 
-    def _run_batch(self, key: tuple[object, ...], batch: "_Batch") -> None:
-        if self._batches.get(key) is batch:
+    def _run_if_complete(self, key: tuple[object, ...], batch: "_Batch") -> None:
+        if batch.is_complete and self._batches.get(key) is batch:
             del self._batches[key]
             batch.run()
+
+    def _end_window(self, key: tuple[object, ...], batch: "_Batch") -> None:
+        batch.is_late = True
+        self._run_if_complete(key, batch)
 
     async def _invoke(self, tool: Tool, arguments: dict[str, object], _run: RunToolInput) -> object:
         """Call the function; a sync one in a thread, which goes on after a timeout: none can be stopped."""
@@ -166,8 +188,15 @@ class ToolFunctions:
             raise ToolFailure(f"SystemExit: {error}", error, tool) from None
 
 
-BATCH_WINDOW = 0.1
-"""Seconds that the first call of a batch waits for the others: some may not come to run here, or at all."""
+BATCH_WINDOW, LOCAL_WINDOW = 0.1, 1.0
+"""Seconds that the first call of a batch waits for the others to begin here; local ones nearly always do."""
+
+_batch: ContextVar[tuple["_Batch", object]] = ContextVar("_batch")
+"""The batch that a call has begun in, and what stands for this attempt at it there."""
+
+
+def _batch_key(tool: Tool, run: RunToolInput) -> tuple[object, ...]:
+    return run.task.task_id, run.task.run_id, run.reply, tool.name
 
 
 class _Batch:
@@ -177,11 +206,20 @@ class _Batch:
         self, function: Callable[[dict[str, object], RunToolInput], Awaitable[object]], run: RunToolInput
     ) -> None:
         self.results: list[asyncio.Future[object]] = []
+        self.begun = 0
+        self.on_their_way: set[object] = set()
+        """Calls that have begun, and neither run nor ended yet."""
+        self.is_late = False
+        """Whether no more calls are waited for that have not begun."""
         self._function = function
         self._call = run
         self._name = ""
         self._arguments: list[object] = []
         self._running: asyncio.Task[None] | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.on_their_way and (self.is_late or self.begun >= self._call.together)
 
     def add(self, arguments: dict[str, object]) -> asyncio.Future[object]:
         """Take in a call; return what holds its result later."""

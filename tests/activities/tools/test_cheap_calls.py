@@ -15,7 +15,9 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.tools import function
 from everloop.activities.tools.results import MOST_CACHED
 from everloop.agents.errors import ToolDefinitionError
+from everloop.agents.hooks import HookContext
 from everloop.agents.limits import Retries
+from everloop.agents.plugins import Plugin
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
@@ -29,7 +31,7 @@ from everloop.workflows.contract.events import (
     ToolStarted,
     Warned,
 )
-from everloop.workflows.contract.messages import ToolMessage
+from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.tool_rig import ToolRig
 
@@ -149,7 +151,7 @@ class City(BaseModel):
 class Weather(ToolRig):
     """Offers `weather`, which runs for several cities at once; `result` is what it makes of their names."""
 
-    def __init__(self, result: Callable[[list[str]], object]) -> None:
+    def __init__(self, result: Callable[[list[str]], object], *plugins: Plugin) -> None:
         self.runs: list[list[str]] = []
 
         @tool(batch=True)
@@ -158,12 +160,13 @@ class Weather(ToolRig):
             self.runs.append([city.name for city in cities])
             return result(self.runs[-1])
 
-        super().__init__(weather)
+        super().__init__(weather, plugins=plugins)
 
-    async def ask_for(self, *arguments: str) -> list[str]:
-        """Make calls at the same time; return what the model reads of each."""
+    async def ask_for(self, *arguments: str, elsewhere: int = 0) -> list[str]:
+        """Make calls at the same time, and others elsewhere; return what the model reads of each."""
+        together = {"together": len(arguments) + elsewhere}
         calls = [
-            self.call("weather", each, call_id=f"c{number}").model_copy(update={"together": len(arguments)})
+            self.call("weather", each, call_id=f"c{number}").model_copy(update=together)
             for number, each in enumerate(arguments)
         ]
         results = await asyncio.gather(*(self.run(call) for call in calls))
@@ -206,12 +209,32 @@ async def test_calls_of_a_batch_run_as_one(case: str) -> None:
 
 
 async def test_a_batch_waits_for_no_call_that_does_not_run() -> None:
-    """Its arguments do not fit, say; the others run after a moment."""
+    """Its arguments do not fit, say, or another process has it, for which it waits a moment."""
     rig = Weather(lambda names: names)
-    bonn, wrong, rome = await rig.ask_for('{"name": "Bonn"}', '{"nam": "Oslo"}', '{"name": "Rome"}')
+    calls = '{"name": "Bonn"}', '{"nam": "Oslo"}', '{"name": "Rome"}'
+    bonn, wrong, rome = await rig.ask_for(*calls, elsewhere=2)
     assert (bonn, rome) == ("ok Bonn", "ok Rome")
     assert "nam: Extra inputs are not permitted" in wrong
     assert rig.runs == [["Bonn", "Rome"]]
+
+
+async def test_a_batch_waits_for_a_call_that_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long plugins look at it."""
+    monkeypatch.setattr(function, "BATCH_WINDOW", 0)
+    looked = asyncio.Event()
+
+    class Looking(Plugin):
+        name = "looking"
+
+        async def before_tool(self, context: HookContext, call: ToolCall) -> ToolCall:
+            if "Bonn" in call.arguments:
+                asyncio.get_running_loop().call_later(0.01, looked.set)
+                await looked.wait()
+            return call
+
+    rig = Weather(lambda names: names, Looking())
+    assert await rig.ask_for('{"name": "Bonn"}', '{"name": "Rome"}') == ["ok Bonn", "ok Rome"]
+    assert [sorted(run) for run in rig.runs] == [["Bonn", "Rome"]]
 
 
 async def test_a_call_that_is_cancelled_leaves_its_batch() -> None:
