@@ -46,6 +46,7 @@ CHAOS_SEEDS ?= 77130451 4418802 90210377 2026 629844 31337
 
 test-all: test ## make test, what takes minutes, images, and six seeds of ten minutes of chaos (two hours)
 	$(BIN)/pytest -m slow --ignore tests/containers
+	$(BIN)/pytest -m "not slow" --redis-cluster tests/stores tests/acceptance/agents tests/acceptance/people tests/acceptance/scale
 	$(MAKE) test-containers
 	for seed in $(CHAOS_SEEDS); do $(BIN)/python -m tests.chaos --seconds 600 --seed $$seed; done
 

@@ -47,6 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out on a cluster what is about one server of Redis."""
+    if config.getoption("--redis-cluster"):
+        of_one = [item for item in items if item.get_closest_marker("one_server")]
+        config.hook.pytest_deselected(items=of_one)
+        items[:] = [item for item in items if item not in of_one]
+
+
 def pytest_collection_finish() -> None:
     """Spare the collections between tests the modules and the tests themselves."""
     gc.collect()

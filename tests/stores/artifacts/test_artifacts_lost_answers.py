@@ -24,6 +24,8 @@ from tests.stores.artifacts.artifact_failures import (
 )
 from tests.stores.artifacts.artifact_rig import ArtifactRig, redis_artifacts
 
+pytestmark = pytest.mark.one_server  # nodes of a cluster name their own addresses, not that of a proxy
+
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def eater(rig: ArtifactRig, own_redis: Redis) -> AsyncGenerator[AnswerEater]:

@@ -21,6 +21,7 @@ K1, K2 = keyring("k1"), keyring("k2", "k1")
     [(K1, K1), (K1, K2), (NO_CIPHER, K1), (NO_CIPHER, NO_CIPHER)],
     ids=["one key", "next key", "switched on", "never"],
 )
+@pytest.mark.one_server  # it makes URLs of one
 async def test_no_store_keeps_a_word_in_plain(own_redis: Redis, first: Cipher, then: Cipher) -> None:
     """Of what was kept with keys nothing is found in Redis; whatever it was kept with, all of it is read."""
     place = own_redis.connection_pool.connection_kwargs

@@ -18,6 +18,8 @@ from tests.support.servers.processes import running_valkey
 
 SECRET = "s3cret-word"
 
+pytestmark = pytest.mark.one_server
+
 
 async def test_a_server_without_append_only_file_is_warned_of(own_redis: Redis) -> None:
     """The warning says what would be lost and what to set."""

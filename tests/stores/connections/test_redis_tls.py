@@ -51,6 +51,7 @@ async def safe_redis(redis: Redis, tmp_path: Path) -> AsyncGenerator[SafeRedis]:
     await redis.acl_deluser(user)
 
 
+@pytest.mark.one_server  # it makes URLs of one
 async def test_stores_work_over_tls(safe_redis: SafeRedis) -> None:
     """The URL names authority, certificate, user and password; the rights in our manual suffice."""
     url = (
@@ -76,6 +77,7 @@ async def test_stores_work_over_tls(safe_redis: SafeRedis) -> None:
     ],
     ids=["unknown authority", "no file", "no certificate of the client"],
 )
+@pytest.mark.one_server  # it makes URLs of one
 async def test_a_server_that_is_not_trusted_is_refused(
     safe_redis: SafeRedis, question: str, problem: str
 ) -> None:

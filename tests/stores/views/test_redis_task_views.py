@@ -190,6 +190,7 @@ async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(
     assert await blocks_of(redis, view) == ["ty"]
 
 
+@pytest.mark.one_server  # readers of a cluster leave nothing at all
 async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: TaskViews) -> None:
     """The wake stream of a reader expires by itself and never grows."""
     before = set(await redis.keys("everloop:reader:*"))

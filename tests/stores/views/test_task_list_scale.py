@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import cast
 
+import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.views.interface import TaskQuery
@@ -34,6 +35,7 @@ async def costs(redis: Redis, query: TaskQuery, total: int) -> list[int]:
     return costs
 
 
+@pytest.mark.one_server  # it counts the commands of one
 async def test_a_page_of_a_long_list_costs_what_one_of_a_short_list_does(own_redis: Redis) -> None:
     """Every page, first to last, with filters and without."""
     views, owner, ids = TaskViews(own_redis), new_id(), [new_id() for _ in range(FEW)]

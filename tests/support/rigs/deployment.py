@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +10,11 @@ from typing import cast
 from uuid import uuid4
 
 import httpx
-from redis.asyncio import Redis
+from redis.client import NEVER_DECODE
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from tests.support.seeded_secrets import MODEL_KEY
 from tests.support.servers.processes import (
     ServerProcess,
@@ -118,10 +120,11 @@ async def running_service(directory: Path, agents: str, **variables: str) -> Asy
 
 async def kept_by(everloop: Deployment) -> dict[str, object]:
     """Return all that is in Redis and among the blobs, but for what tells who reads and who lives."""
-    async with Redis.from_url(everloop.redis_url, decode_responses=False) as redis:
-        names = cast("list[bytes]", await redis.keys("everloop:*"))
+    async with connect_redis(everloop.redis_url, NO_CIPHER) as redis:
+        dump = cast("Callable[..., Awaitable[bytes]]", redis.execute_command)
+        names = cast("list[str]", await redis.keys("everloop:*"))
         found: dict[str, object] = {
-            name.decode(): await redis.dump(name) for name in names if b":reader:" not in name
+            name: await dump("DUMP", name, **{NEVER_DECODE: True}) for name in names if ":reader:" not in name
         }
     blobs = everloop.directory / "blobs"
     return found | {str(path): path.read_bytes() for path in blobs.rglob("*") if path.is_file()}
