@@ -83,6 +83,9 @@ function operations.enter()
   end
   local at = ended and now()
   local expiry = ended and TIME:format(at + time_to_live * 1000) or '-'
+  if ended and before and before[3] == ARGV[3] and (tonumber(before[8]) or 0) > at then
+    expiry = before[8]  -- said again, by whoever was late
+  end
   local task = words_of(table.concat({'t', ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], expiry, ARGV[9]}, ' '))
   if before then
     remove(before)
