@@ -1,10 +1,11 @@
-"""The floor of durable work: two activities an iteration that do nothing and carry nothing."""
+"""The floor of durable work: two activities an iteration, of which the second returns what a tool returns."""
 
 from datetime import timedelta
 
 from temporalio import activity, workflow
 
 from bench.orders import Order
+from bench.prose import prose
 
 TIMEOUT = timedelta(seconds=30)
 
@@ -15,8 +16,9 @@ async def ask() -> None:
 
 
 @activity.defn
-async def act() -> None:
+async def act(size: int) -> str:
     """Stand where a tool runs."""
+    return prose(size)
 
 
 @workflow.defn
@@ -30,7 +32,7 @@ class Floor:
     async def run(self, order: Order, turns: int) -> None:
         for _ in range(order.get("iterations", 0)):
             await workflow.execute_activity(ask, start_to_close_timeout=TIMEOUT)
-            await workflow.execute_activity(act, start_to_close_timeout=TIMEOUT)
+            await workflow.execute_activity(act, order.get("size", 0), start_to_close_timeout=TIMEOUT)
         for turn in range(1, turns):
             await workflow.wait_condition(lambda: self._messages > turn)  # noqa: B023 -- it ends before the next turn
             await workflow.execute_activity(ask, start_to_close_timeout=TIMEOUT)
