@@ -8,6 +8,9 @@ from typing import cast
 
 from redis.asyncio import Redis
 
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis, primaries
+
 
 def contains(content: bytes, text: str) -> bool:
     """Whether the text stands in the content."""
@@ -30,9 +33,15 @@ def _content(path: Path) -> bytes:
 
 async def redis_keys_with(url: str, text: str) -> set[str]:
     """Return the keys whose value holds the text."""
-    async with Redis.from_url(url) as redis:
-        keys = cast("list[bytes]", await redis.keys())
-        return {key.decode() for key in keys if contains(await _value(redis, key), text)}
+    found = set[str]()
+    async with connect_redis(url, NO_CIPHER) as client:
+        for server in await primaries(client):
+            place = server.connection_pool.connection_kwargs
+            server_url = f"redis://{place['host']}:{place['port']}/{place.get('db') or 0}"
+            async with Redis.from_url(server_url) as redis:
+                keys = cast("list[bytes]", await redis.keys())
+                found |= {key.decode() for key in keys if contains(await _value(redis, key), text)}
+    return found
 
 
 async def _value(redis: Redis, key: bytes) -> bytes:
