@@ -20,7 +20,7 @@ from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
-from everloop.activities.model.call import OpenAIModel
+from everloop.activities.model.call import ModelCalls
 from everloop.activities.model.clients import Clients, check_agents
 from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import Narrator
@@ -209,7 +209,7 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, ca
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
     conversation = RememberedConversation(conversations, transcripts, models, records)
     return Ports(
-        model=OpenAIModel(models, agents, views, transcripts, artifacts, records),
+        model=ModelCalls(models, agents, views, transcripts, artifacts, records),
         tools=AgentTools(
             agents,
             views,

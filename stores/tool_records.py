@@ -194,13 +194,17 @@ class ToolResults:
     async def get(self, digest: str) -> str | None:
         """Return what was said; None if nothing was, or not lately enough."""
         found = cast("str | None", await self._redis.get(tool_result_key(digest)))
-        return None if found is None else self._cipher.unseal_text(found, f"tool result {digest}")
+        return None if found is None else json.loads(self._cipher.unseal_text(found, _result_purpose(digest)))
 
     async def put(self, digest: str, text: str, life: timedelta) -> None:
         """Keep what was said for some time, in place of what was said before."""
-        sealed = self._cipher.seal_text(text, f"tool result {digest}")
+        sealed = self._cipher.seal_text(json.dumps(text), _result_purpose(digest))
         await self._redis.set(tool_result_key(digest), sealed, px=life)
 
 
 def _purpose(task_id: str, call_id: str) -> str:
     return f"tool call {task_id} {call_id}"
+
+
+def _result_purpose(digest: str) -> str:
+    return f"tool result {digest}"

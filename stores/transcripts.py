@@ -16,7 +16,6 @@ from everloop.stores.steps import Lease, Step, Steps, late_words
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
-    ToolMessage,
     TranscriptMessage,
 )
 
@@ -54,7 +53,7 @@ _MESSAGE: TypeAdapter[TranscriptMessage] = TypeAdapter(TranscriptMessage)
 class Transcripts:
     """Position → message, for each run of each task. Losing it costs one re-send, never a result.
 
-    Each call is one round trip.
+    A call is one round trip, as a rule.
 
     `ttl` counts from the last call, or from the end of a task that was open then (default `GRACE`).
 
@@ -152,16 +151,6 @@ class Transcripts:
         how = "" if start else "anew"
         words = [self._seconds, *late_words(lease), how, *self._entries(task_id).encode(start, messages)]
         await self.steps.run(Step(task_id, "transcript.put", keys, words, bool))
-
-    async def put_result(
-        self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
-    ) -> None:
-        """Write the result of a tool call unless something stands there.
-
-        Raises:
-            OvertakenError: as for `put`.
-        """
-        await self.steps.run(self.adding(task_id, run_id, position, result, lease))
 
     def adding(  # noqa: PLR0913 -- what to write where, and for whom
         self,

@@ -113,7 +113,7 @@ _Opened = tuple[OpenedTranscript, bool]
 """What an attempt begins with, and whether subscribers know of it."""
 
 
-class OpenAIModel(ModelPort):
+class ModelCalls(ModelPort):
     """Asks the models of agents."""
 
     def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name

@@ -370,6 +370,14 @@ async def test_a_result_that_is_not_told_again(redis: Redis, currency: str) -> N
     assert len(rig.runs) == 2
 
 
+@pytest.mark.parametrize("text", ["\ud800", "sealed: a letter"])
+async def test_whatever_a_tool_says_is_told_again(redis: Redis, text: str) -> None:
+    """Also what is no character, and what begins like content that is encrypted."""
+    results = ToolResults(redis)
+    await results.put("digest", text, timedelta(minutes=1))
+    assert await results.get("digest") == text
+
+
 async def test_without_its_cache_a_tool_runs(redis: Redis) -> None:
     """A store that is away costs a run, and nothing else."""
 

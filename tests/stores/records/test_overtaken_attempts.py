@@ -23,11 +23,15 @@ WRITES: dict[str, Write] = {
     ),
     "transcript": lambda redis, task, lease: Transcripts(redis).put(task, "run", 0, [said("x")], lease),
     "message": lambda redis, task, lease: Transcripts(redis).put(task, "run", 1, [said("x")], lease),
-    "result": lambda redis, task, lease: Transcripts(redis).put_result(task, "run", 1, RESULT, lease),
+    "result": lambda redis, task, lease: _add(Transcripts(redis), task, RESULT, lease),
     "reply": lambda redis, task, lease: Transcripts(redis).put_reply(
         task, "run", 1, AssistantMessage(), lease
     ),
 }
+
+
+async def _add(transcripts: Transcripts, task: str, result: ToolMessage, lease: Lease | None) -> None:
+    await transcripts.steps.run(transcripts.adding(task, "run", 1, result, lease))
 
 
 async def _kept(redis: Redis, pattern: str) -> dict[str, object]:

@@ -8,7 +8,6 @@ from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts, fi
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
-    ToolMessage,
     TranscriptMessage,
 )
 from tests.support.memory.steps import MemorySteps, memory_step
@@ -83,11 +82,6 @@ class MemoryTranscripts(Transcripts):
             kept.clear()
         kept.update(enumerate(messages, start=start))
 
-    async def put_result(
-        self, task_id: str, run_id: str, position: int, result: ToolMessage, lease: Lease | None = None
-    ) -> None:
-        self._runs[task_id, run_id].setdefault(position, result)
-
     async def put_reply(
         self, task_id: str, run_id: str, position: int, reply: Reply, lease: Lease | None = None
     ) -> Reply:
@@ -109,8 +103,6 @@ class MemoryTranscripts(Transcripts):
         is_first: bool = False,
     ) -> Step[TranscriptMessage | None]:
         async def add() -> TranscriptMessage | None:
-            if isinstance(message, ToolMessage):
-                await self.put_result(task_id, run_id, position, message, lease)
             return self._runs[task_id, run_id].setdefault(position, message)
 
         return memory_step(task_id, add, lambda standing: is_first and standing != message)

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.model.call import OpenAIModel
+from everloop.activities.model.call import ModelCalls
 from everloop.activities.model.clients import Clients
 from everloop.activities.model.models import Models
 from everloop.agents.agent import Agent
@@ -94,12 +94,12 @@ class ModelRig:
         )
         self.position = START
 
-    def port_to(self, model: str | None, **settings: Any) -> OpenAIModel:  # noqa: ANN401 -- of `Models`
+    def port_to(self, model: str | None, **settings: Any) -> ModelCalls:  # noqa: ANN401 -- of `Models`
         """Return a port on the stores of this rig that asks another model, or in another way."""
         catalogue = dataclasses.replace(self.models.catalogue, default_model=model)
         models = dataclasses.replace(self.models, catalogue=catalogue, **settings)
         agents = AgentRegistry([self.agent])
-        return OpenAIModel(models, agents, self.views, self.transcripts, self.artifacts, self.leases)
+        return ModelCalls(models, agents, self.views, self.transcripts, self.artifacts, self.leases)
 
     def know(self, *providers: Provider) -> None:
         """Let there be further providers."""
