@@ -67,7 +67,6 @@ async def test_narrations_and_sub_agents_are_not_told(redis: Redis) -> None:
 
 Batches = Sequence[Sequence[TaskEvent]]
 FAILED_LOG = chunk("", artifact_id="log", index=1, failed=True)
-SECOND_HALF = chunk("w", position=2, index=1, last=True)
 ARTIFACTS: Mapping[str, tuple[Batches, Sequence[str], Sequence[str]]] = {
     "whole when it is complete": (
         [[status(1), chunk("Hel"), chunk("lo", index=1, last=True)], [ENDED]],

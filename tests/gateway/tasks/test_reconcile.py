@@ -101,7 +101,7 @@ async def test_clients_are_told_why_the_task_ended(
 async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
     client: Client, views: TaskViews, method: str
 ) -> None:
-    """Nobody follows the task; the answer to GetTask, or the list after the next, shows the end."""
+    """Nobody follows the task; who reads or lists it again after the next sweep finds the end."""
     queue = unique("looked-at")
     async with (
         stand_in_worker(client, queue),
@@ -109,7 +109,7 @@ async def test_who_looks_at_a_silent_task_hears_that_it_has_ended(
         connected(gateway.url, streaming=False) as a2a,
     ):
         task = await send(a2a, request(unique("silent"), return_immediately=True))
-        await delete(client, task.id)  # no sweep can find it
+        await delete(client, task.id)  # a sweep finds it only because it was read
         shown = task
         while shown.status.state != TaskState.TASK_STATE_FAILED:
             if method == "GetTask":

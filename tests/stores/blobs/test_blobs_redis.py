@@ -1,6 +1,5 @@
 """What only blobs in Redis promise: they take little memory, and for a limited time."""
 
-import hashlib
 import json
 import os
 import zlib
@@ -14,7 +13,6 @@ from tests.stores.blobs.blob_rig import new_key
 CONTENT = json.dumps(
     [{"text": f"row {number} of a table", "number": number} for number in range(10_000)]
 ).encode()
-DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 async def test_redis_keeps_a_blob_for_its_ttl_after_each_use(redis: Redis) -> None:
