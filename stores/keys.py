@@ -2,12 +2,16 @@
 
 from urllib.parse import quote, unquote
 
-from everloop.workflows.contract.names import quoted
+from everloop.workflows.contract.names import known_id, quoted
 
 
 def _task(task_id: str) -> str:
-    """Begin a key of a task: it shares the hash slot of the client's task, as do those of its sub-agents."""
-    root, slash, path = task_id.partition("/")
+    """Begin a key of a task: it shares the hash slot of the client's task, as do those of its sub-agents.
+
+    Raises:
+        TaskUnnamedError: there is no id.
+    """
+    root, slash, path = known_id(task_id).partition("/")
     return f"everloop:task:{{{root}}}{slash}{path}"
 
 

@@ -37,7 +37,7 @@ class ParkedTasks(Interceptor):
         caches = [worker for worker in workers if worker.config().get("workflows")]
         while caches:
             await asyncio.sleep(self._patience / 4)
-            for run_id, since in list(self._since.items()):
+            for run_id, since in self._since.copy().items():
                 if time.monotonic() - since >= self._patience:
                     self._since.pop(run_id, None)
                     for worker in caches:  # what one is doing with the task just now is done first

@@ -110,6 +110,8 @@ class TaskArtifacts(ToolArtifacts):
         """The artifacts that were written, in the order in which that began, but for those that failed."""
         self.shown: dict[tuple[str, int], FilePart] = {}
         """What the model is to look at."""
+        self.was_asked = False
+        """Whether the call has read of the artifacts that are there, or deleted one."""
 
     async def write_file(  # noqa: PLR0913 -- the interface's
         self,
@@ -231,14 +233,17 @@ class TaskArtifacts(ToolArtifacts):
             yield row
 
     async def get(self, artifact_id: str) -> StoredArtifact:
+        self.was_asked = True
         return await retry_artifacts(
             lambda: self._artifacts.store.get_artifact(self._context_id, artifact_id)
         )
 
     async def list(self) -> Sequence[StoredArtifact]:
+        self.was_asked = True
         return await retry_artifacts(lambda: self._artifacts.store.list_artifacts(self._context_id))
 
     async def delete(self, artifact_id: str) -> None:
+        self.was_asked = True
         _checked(artifact_id)
         await self._check()
         await retry_artifacts(lambda: self._artifacts.store.delete_artifact(self._context_id, artifact_id))

@@ -291,7 +291,7 @@ class AgentTools(ToolPort):
         except ToolFailure as failure:
             _log_failure(run, failure)
             return await self._fail(run, hide(str(failure)), failure.raised_at)
-        if not (run.secrets.has_read or run.artifacts.written or run.artifacts.shown):
+        if not (run.secrets.has_read or run.artifacts.written or run.artifacts.was_asked):
             await cached.note(hide(text))
         return await self._after(run, message(call.call, hide(text)))
 

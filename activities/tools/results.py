@@ -3,8 +3,11 @@
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from time import monotonic
 
 import structlog
+from pydantic import JsonValue
 from redis.exceptions import RedisError
 
 from everloop.activities.retries import MAX_OUTAGE, retry_for
@@ -76,21 +79,21 @@ async def keep_result(  # noqa: PLR0913 -- what is kept, where, and as whose
 MOST_CACHED = 262_144
 """Characters of a result that is cached; a longer one is worked out anew."""
 
+_SHORTEST_LIFE = timedelta(milliseconds=1)
+
 
 class CachedResult:
     """What one call is answered without a run, if its tool wants that; if the store is away, the tool runs.
 
-    The answers of people are no arguments: a call that has any is run.
+    The answers of people are no arguments: a call that has any is run. A tool that takes a `ToolContext` may
+    tell each caller something else, so that only the same one is told it again, unless it is for everybody.
     """
 
     def __init__(self, results: ToolResults | None, tool: Tool, call: RunToolInput, arguments: str) -> None:
         self._results = None if call.answers else results
         self._life = tool.cache
-        task = call.task
-        callers = {"context": [task.owner, task.context_id], "owner": [task.owner], "everybody": []}
-        agent = [task.agent_id, task.agent_version]
-        about = [agent, digest_of(tool), callers[tool.cache_for], json.loads(arguments.strip() or "{}")]
-        self._digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        self._began = monotonic()
+        self._digest = _digest_of(tool, call, arguments) if self._results and self._life else ""
 
     async def find(self) -> str | None:
         """Return what the tool said lately; None if it has to run."""
@@ -103,13 +106,31 @@ class CachedResult:
             return None
 
     async def note(self, text: str) -> None:
-        """Keep what the tool says now."""
+        """Keep what the tool says now; it is as old as the call, which may have been frozen."""
         if not (self._results and self._life) or len(text) > MOST_CACHED:
             return
+        left = self._life - timedelta(seconds=monotonic() - self._began)
+        if left < _SHORTEST_LIFE:
+            return
         try:
-            await self._results.put(self._digest, text, self._life)
+            await self._results.put(self._digest, text, left)
         except (RedisError, OSError) as error:
             _log.warning("result not cached", error_type=type(error).__name__)
+
+
+def _digest_of(tool: Tool, call: RunToolInput, arguments: str) -> str:
+    """Name what is asked: by whom, of which tool, and with which arguments."""
+    task, caller = call.task, list[JsonValue]()
+    if tool.context_parameter and call.identity:
+        caller = [call.identity.model_dump(mode="json")]
+    callers: dict[str, list[JsonValue]] = {
+        "context": [task.owner, task.context_id, *caller],
+        "owner": [task.owner, *caller],
+        "everybody": [],
+    }
+    agent = [task.agent_id, task.agent_version]
+    about = [agent, digest_of(tool), callers[tool.cache_for], json.loads(arguments.strip() or "{}")]
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 # Why there is no other result.

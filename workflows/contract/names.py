@@ -147,6 +147,27 @@ def task_queue_of(kind: str, task_queue: str) -> str:
     return task_queue if kind == WORKFLOWS_QUEUE else f"{task_queue}-{kind}"
 
 
+class TaskUnnamedError(ValueError):
+    """The id of a task, or of its context, is empty: calls of activities are sent without them."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a call does not say of which task it is: expected the interceptor ActivityTasks, which writes "
+            "the ids that Temporal knows into each call of an activity; build the worker with it"
+        )
+
+
+def known_id(name: str) -> str:
+    """Return an id that stands in keys, where an empty one would be the same for all tasks.
+
+    Raises:
+        TaskUnnamedError: it is empty.
+    """
+    if not name:
+        raise TaskUnnamedError
+    return name
+
+
 def root_task_id(task_id: str) -> str:
     """Return the client's task above the task of a sub-agent; its own id if it is no sub-agent's."""
     return task_id.partition("/")[0]
@@ -232,8 +253,12 @@ def result_artifact(task_id: str, kept: str) -> str:
 
 
 def context_key(owner: str, context_id: str) -> str:
-    """Name a context for stores that outlive tasks: contexts that two owners call the same are two."""
-    return f"{quoted(owner)}:{quoted(context_id)}"
+    """Name a context for stores that outlive tasks: contexts that two owners call the same are two.
+
+    Raises:
+        TaskUnnamedError: the context has no id.
+    """
+    return f"{quoted(owner)}:{quoted(known_id(context_id))}"
 
 
 def quoted(name: str) -> str:

@@ -32,6 +32,7 @@ from everloop.workflows.contract.events import (
     Warned,
 )
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
+from everloop.workflows.contract.tasks import Identity
 from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.tool_rig import ToolRig
 
@@ -305,6 +306,8 @@ class Rates(ToolRig):
                     await context.secret("token")
                 case "kept":
                     await context.artifacts.write_file("rates", b"1.1", media_type="text/plain")
+                case "read":
+                    await context.artifacts.list()
                 case "wrong":
                     raise ValueError(currency)
                 case "long":
@@ -316,11 +319,12 @@ class Rates(ToolRig):
         super().__init__(rate, cached=cached)
         self._count = 0
 
-    async def rate(self, arguments: str, **task: str) -> ToolMessage:
-        """Call `rate`, for a task that differs so from that of the rig."""
+    async def rate(self, arguments: str, *, subject: str = "", **task: str) -> ToolMessage:
+        """Call `rate`, for this caller and a task that differs so from that of the rig."""
         self._count += 1
         call = self.call("rate", arguments, call_id=f"call-{self._count}")
-        return await self.run(call.model_copy(update={"task": call.task.model_copy(update=task)}))
+        asked = {"task": call.task.model_copy(update=task), "identity": Identity(subject=subject)}
+        return await self.run(call.model_copy(update=asked))
 
 
 USD = '{"currency": "USD", "days": 2}'
@@ -333,7 +337,9 @@ AGAIN: list[tuple[Literal["context", "owner", "everybody"], str, dict[str, str],
     ("context", USD, {"agent_version": "2"}, False),
     ("owner", USD, {"context_id": "other"}, True),
     ("owner", USD, {"owner": "other"}, False),
-    ("everybody", USD, {"owner": "other", "context_id": "other"}, True),
+    ("everybody", USD, {"owner": "other", "context_id": "other", "subject": "other"}, True),
+    ("context", USD, {"subject": "other"}, False),
+    ("owner", USD, {"subject": "other"}, False),
 ]
 
 
@@ -359,9 +365,9 @@ async def test_a_result_is_told_again(
         assert [e.cached for e in await rig.events() if isinstance(e, ToolCompleted)] == [False, True]
 
 
-@pytest.mark.parametrize("currency", ["secret", "kept", "wrong", "long"])
+@pytest.mark.parametrize("currency", ["secret", "kept", "read", "wrong", "long"])
 async def test_a_result_that_is_not_told_again(redis: Redis, currency: str) -> None:
-    """The tool has read a secret, written an artifact, failed, or said too much."""
+    """The tool has read a secret, written artifacts or read of them, failed, or said too much."""
     rig = Rates(ToolResults(redis), "context")
     await rig.secrets.put(rig.task_id, "m", "a secret word")
     await rig.secrets.accept(rig.task_id, "m", "token")
@@ -376,6 +382,17 @@ async def test_whatever_a_tool_says_is_told_again(redis: Redis, text: str) -> No
     results = ToolResults(redis)
     await results.put("digest", text, timedelta(minutes=1))
     assert await results.get("digest") == text
+
+
+@pytest.mark.parametrize(("frozen", "is_cached"), [(59.0, True), (60.0, False)])
+async def test_a_result_is_as_old_as_its_call(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, frozen: float, *, is_cached: bool
+) -> None:
+    """What a worker finds that was frozen for as long as results are told again is nothing new."""
+    rig = Rates(ToolResults(redis), "context")
+    monkeypatch.setattr("everloop.activities.tools.results.monotonic", lambda: frozen * len(rig.runs))
+    again = [await rig.rate(USD, owner=rig.task_id) for _ in range(2)][1]
+    assert again.cached == is_cached
 
 
 async def test_without_its_cache_a_tool_runs(redis: Redis) -> None:

@@ -2,12 +2,14 @@
 
 import pytest
 
-from everloop.stores.keys import owner_of_tasks_key, owner_tasks_key
+from everloop.stores.keys import owner_of_tasks_key, owner_tasks_key, records_key, transcript_key, view_key
 from everloop.stores.views.codec import word
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import (
+    TaskUnnamedError,
     call_key,
     child_task_id,
+    context_key,
     derive_context_id,
     derive_task_id,
     is_agent_id,
@@ -15,6 +17,7 @@ from everloop.workflows.contract.names import (
     name_calls,
     push_workflow_id,
 )
+from everloop.workflows.contract.tasks import TaskRef
 from everloop.workflows.turns.sub_agents import MAX_DEPTH
 
 
@@ -44,6 +47,19 @@ def test_an_owner_cannot_name_the_list_of_another() -> None:
     assert owner_of_tasks_key(owner_tasks_key("{a} *:é")) == "{a} *:é"
     assert not {*" \t\n*"} & {*word("a b\t\n*")}
     assert word("") not in {word("="), word("*"), ""}
+
+
+def test_nothing_is_kept_of_a_task_without_a_name() -> None:
+    """A worker without the interceptor that names tasks would mix what all of them keep."""
+    unnamed = TaskRef(owner="o", agent_id="a")
+    for key in (
+        lambda: view_key(unnamed.task_id),
+        lambda: records_key(unnamed.task_id),
+        lambda: transcript_key(unnamed.task_id, unnamed.run_id),
+        lambda: context_key(unnamed.owner, unnamed.context_id),
+    ):
+        with pytest.raises(TaskUnnamedError, match="ActivityTasks"):
+            key()
 
 
 def test_the_id_of_a_delivery_fits_into_temporals_tables() -> None:
