@@ -142,9 +142,11 @@ class Downloads:
         match segments:
             case [context_id] if context_id:
                 return await self._list(caller, context_id, request)
-            case [context_id, artifact_id]:
+            case [context_id, artifact_id] if context_id:
                 return await self._describe(caller, context_id, artifact_id)
-            case [context_id, artifact_id, words, index] if words == PARTS and _INDEX.fullmatch(index):
+            case [context_id, artifact_id, words, index] if (
+                context_id and words == PARTS and _INDEX.fullmatch(index)
+            ):
                 address = PartAddress(context_key(caller.owner, context_id), artifact_id, int(index))
                 if is_bound_to_agents(caller):  # others need no look at what the download looks up itself
                     await self._seen(caller, address.context_id, artifact_id)

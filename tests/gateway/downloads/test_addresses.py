@@ -77,6 +77,8 @@ async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
         ("artifacts", "no such address here"),
         ("artifacts/", "no such address here"),
         ("artifacts?taskId=t", "no such address here"),
+        ("artifacts//out", "no artifact 'out' here"),
+        ("artifacts//out/parts/0", "no part 0 of artifact 'out' here"),
     ],
 )
 async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str, words: str) -> None:
