@@ -262,14 +262,16 @@ class CallLease:
         Raises:
             OvertakenError: it is another attempt's.
         """
-        if not self._is_lost and _now() + ahead >= self._until:
+        is_ours = not self._is_lost
+        if is_ours and _now() + ahead >= self._until:
             with suppress(RedisError, OSError):
-                await self._renew()
-        if self._is_lost:
+                is_ours = await self._renew()
+        if not is_ours:
             raise OvertakenError
 
     async def release(self, delay: timedelta | None = None) -> None:
         """Give the call back: the next attempt is the first. It has to wait for a `delay` (see `hold`)."""
+        self._until = 0.0  # what its tool has left behind has to ask from now on
         waits = delay.total_seconds() if delay and self._is_forgotten else 0
         await self._records.steps.run(self._records.releasing(self.lease, waits, counts=self.counts))
 
