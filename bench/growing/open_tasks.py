@@ -42,7 +42,7 @@ async def open_tasks(
     """Open tasks up to each number, and look; stop before a step that would end after `limit` seconds."""
     found: dict[int, Point] = {}
     ids: list[str] = []
-    begin = time.monotonic()
+    begin, empty = time.monotonic(), await _redis_bytes(stack)
     for number in numbers:
         pace = (time.monotonic() - begin) / len(ids) if ids else 0.0
         if time.monotonic() - begin + pace * (number - len(ids)) > limit:
@@ -51,7 +51,7 @@ async def open_tasks(
         while len(ids) < number:
             group = range(min(AT_ONCE, number - len(ids)))
             ids += await asyncio.gather(*(send_question(stack, QUESTION) for _ in group))
-        found[number] = await _look(stack, ids)
+        found[number] = await _look(stack, ids, empty)
         say(f"{number} open: " + ", ".join(f"{key} {value:.3g}" for key, value in found[number].items()))
     return [
         Panel(
@@ -61,7 +61,7 @@ async def open_tasks(
     ]
 
 
-async def _look(stack: Stack, ids: list[str]) -> Point:
+async def _look(stack: Stack, ids: list[str], empty: int) -> Point:
     servers = {
         "worker": stack.everloop.worker,
         "gateway": stack.gateway.process,
@@ -71,8 +71,7 @@ async def _look(stack: Stack, ids: list[str]) -> Point:
     before = {name: processor_ms(server) for name, server in servers.items()}
     await asyncio.sleep(REST)
     rest = {f"{name} at rest": (processor_ms(at) - before[name]) / REST for name, at in servers.items()}
-    async with Redis.from_url(stack.redis_url) as redis:
-        used = (await redis.info("memory"))["used_memory"]
+    used = await _redis_bytes(stack) - empty
     some = random.Random(len(ids)).sample(ids, SAMPLES)  # noqa: S311 -- which tasks are asked for
     return {
         "worker": memory_of(stack.everloop.worker),
@@ -84,6 +83,11 @@ async def _look(stack: Stack, ids: list[str]) -> Point:
         "answered newest": await _answered(stack, ids, ids[-SAMPLES:]),
         "answered any": await _answered(stack, ids, some),
     }
+
+
+async def _redis_bytes(stack: Stack) -> int:
+    async with Redis.from_url(stack.redis_url) as redis:
+        return (await redis.info("memory"))["used_memory"]
 
 
 async def _answered(stack: Stack, ids: list[str], chosen: list[str]) -> float:
