@@ -116,7 +116,7 @@ async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
     working = asyncio.create_task(work)
     while not working.done():
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(working)
+            await workflow.wait([working])
     return working.result()
 
 

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator
 from structlog.contextvars import bind_contextvars
 from structlog.typing import EventDict, Processor, WrappedLogger
 from temporalio import activity, workflow
+from temporalio.exceptions import ActivityError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig
 
 from everloop.workflows.contract import names
@@ -104,10 +105,24 @@ def configure_logs(level: LogLevel, out: TextIO | None = None) -> None:
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for chatty in CHATTY:
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger(_WORKFLOW_STEPS).addFilter(_is_no_failure_at_the_moment_of_a_cancel)
     logging.captureWarnings(capture=True)
     sys.excepthook = _log_the_end
     # What they would put into the text, `_flatten_temporal` makes fields of.
     workflow.logger.workflow_info_on_message = activity.logger.activity_info_on_message = False
+
+
+_WORKFLOW_STEPS = "temporalio.worker._workflow_instance"
+
+
+def _is_no_failure_at_the_moment_of_a_cancel(record: logging.LogRecord) -> bool:
+    """Leave out what the SDK logs of an activity that fails in the step in which its call is cancelled.
+
+    The cancellation counts, as it should; that the SDK then drops the failure unread is what asyncio tells.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    is_unread = record.getMessage().startswith("Future exception was never retrieved")
+    return not (is_unread and isinstance(error, ActivityError))
 
 
 def temporal_core_logs() -> LoggingConfig:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
+from temporalio.exceptions import ActivityError, RetryState
 
 from everloop.runtime.telemetry.logs import (
     CHATTY,
@@ -133,3 +134,22 @@ def test_what_ends_the_process_is_a_line(log: Log) -> None:
 
     assert (log.line["level"], log.line["error_type"]) == ("critical", "ValueError")
     assert CONTENT not in log.out.getvalue()
+
+
+def test_an_activity_that_fails_at_the_moment_of_its_cancellation_is_no_error(log: Log) -> None:
+    """The SDK drops such a failure unread, and asyncio tells; of any other that is left unread, too."""
+    failed = ActivityError(
+        "Activity task failed",
+        scheduled_event_id=1,
+        started_event_id=2,
+        identity="worker",
+        activity_type="run_tool",
+        activity_id="1",
+        retry_state=RetryState.NON_RETRYABLE_FAILURE,
+    )
+    steps = logging.getLogger("temporalio.worker._workflow_instance")
+    steps.error("Future exception was never retrieved\nfuture: <Future finished>", exc_info=failed)
+    assert log.out.getvalue() == ""
+
+    steps.error("Future exception was never retrieved\nfuture: <Future finished>", exc_info=ValueError("x"))
+    assert log.line["error_type"] == "ValueError"
