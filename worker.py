@@ -202,7 +202,8 @@ def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, ca
         redis, configs, deliveries.notify, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes
     )
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
-    records = ToolRecords(redis, ttl=retention.tool_record_ttl)
+    outcome_ttl = retention.transcript_ttl  # both are told again by history
+    records = ToolRecords(redis, ttl=retention.tool_record_ttl, outcome_ttl=outcome_ttl)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views)
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
     conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)

@@ -51,8 +51,13 @@ def transcript_key(task_id: str, run_id: str) -> str:
 
 
 def records_key(task_id: str) -> str:
-    """Redis hash: what is known of the calls of a task, which attempt works on each and what it came to."""
+    """Redis hash: what is known of the calls of a task, which attempt works on each, whether it ended."""
     return f"{_task(task_id)}:records"
+
+
+def outcomes_key(task_id: str) -> str:
+    """Redis hash: call → what it came to."""
+    return f"{_task(task_id)}:outcomes"
 
 
 def secrets_key(task_id: str) -> str:

@@ -31,10 +31,10 @@ class RetentionSettings(Settings):
 
     Nothing of an open task expires; these begin when it has ended. EVERLOOP_TASK_TTL_DAYS: how long the view
     of a task, and its place in lists, is kept, default 7; its events go after a day.
-    EVERLOOP_TRANSCRIPT_TTL_DAYS: how long its cached transcript is kept, default 1; a lost one is filled
-    again from history. EVERLOOP_TOOL_RECORD_TTL_DAYS: how long is known that a tool was called and what came
-    of it, default 30: a call without its record runs again, so it is longer than anybody waits before a task
-    is reset.
+    EVERLOOP_TRANSCRIPT_TTL_DAYS: how long its cached transcript is kept, default 1, and what its calls came
+    to; a lost transcript is filled again from history. EVERLOOP_TOOL_RECORD_TTL_DAYS: how long is known that
+    a tool was called, default 30: a call without its record runs again, so it is longer than anybody waits
+    before a task is reset.
 
     EVERLOOP_CONVERSATION_TTL_DAYS: how long a conversation is kept after its last message, default 30. All at
     least 1, at most 36,500.

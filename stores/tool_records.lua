@@ -1,30 +1,33 @@
--- Records of calls (hash). Fields: <call> → lease; "outcome <call>", "kept <call>".
+-- Records of calls (hash). Fields: <call> → lease; "kept <call>". Outcomes (hash): <call> → what it came to, which is
+-- forgotten first: that a call has ended stands in its lease.
 --
 -- The first arguments of each operation: call, token of the attempt, time to live in seconds.
+
+local DONE = 'DONE'  -- the claim of a lease whose call has an outcome
 
 local function is_ours(lease, token)  -- or nobody's, where Redis was emptied
   return not lease or lease.holder == token
 end
 
--- then: order, attempt by Temporal's count, milliseconds of the lease, 1 if the trip goes on for a call that was lost
+-- then, with outcomes as the second key: order, attempt by Temporal's count, milliseconds of the lease, 1 if the trip goes on for a call that was lost
 -- Returns the claim, how many attempts there were, and the outcome if there is one.
 operations['record.claim'] = function(keys, arguments)
   local records, call, token, seconds, order, attempt, length, goes_on = keys[1], unpack(arguments)
-  local text, outcome = unpack(redis.call('HMGET', records, call, 'outcome ' .. call))
-  local lease = lease_from(text) or {till = '', claim = '', order = '', attempts = 0}
+  local lease = lease_of(records, call) or {till = '', claim = '', order = '', attempts = 0}
+  local is_done = lease.claim == DONE
   if lease.order > order then
     return {'OVERTAKEN', lease.attempts}, true
-  elseif not outcome and lease.holder ~= token and now() < (tonumber(lease.till) or 0) then
+  elseif not is_done and lease.holder ~= token and now() < (tonumber(lease.till) or 0) then
     return {'HELD', lease.attempts}, true
   end
   if lease.holder ~= token then  -- else the answer to the same claim was lost
-    lease.claim = (lease.holder or '') == '' and 'FIRST' or 'LOST'
+    lease.claim = is_done and DONE or (lease.holder or '') == '' and 'FIRST' or 'LOST'
     lease.attempts = math.max(lease.attempts + 1, tonumber(attempt))
   end
-  lease.holder, lease.order, lease.till = token, order, outcome and '' or now() + length
+  lease.holder, lease.order, lease.till = token, order, is_done and '' or now() + length
   write_lease(records, call, lease, seconds)
-  if outcome then  -- whoever is still at work on it was overtaken
-    return {'FINISHED', lease.attempts, outcome}, true
+  if is_done then  -- whoever is still at work on it was overtaken
+    return {'FINISHED', lease.attempts, redis.call('HGET', keys[2], call) or nil}, true
   end
   return {lease.claim, lease.attempts}, lease.claim == 'LOST' and goes_on == '0'
 end
@@ -36,8 +39,8 @@ operations['record.renew'] = function(keys, arguments)
   if not is_ours(lease, token) then
     return 0, true
   end
-  if redis.call('HEXISTS', records, 'outcome ' .. call) == 0 then
-    lease = lease or {holder = token, claim = 'LOST', order = '', attempts = 1}
+  lease = lease or {holder = token, claim = 'LOST', order = '', attempts = 1}
+  if lease.claim ~= DONE then
     lease.till = now() + length
     write_lease(records, call, lease, seconds)
   end
@@ -51,7 +54,8 @@ operations['record.release'] = function(keys, arguments)
   if not lease or lease.holder ~= token then
     return
   end
-  lease.holder, lease.claim, lease.till = '', '', tonumber(delay) > 0 and now() + delay or ''
+  lease.claim = lease.claim == DONE and DONE or ''
+  lease.holder, lease.till = '', tonumber(delay) > 0 and now() + delay or ''
   lease.attempts = lease.attempts - (1 - counts)
   write_lease(records, call, lease, seconds)
 end
@@ -59,27 +63,29 @@ end
 -- then: order
 operations['record.revoke'] = function(keys, arguments)
   local records, call, token, seconds, order = keys[1], unpack(arguments)
-  if redis.call('HEXISTS', records, 'outcome ' .. call) == 0 then
-    local attempts = (lease_of(records, call) or {attempts = 0}).attempts
-    local lease = {holder = token, till = '0', claim = 'LOST', order = order, attempts = attempts}
+  local lease = lease_of(records, call) or {attempts = 0}
+  if lease.claim ~= DONE then
+    lease = {holder = token, till = '0', claim = 'LOST', order = order, attempts = lease.attempts}
     write_lease(records, call, lease, seconds)
   end
 end
 
--- then: outcome; returns the outcome that stands, nil if the call is another's. Another outcome ends the trip.
+-- then, with outcomes as the second key: outcome, its time to live in seconds
+-- Returns the outcome that stands, nil if the call is another's. Another outcome ends the trip.
 operations['record.finish'] = function(keys, arguments)
-  local records, call, token, seconds, outcome = keys[1], unpack(arguments)
+  local records, outcomes, call, token, seconds, outcome, life = keys[1], keys[2], unpack(arguments)
   local lease = lease_of(records, call)
   if not is_ours(lease, token) then
     return false, OVERTAKEN
   end
-  local standing = redis.call('HGET', records, 'outcome ' .. call)
+  local standing = redis.call('HGET', outcomes, call)
   if standing then
     return standing, standing ~= outcome
   end
   lease = lease or {holder = token, order = '', attempts = 1}
-  lease.till, lease.claim = '', ''
-  redis.call('HSET', records, 'outcome ' .. call, outcome)
+  lease.till, lease.claim = '', DONE
+  redis.call('HSET', outcomes, call, outcome)
+  keep(outcomes, life)
   write_lease(records, call, lease, seconds)
   return outcome
 end

@@ -10,8 +10,8 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import records_key, tool_result_key
-from everloop.stores.retention import RECORD_TTL
+from everloop.stores.keys import outcomes_key, records_key, tool_result_key
+from everloop.stores.retention import GRACE, RECORD_TTL
 from everloop.stores.steps import Lease, Step, Steps
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.payloads import HIDE_VALUES
@@ -60,19 +60,20 @@ class ToolRecords:
 
     Each call is one step, of a trip of its own or of another one.
 
-    `ttl` counts from the last call, or from the end of a task that was open then (default 30 days).
+    `ttl` counts from the last call, or from the end of a task that was open then (default 30 days); so does
+    `outcome_ttl`, after which is known that a call has ended, but no longer what it came to (default 1 day).
 
     How much a killed Redis forgets is its own setting: `appendfsync always` nothing, `everysec` up to two
     seconds of claims that it had acknowledged.
 
-    An outcome that cannot be read, of a newer version perhaps, stands, but says no more than that the call
-    was started.
+    An outcome that is forgotten, or cannot be read, of a newer version perhaps, stands, but says no more than
+    that the call was started.
     """
 
-    def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL) -> None:
+    def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL, outcome_ttl: timedelta = GRACE) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._ttl = int(ttl.total_seconds())
+        self._ttl, self._outcome_ttl = int(ttl.total_seconds()), int(outcome_ttl.total_seconds())
         self.steps = Steps(redis)
 
     async def claim(self, lease: Lease, seconds: float) -> Claim:
@@ -119,7 +120,7 @@ class ToolRecords:
 
     async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
         """Return what a call came to; None if there is nothing, or nothing that can be read."""
-        found = await self._redis.hget(records_key(task_id), f"outcome {call_id}")
+        found = await self._redis.hget(outcomes_key(task_id), call_id)
         outcome = cast("str | None", found)
         return self._parse(task_id, call_id, outcome) if outcome else None
 
@@ -141,7 +142,7 @@ class ToolRecords:
                 return outcome
             return self._parse(lease.task_id, lease.call_id, standing) or outcome
 
-        return self._step("finish", lease, sealed, read=read)
+        return self._step("finish", lease, sealed, self._outcome_ttl, read=read)
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
@@ -174,7 +175,8 @@ class ToolRecords:
 
     def _step(self, operation: str, lease: Lease, *arguments: str | int, read: Callable[[Any], T]) -> Step[T]:
         words = [lease.call_id, lease.token, self._ttl, *arguments]
-        return Step(lease.task_id, f"record.{operation}", [records_key(lease.task_id)], words, read)
+        keys = [records_key(lease.task_id), outcomes_key(lease.task_id)]
+        return Step(lease.task_id, f"record.{operation}", keys, words, read)
 
     def _parse(self, task_id: str, call_id: str, outcome: str) -> ToolReply | None:
         text = self._cipher.unseal_text(outcome, _purpose(task_id, call_id))

@@ -28,6 +28,7 @@ from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     STORE_ID_KEY,
     conversation_key,
+    outcomes_key,
     owner_tasks_key,
     records_key,
     stream_key,
@@ -234,6 +235,7 @@ async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Pat
         stream_key(task.id): "",
         transcript_key(task.id, "*"): "EVERLOOP_TRANSCRIPT_TTL_DAYS",
         records_key(task.id): "EVERLOOP_TOOL_RECORD_TTL_DAYS",
+        outcomes_key(task.id): "EVERLOOP_TRANSCRIPT_TTL_DAYS",
         conversation_key(context): "EVERLOOP_CONVERSATION_TTL_DAYS",
     }
     for pattern, setting in keys.items():

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
@@ -13,8 +14,9 @@ from everloop.agents.limits import Retries
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import chain_of
+from everloop.stores.keys import outcomes_key
 from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import Claim
+from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, Warned
@@ -114,6 +116,27 @@ class Payment(ToolRig):
 
     def cancel(self, **why: bool) -> None:
         self.environment.cancel(cancellation_details=ActivityCancellationDetails(**why))
+
+
+@each_kind
+async def test_a_call_whose_outcome_is_forgotten_has_run(redis: Redis, *, idempotent: bool) -> None:
+    """As one whose end was lost: a reset long after the end of a task repeats what may be repeated alone."""
+    runs: list[int] = []
+
+    @tool(idempotent=idempotent)
+    def pay() -> str:
+        """Pay."""
+        runs.append(1)
+        return "paid"
+
+    rig = ToolRig(pay, records=ToolRecords(redis))
+    await rig.attempt_call(rig.call("pay"))
+    await redis.delete(outcomes_key(rig.task_id))
+
+    result = await rig.attempt_call(rig.call("pay"))
+
+    assert isinstance(result, ToolMessage)
+    assert (result.outcome, len(runs)) == (("ok", 2) if idempotent else ("unknown", 1))
 
 
 @pytest.mark.parametrize("why", ["paused", "reset"])

@@ -8,7 +8,7 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.keys import records_key
+from everloop.stores.keys import outcomes_key, records_key
 from everloop.stores.steps import Lease, OvertakenError
 from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
@@ -129,12 +129,27 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
     """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
     ours, records = lease(new_id()), ToolRecords(redis)
     newer = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"postponed"}'
-    await redis.hset(records_key(ours.task_id), "outcome c1", newer)
+    await records.finish(ours, OTHER)
+    await redis.hset(outcomes_key(ours.task_id), "c1", newer)
 
     assert await records.claim(ours, HELD) is Claim.FINISHED
     assert await records.outcome(ours.task_id, "c1") is None
     assert await records.finish(ours, OUTCOME) == OUTCOME
-    assert await redis.hget(records_key(ours.task_id), "outcome c1") == newer
+    assert await redis.hget(outcomes_key(ours.task_id), "c1") == newer
+
+
+async def test_that_a_call_has_ended_is_known_when_its_outcome_is_forgotten(redis: Redis) -> None:
+    """Whoever comes to it is told that it was started, and may record what it comes to now."""
+    ours, records = lease(new_id()), ToolRecords(redis)
+    await records.finish(ours, OUTCOME)
+    await redis.delete(outcomes_key(ours.task_id))
+
+    again = lease(ours.task_id)
+    (claimed,) = await records.steps.run(records.claiming(again, HELD))
+
+    assert (claimed.claim, claimed.outcome) == (Claim.FINISHED, None)
+    assert await records.finish(again, OTHER) == OTHER
+    assert await records.outcome(ours.task_id, "c1") == OTHER
 
 
 async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> None:
