@@ -15,7 +15,7 @@ import structlog
 import uvloop
 from pydantic import ValidationError
 from redis.asyncio import Redis
-from temporalio.client import Client
+from temporalio.client import Client, Plugin
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities.conversation.memory import RememberedConversation
@@ -38,7 +38,7 @@ from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, hide_environment, report_unknown
 from everloop.runtime.telemetry.metrics import TelemetrySettings
-from everloop.runtime.telemetry.setup import Telemetry, configure_logs, configure_telemetry
+from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.schedule import ensure_housekeeping
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
@@ -173,7 +173,7 @@ async def _checked_redis() -> AsyncGenerator[Redis]:
 
 
 @dataclass(frozen=True)
-class _Servers:
+class Servers:
     """What a worker talks to."""
 
     redis: Redis
@@ -183,16 +183,16 @@ class _Servers:
 
 
 @asynccontextmanager
-async def _connected(telemetry: Telemetry) -> AsyncGenerator[_Servers]:
+async def _connected(plugins: Sequence[Plugin]) -> AsyncGenerator[Servers]:
     async with (
         _checked_redis() as redis,
         opened_blobs(BlobSettings(), redis) as blobs,
         aclosing(Clients()) as clients,
     ):
-        yield _Servers(redis, blobs, clients, await connect_worker(telemetry.plugins, blobs))
+        yield Servers(redis, blobs, clients, await connect_worker(plugins, blobs))
 
 
-def _wire(servers: _Servers, agents: AgentRegistry, settings: WorkerSettings, catalogue: Catalogue) -> Ports:
+def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, catalogue: Catalogue) -> Ports:
     redis, retention = servers.redis, RetentionSettings()
     content = ContentSettings().is_captured
     models = Models(catalogue, servers.clients, ProviderGates(redis), captures_content=content)
@@ -253,6 +253,21 @@ async def _closing_plugins(agents: AgentRegistry) -> AsyncGenerator[None]:
                 _log.warning("plugin not closed", plugin=plugin.name, error_type=type(error).__name__)
 
 
+@asynccontextmanager
+async def working(
+    agents: AgentRegistry,
+    queues: Sequence[str],
+    settings: WorkerSettings,
+    catalogue: Catalogue,
+    plugins: Sequence[Plugin] = (),
+) -> AsyncGenerator[Servers]:
+    """Connect, and work until the block ends. `plugins` are those of Temporal's client."""
+    async with _connected(plugins) as servers:
+        ports = _wire(servers, agents, settings, catalogue)
+        async with _closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
+            yield servers
+
+
 async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
     settings, asked = WorkerSettings(), ModelsSettings()
@@ -264,30 +279,28 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stopping.set)
     try:
-        async with _connected(telemetry) as servers:
-            ports = _wire(servers, agents, settings, catalogue)
-            async with _closing_plugins(agents), running_workers(servers.temporal, ports, settings, queues):
-                if names.WORKFLOWS_QUEUE in queues:
-                    await announce_user(servers.temporal, servers.blobs, settings.task_queue)
-                    await ensure_housekeeping(servers.temporal, settings.task_queue)
-                for warning in agents.missed:
-                    _log.warning(warning)
-                report_queues(agents, queues, settings)
-                begin_counters([agent.id for agent in agents])
-                settle()
-                telemetry.ready()
-                _log.info(
-                    "worker ready",
-                    task_queue=settings.task_queue,
-                    queues=list(queues),
-                    agents=[a.id for a in agents],
-                    models_file=str(asked.file) if asked.file else None,
-                    prices_of=str(catalogue.date),
-                )
-                await stopping.wait()
-                _log.info("worker stops", grace=settings.shutdown_grace)
-                telemetry.stopping()
-            _log.info("worker stopped")
+        async with working(agents, queues, settings, catalogue, telemetry.plugins) as servers:
+            if names.WORKFLOWS_QUEUE in queues:
+                await announce_user(servers.temporal, servers.blobs, settings.task_queue)
+                await ensure_housekeeping(servers.temporal, settings.task_queue)
+            for warning in agents.missed:
+                _log.warning(warning)
+            report_queues(agents, queues, settings)
+            begin_counters([agent.id for agent in agents])
+            settle()
+            telemetry.ready()
+            _log.info(
+                "worker ready",
+                task_queue=settings.task_queue,
+                queues=list(queues),
+                agents=[a.id for a in agents],
+                models_file=str(asked.file) if asked.file else None,
+                prices_of=str(catalogue.date),
+            )
+            await stopping.wait()
+            _log.info("worker stops", grace=settings.shutdown_grace)
+            telemetry.stopping()
+        _log.info("worker stopped")
     finally:
         telemetry.shutdown()
 

@@ -4,12 +4,14 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
 import uvloop
 from pydantic import ValidationError
+from starlette.applications import Starlette
+from temporalio.client import Plugin
 
 from everloop.agents.errors import AgentError
 from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
@@ -37,45 +39,55 @@ from everloop.stores.transcripts import Transcripts
 _log = structlog.get_logger()
 
 
-async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
-    """Serve until SIGTERM or SIGINT, then let open requests end within the grace period."""
-    telemetry = configure_telemetry("everloop-gateway")
+@asynccontextmanager
+async def opened_app(
+    settings: GatewaySettings,
+    agents: AgentRegistry,
+    plugins: Sequence[Plugin] = (),
+    *,
+    measures: bool = False,
+) -> AsyncGenerator[tuple[Starlette, AccessControl]]:
+    """Connect, and yield the application and who gets into it. `plugins` are those of Temporal's client."""
     # All of the environment is read before we connect.
     retention, push_settings, artifact_settings = RetentionSettings(), PushSettings(), ArtifactSettings()
     blob_settings, limit_settings, redis_url = BlobSettings(), LimitSettings(), StoreSettings().redis_url
     authenticator = make_authenticator(AuthSettings(), settings.host)
     card_key = load_card_key(CardKeySettings())
+    async with AsyncExitStack() as opened:
+        redis = await opened.enter_async_context(connect_redis(redis_url))
+        for warning in await check_redis(redis):
+            _log.warning(warning)
+        blobs = await opened.enter_async_context(opened_blobs(blob_settings, redis))
+        client = await connect_temporal(plugins, blobs)
+        configs = PushConfigs(redis)
+        notify = notifier(PushDeliveries(client, configs, settings.task_queue))
+        views = NotifyingTaskViews(
+            redis, configs, notify, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes
+        )
+        stores = Stores(
+            views,
+            Secrets(redis),
+            make_artifacts(artifact_settings, redis, blobs, views),
+            Transcripts(redis, ttl=retention.transcript_ttl),
+            link_seconds=blob_settings.s3_presigned,
+        )
+        access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
+        push = make_push(push_settings, configs, notify, settings.url)
+        app = build_app(
+            settings, client, stores, agents, access=access, push=push, card_key=card_key, measures=measures
+        )
+        yield app, access
+
+
+async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
+    """Serve until SIGTERM or SIGINT, then let open requests end within the grace period."""
+    telemetry = configure_telemetry("everloop-gateway")
     try:
         async with AsyncExitStack() as opened:
             listener = opened.enter_context(listen(settings))
-            redis = await opened.enter_async_context(connect_redis(redis_url))
-            for warning in await check_redis(redis):
-                _log.warning(warning)
-            blobs = await opened.enter_async_context(opened_blobs(blob_settings, redis))
-            client = await connect_temporal(telemetry.plugins, blobs)
-            configs = PushConfigs(redis)
-            notify = notifier(PushDeliveries(client, configs, settings.task_queue))
-            views = NotifyingTaskViews(
-                redis, configs, notify, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes
-            )
-            stores = Stores(
-                views,
-                Secrets(redis),
-                make_artifacts(artifact_settings, redis, blobs, views),
-                Transcripts(redis, ttl=retention.transcript_ttl),
-                link_seconds=blob_settings.s3_presigned,
-            )
-            access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
-            push = make_push(push_settings, configs, notify, settings.url)
-            app = build_app(
-                settings,
-                client,
-                stores,
-                agents,
-                access=access,
-                push=push,
-                card_key=card_key,
-                measures=telemetry.metrics is not None,
+            measures = telemetry.metrics is not None
+            app, access = await opened.enter_async_context(
+                opened_app(settings, agents, telemetry.plugins, measures=measures)
             )
             stops = [telemetry.stopping]
             if settings.grpc_port is not None:
