@@ -24,6 +24,9 @@ from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.downloads.routes import Downloads
+from everloop.gateway.extension.approvals import Approvals
+from everloop.gateway.extension.codec import codec_routes
+from everloop.gateway.extension.health import Gauges, Probe, health_routes
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import OwnPagesOnly
 from everloop.gateway.http.requests import BodyLimits
@@ -33,9 +36,6 @@ from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.operations.handler import TaskHandler
 from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.operations.push import PushOperations
-from everloop.gateway.operator.approvals import Approvals
-from everloop.gateway.operator.codec import codec_routes
-from everloop.gateway.operator.health import Gauges, Probe, health_routes
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.reconcile import Reconciler

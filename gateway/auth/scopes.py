@@ -3,9 +3,9 @@
 tasks:read    read tasks, follow them, read their push notification configs, download artifacts
 tasks:write   send messages, cancel tasks, set and remove push notification configs
 tasks:approve answer questions that ask its holders in the owner's place
-(everloop.gateway.operator.approvals), as do scopes
+(everloop.gateway.extension.approvals), as do scopes
               of your own that tools or guards name as their approvers; they must be named
-operator      decrypt what Temporal keeps of everybody's tasks (everloop.gateway.operator.codec); it must be
+operator      decrypt what Temporal keeps of everybody's tasks (everloop.gateway.extension.codec); it must be
 named agents:{id}   with this agent; whoever has none of this kind may do it with every agent
 """
 

@@ -8,7 +8,7 @@ import httpx
 import pytest_asyncio
 from starlette.applications import Starlette
 
-from everloop.gateway.operator.health import ANSWER_HOLDS, health_routes
+from everloop.gateway.extension.health import ANSWER_HOLDS, health_routes
 
 
 @dataclass

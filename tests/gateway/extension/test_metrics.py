@@ -10,7 +10,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.gateway.operator.health import Gauges
+from everloop.gateway.extension.health import Gauges
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput
