@@ -10,7 +10,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from everloop.runtime.cluster import ClusterRedis
@@ -213,7 +213,11 @@ async def check_redis(redis: Redis) -> list[str]:
 
 async def _facts(server: Redis) -> Mapping[str, str | int]:
     await server.ping()
-    return cast("Mapping[str, str | int]", await server.info())
+    facts = cast("Mapping[str, str | int]", await server.info())
+    try:
+        return {**facts, **cast("Mapping[str, str]", await server.config_get("appendfsync"))}
+    except ResponseError:  # who runs this Redis keeps its settings to themselves
+        return facts
 
 
 def _address(redis: Redis) -> str:
@@ -250,9 +254,16 @@ def _check_eviction(facts: Mapping[str, str | int]) -> list[str]:
 
 def _check_durability(facts: Mapping[str, str | int]) -> list[str]:
     if facts.get("aof_enabled") == 1:
-        return []
+        return _check_sync(facts.get("appendfsync", "always"))
     lost = "tool records and conversations would be lost if Redis restarts"
     return [f"append-only file is off: {lost}; set appendonly yes"]
+
+
+def _check_sync(policy: str | int) -> list[str]:
+    if policy == "always":
+        return []
+    lost = "a kill of Redis may lose claims of tool calls that it acknowledged, and the tools run twice"
+    return [f"appendfsync is {policy}: {lost}; set appendfsync always"]
 
 
 def _check_replicas(facts: Mapping[str, str | int]) -> list[str]:

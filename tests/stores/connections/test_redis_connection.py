@@ -31,6 +31,17 @@ async def test_a_server_without_append_only_file_is_warned_of(own_redis: Redis) 
     assert "set appendonly yes" in warning
 
 
+@pytest.mark.parametrize("policy", ["everysec", "no"])
+async def test_a_server_that_acknowledges_before_it_syncs_is_warned_of(own_redis: Redis, policy: str) -> None:
+    """The warning says what a kill may lose and what to set."""
+    await own_redis.config_set("appendfsync", policy)
+
+    (warning,) = await check_redis(own_redis)
+
+    assert f"appendfsync is {policy}" in warning
+    assert "set appendfsync always" in warning
+
+
 async def test_a_server_that_evicts_keys_is_refused(own_redis: Redis) -> None:
     """The error names the policy that was found and the one to set."""
     await own_redis.config_set("maxmemory-policy", "allkeys-lru")
