@@ -336,6 +336,11 @@ async def _run_processes(given: WorkerArguments) -> int:
     return await WorkerProcesses(command, given.processes, settings.address).run()
 
 
+def main() -> int:
+    """Run a worker that takes on everything, in this process, and return its exit code."""
+    return work(WorkerArguments(names.WORKER_QUEUES, 1))
+
+
 if __name__ == "__main__":
     exit_code = work(parse_arguments(sys.argv[1:]))
     sys.stderr.flush()

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -79,12 +80,17 @@ async def opened_app(
         yield app, access
 
 
-async def run(settings: GatewaySettings, agents: AgentRegistry) -> None:
-    """Serve until SIGTERM or SIGINT, then let open requests end within the grace period."""
+async def run(
+    settings: GatewaySettings, agents: AgentRegistry, inherited: socket.socket | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT, then let open requests end within the grace period.
+
+    `inherited`: the socket to serve on, which other processes may have too; default: one of its own.
+    """
     telemetry = configure_telemetry("everloop-gateway")
     try:
         async with AsyncExitStack() as opened:
-            listener = opened.enter_context(listen(settings))
+            listener = opened.enter_context(inherited or listen(settings))
             measures = telemetry.metrics is not None
             app, access = await opened.enter_async_context(
                 opened_app(settings, agents, telemetry.plugins, measures=measures)
@@ -120,11 +126,11 @@ def _on_signals(*stops: Callable[[], None]) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
-def main() -> int:
+def main(listener: socket.socket | None = None) -> int:
     """Run a gateway and return the exit code of the process; what stops it at start is one line."""
     report_unknown("gateway")
     try:
-        uvloop.run(run(GatewaySettings(), load_agents(AgentSettings().agents)))
+        uvloop.run(run(GatewaySettings(), load_agents(AgentSettings().agents), listener))
     except (AgentError, StartError) as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 1

@@ -33,6 +33,15 @@ from everloop.workflows.contract.tasks import Identity
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can call what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 _TRANSLATED = ip_network("64:ff9b::/96")
 """NAT64 (RFC 6052): an IPv6-only network reaches the public IPv4 internet by it."""
 

@@ -23,13 +23,18 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 class Service:
     """What to run. `is_ready` is asked with the time of the last start, in seconds since the epoch.
 
-    `environment` None means the supervisor's own.
+    `environment` None means the supervisor's own. `needs`: services that have to be ready before it begins.
+    `is_prepared`: its command is one of `everloop.deploy.local.prepared`, which waits for a line before it
+    begins. `files` are descriptors that the process inherits.
     """
 
     name: str
     command: Sequence[str]
     is_ready: Callable[[float], Awaitable[bool]]
     environment: Mapping[str, str] | None = None
+    needs: Sequence[str] = ()
+    is_prepared: bool = False
+    files: Sequence[int] = ()
 
 
 class ChildProcess:
@@ -37,11 +42,13 @@ class ChildProcess:
 
     def __init__(self, service: Service, log: Path, say: Callable[[str], None]) -> None:
         self.name = service.name
+        self.needs = service.needs
         self._service = service
         self._log = log
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
         self._started_at = 0.0
+        self._waits = False  # for its beginning, prepared
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -75,20 +82,39 @@ class ChildProcess:
         """Whether this very process runs and is ready."""
         return self.is_running and await self._service.is_ready(self._started_at)
 
-    async def start(self) -> None:
-        """Start the process.
+    async def prepare(self) -> None:
+        """Let a process load what it needs before it begins, if it can do so.
 
         Raises:
             OSError: it cannot be started, or its log cannot be written.
         """
-        self._started_at = time.time()
+        if self._service.is_prepared:
+            await self._spawn()
+
+    async def start(self) -> None:
+        """Start the process, or let the one begin that has been prepared.
+
+        Raises:
+            OSError: it cannot be started, or its log cannot be written.
+        """
+        if not (self.is_running and self._waits):
+            await self._spawn()
+        self._started_at, self._waits = time.time(), False
+        if self._process and self._process.stdin:
+            self._process.stdin.write(b"begin\n")
+            self._process.stdin.close()
+
+    async def _spawn(self) -> None:
+        self._waits = True
+        stdin = asyncio.subprocess.PIPE if self._service.is_prepared else asyncio.subprocess.DEVNULL
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._service.command,
                 env=self._service.environment,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
+                pass_fds=self._service.files,
                 process_group=0,  # so that Ctrl-C in a terminal reaches only the supervisor
                 preexec_fn=_die_with(os.getpid()),
             )

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ from everloop.deploy.local.readiness import (
 from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
 from everloop.deploy.local.settings import StackSettings
 from everloop.deploy.local.supervisor import Supervisor
-from everloop.gateway.auth.settings import is_loopback
+from everloop.runtime.outbound import is_loopback
 
 LEDGER = "ledger.jsonl"
 KEY_OF_THE_DEMO_MODEL = "scripted"
@@ -98,11 +98,14 @@ class LocalStack:
         return self.directory / "logs"
 
     def services(self, client: httpx.AsyncClient) -> list[Service]:
-        """Return the processes in the order of their dependencies; `client` asks whether they are ready."""
-        servers = [self._temporal(client), self._valkey()]
-        if self.settings.uses_demo_model:
-            servers.append(self._demo_model(client))
+        """Return the processes, each behind those that it needs; `client` asks whether they are ready."""
+        servers = self.servers(client)
         return [*servers, self._worker(client), self._gateway(client)]
+
+    def servers(self, client: httpx.AsyncClient) -> list[Service]:
+        """Return the processes that worker and gateway need."""
+        servers = [self._temporal(client), self._valkey()]
+        return [*servers, self._demo_model(client)] if self.settings.uses_demo_model else servers
 
     def _temporal(self, client: httpx.AsyncClient) -> Service:
         ports = TemporalPorts(
@@ -143,7 +146,7 @@ class LocalStack:
         async def is_ready(since: float) -> bool:
             return await worker_polls(client, self.temporal_http, task_queue, since)
 
-        return self._python("worker", is_ready, "-m", "everloop.worker")
+        return self._prepared("worker", is_ready, "everloop.worker")
 
     def _gateway(self, client: httpx.AsyncClient) -> Service:
         url = f"{self._http(self.ports.gateway)}/readyz"
@@ -151,7 +154,11 @@ class LocalStack:
         async def is_ready(_since: float) -> bool:
             return await http_answers(client, url)
 
-        return self._python("gateway", is_ready, "-m", "everloop.gateway")
+        return self._prepared("gateway", is_ready, "everloop.gateway.__main__")
+
+    def _prepared(self, name: str, is_ready: Callable[[float], Awaitable[bool]], module: str) -> Service:
+        service = self._python(name, is_ready, "-m", "everloop.deploy.local.prepared", module)
+        return replace(service, is_prepared=True, needs=("temporal", "valkey"))
 
     def _python(self, name: str, is_ready: Callable[[float], Awaitable[bool]], *arguments: str) -> Service:
         command = (sys.executable, *arguments)

@@ -1,8 +1,8 @@
-"""Runs processes: starts them in order, starts again what dies, and leaves none behind."""
+"""Runs processes: starts each when it can begin, starts again what dies, and leaves none behind."""
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 
 from everloop.deploy.local.child_process import ChildProcess, Service
@@ -16,9 +16,10 @@ POLL_INTERVAL = 0.1
 class Supervisor:
     """Keeps services running.
 
-    Services start in the given order and stop in reverse. One that dies is started again after 0.5 s,
-    doubling to 10 s, and after 0.5 s again once it stayed up for 30 s. When the supervisor itself dies, even
-    by SIGKILL, Linux kills its children; on other systems only an orderly end stops them.
+    Services start side by side, each once those that it needs are ready, and stop in reverse order. One that
+    dies is started again after 0.5 s, doubling to 10 s, and after 0.5 s again once it stayed up for 30 s.
+    When the supervisor itself dies, even by SIGKILL, Linux kills its children; on other systems only an
+    orderly end stops them.
     Output of a service goes to `NAME.log` in `logs`; `say` gets one line for each thing that happens.
     """
 
@@ -39,20 +40,34 @@ class Supervisor:
         self._stop_timeout = stop_timeout
 
     async def start(self) -> None:
-        """Start every service, each once the one before is ready.
+        """Start every service, each once those that it needs are ready.
 
         Raises:
-            NotReadyError: one ended, or was not ready in time; those before it still run.
+            NotReadyError: one ended, or was not ready in time; others may run, or be starting.
         """
-        for child in self._children.values():
-            try:
-                child.rotate_log()
-                await child.start()
-            except OSError as error:
-                raise NotReadyError(f"{child.name} cannot be started: {error}") from error
-            await self._wait_until_ready(child, may_restart=False)
-            self._say(f"{child.name} is ready (process {child.pid})")
-            child.keep_running()
+        ready = {name: asyncio.Event() for name in self._children}
+        starts = [asyncio.create_task(self._start(child, ready)) for child in self._children.values()]
+        try:
+            for start in asyncio.as_completed(starts):
+                await start
+        finally:
+            for start in starts:
+                start.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+
+    async def _start(self, child: ChildProcess, ready: Mapping[str, asyncio.Event]) -> None:
+        try:
+            child.rotate_log()
+            await child.prepare()
+            for needed in child.needs:
+                await ready[needed].wait()
+            await child.start()
+        except OSError as error:
+            raise NotReadyError(f"{child.name} cannot be started: {error}") from error
+        await self._wait_until_ready(child, may_restart=False)
+        self._say(f"{child.name} is ready (process {child.pid})")
+        child.keep_running()
+        ready[child.name].set()
 
     async def stop(self) -> None:
         """Stop all services in reverse order: SIGTERM, and SIGKILL to what is left after 10 s."""

@@ -1,7 +1,7 @@
 """How callers prove who they are: settings, and the authenticator that they make."""
 
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from pydantic_settings import NoDecode
 
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
 from everloop.gateway.auth.schemes import Authenticator, Network, ProxyCertificateScheme, Scheme
+from everloop.runtime.outbound import is_loopback
 from everloop.runtime.settings import WORDS, Settings, StartError
 
 if TYPE_CHECKING:
@@ -81,14 +82,6 @@ class AuthSettings(ApiKeySettings):
         ):
             return url
         raise ValueError("expected https:// (http:// of this machine only); correct it")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can call what listens there."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def make_authenticator(settings: AuthSettings, host: str) -> Authenticator:

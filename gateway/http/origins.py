@@ -15,9 +15,9 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from everloop.gateway.auth.settings import is_loopback
 from everloop.gateway.errors import RefusalError
 from everloop.gateway.http.errors import CrossSiteError, MisdirectedError, status_of
+from everloop.runtime.outbound import is_loopback
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN = 100

@@ -64,12 +64,18 @@ async def supervising(
         await supervisor.stop()
 
 
-async def test_services_start_in_order_and_stop_in_reverse(tmp_path: Path) -> None:
-    """Each starts once the one before is ready, and stops before the one it needs."""
+async def test_services_start_behind_what_they_need_and_stop_in_reverse(tmp_path: Path) -> None:
+    """Each begins once those it needs are ready, whatever it has loaded by then, and stops before them."""
     file = tmp_path / "order"
     services = [
-        Service(name, ("sh", "-c", TELLING.format(name=name, file=file)), holds(file, f"start {name}"))
-        for name in ("a", "b", "c")
+        Service(
+            name,
+            ("sh", "-c", (f"read line; test $line = begin || exit; {TELLING}").format(name=name, file=file)),
+            holds(file, f"start {name}"),
+            needs=needs,
+            is_prepared=True,
+        )
+        for name, needs in (("a", ()), ("b", ("a",)), ("c", ("a", "b")))
     ]
 
     async with supervising(services, tmp_path):
@@ -127,7 +133,7 @@ async def test_a_service_that_does_not_start_is_an_error_with_its_log(
     tmp_path: Path, command: Sequence[str], patience: float, message: str
 ) -> None:
     """The error names the service and shows the end of its log; those before it are stopped in the end."""
-    services = [Service("a", SLEEP, at_once), Service("b", command, never)]
+    services = [Service("a", SLEEP, at_once), Service("b", command, never, needs=("a",))]
     pids: list[int] = []
     supervisor = Supervisor(services, tmp_path, lambda _: None, ready_timeout=patience)
     try:
