@@ -218,6 +218,7 @@ class AgentTask:
             history=reporting.recent_history(state),
             artifacts=state.artifacts,
             is_hidden=self._scope.has_hidden_task or self._message is not None,
+            fork=self._task.fork.origin if self._task.fork else None,
         )
 
     @workflow.query(description="Internal: what was taken in under the id of a message.")

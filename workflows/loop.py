@@ -140,4 +140,6 @@ class Loop:
         await workflow.wait_condition(lambda: workflow.all_handlers_finished() or not may())
         if may():
             self._state.previous_run, self._state.resent = self._scope.ref.run_id, 0
-            workflow.continue_as_new(self._scope.task.model_copy(update={"carried": self._state}))
+            task = self._scope.task
+            fork = task.fork and task.fork.model_copy(update={"messages": ()})  # the transcript has them
+            workflow.continue_as_new(task.model_copy(update={"carried": self._state, "fork": fork}))

@@ -25,12 +25,14 @@ from everloop.workflows.contract.messages import (
     estimate_tokens,
     extend_digest,
     measure,
+    prompt_tokens_of,
 )
 from everloop.workflows.contract.names import message_identity, relayed_question
 from everloop.workflows.contract.questions import Answer, Question
 from everloop.workflows.contract.tasks import (
     AgentSpec,
     Artifact,
+    Fork,
     TaskInput,
     TaskState,
     TaskStatus,
@@ -73,7 +75,9 @@ class TaskRunState(BaseModel):
     """Every message once, as the model reads them."""
     recalled: int = 0
     """How many messages at its beginning are older than the task's first one: those of earlier tasks of the
-    context, and the list of tools."""
+    context or the past of a fork, and the list of tools."""
+    fork_first: int | None = None
+    """In a fork, where the first message of its origin stands, within what was recalled."""
     digest: str = ""
     """That of the whole transcript (`extend_digest`)."""
     cached: int = 0
@@ -210,6 +214,19 @@ class TaskRunState(BaseModel):
         self._append(*earlier)
         self.cached = self.recalled = len(earlier)
         self.prompt_tokens = sum(map(estimate_tokens, earlier))
+
+    def begin_fork(self, fork: Fork) -> None:
+        """Begin the transcript with the past of another task; the cache has yet to be filled with it."""
+        self._append(*fork.messages)
+        self.recalled, self.fork_first = len(fork.messages), fork.first
+        self.prompt_tokens = prompt_tokens_of(fork.messages)
+        said = {message.message_id for message in fork.messages if isinstance(message, UserMessage)}
+        self.inbox = [message for message in self.inbox if message.message_id not in said]
+
+    @property
+    def first(self) -> int:
+        """The position of the first message that the task is about: it stays in every prompt."""
+        return self.recalled if self.fork_first is None else self.fork_first
 
     def list_tools(self, listed: ToolsMessage, tools: dict[str, ToolSpec]) -> None:
         """Put the list of tools, which the cache holds already, at the end of the transcript."""

@@ -355,6 +355,7 @@ def submitted_view(task_id: str, task: TaskInput) -> TaskView:
         created_at=task.created_at,
         status=TaskStatus(state=TaskState.SUBMITTED, at=task.created_at),
         history=(task.message,),
+        fork=task.fork.origin if task.fork else None,
     )
 
 

@@ -38,6 +38,9 @@ EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
 FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
 """Metadata of an artifact that its task left unfinished."""
 
+FORK = "fork"
+"""Key in the metadata of a task that goes on from the past of another: that one's id, and iterations."""
+
 LEFT_OUT = "leftOut"
 """Key in the metadata of a task that is sent without history and artifacts, because they are too large."""
 
@@ -66,7 +69,7 @@ def to_task(
     """Return the A2A Task of a view, with the newest `history_length` messages (None: all).
 
     Artifacts without any content are left out, unless what is being written may yet come. The metadata are
-    those of the status: what the task has used so far.
+    those of the status, what the task has used so far; a fork names its origin besides.
     """
     task_url = task_url_of(view, public_url)
     is_over = view.status.state.is_terminal
@@ -79,8 +82,12 @@ def to_task(
         status=to_status(view.status, task_url),
         history=[to_message(message, task_url) for message in newest(view, history_length)],
         artifacts=[to_artifact(artifact, task_url) for artifact in artifacts] if include_artifacts else [],
-        metadata=to_struct(view.status.metadata),
+        metadata=to_struct({**view.status.metadata, **_fork_metadata(view)}),
     )
+
+
+def _fork_metadata(view: TaskView) -> dict[str, JsonValue]:
+    return {FORK: {"taskId": view.fork.task_id, "iteration": view.fork.iteration}} if view.fork else {}
 
 
 def left_out(size: int) -> dict[str, JsonValue]:

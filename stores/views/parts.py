@@ -19,7 +19,7 @@ from everloop.workflows.contract.names import child_path, is_child_task_id
 from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.questions import Question
-from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import Artifact, ForkOrigin, TaskState, TaskStatus, TaskView
 
 MAX_EVENTS = 10_000
 """How many events of a task its stream keeps, about."""
@@ -40,6 +40,7 @@ class TaskIdentity(Wire):
     owner: str
     agent_id: str
     created_at: datetime
+    fork: ForkOrigin | None = None
 
 
 def scopes_of(questions: Iterable[Question]) -> list[str]:

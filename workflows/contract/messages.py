@@ -331,6 +331,17 @@ def estimate_tokens(message: TranscriptMessage) -> int:
     return measure(message) // BYTES_PER_TOKEN
 
 
+def prompt_tokens_of(messages: Iterable[TranscriptMessage]) -> int:
+    """Return about how long a prompt of these messages is; 0 behind a summary, until a reply tells."""
+    tokens = 0
+    for message in messages:
+        usage = message.usage if isinstance(message, AssistantMessage) else Usage()
+        counted = usage.input_tokens + usage.output_tokens
+        is_summary = isinstance(message, SummaryMessage)
+        tokens = 0 if is_summary else counted or tokens + estimate_tokens(message)
+    return tokens
+
+
 def _content(message: Message | TranscriptMessage) -> Iterable[JsonValue]:
     match message:
         case UserMessage():

@@ -248,8 +248,16 @@ RESULT_PREFIX = "everloop-result-"
 
 
 def result_artifact(task_id: str, kept: str) -> str:
-    """Return the artifact that holds the whole of a result which was too long; `kept` names its call."""
-    return f"{RESULT_PREFIX}{hashlib.sha256(task_id.encode()).hexdigest()[:12]}-{kept}"
+    """Return the artifact that holds the whole of a result which was too long; `kept` names its call.
+
+    Or the call of another task of the context, whose past this one was given (`kept_by`).
+    """
+    return RESULT_PREFIX + (kept if "/" in kept else kept_by(task_id, kept)).replace("/", "-")
+
+
+def kept_by(task_id: str, kept: str) -> str:
+    """Return the name under which other tasks of the context read what a task has kept."""
+    return kept if "/" in kept else f"{hashlib.sha256(task_id.encode()).hexdigest()[:12]}/{kept}"
 
 
 def context_key(owner: str, context_id: str) -> str:

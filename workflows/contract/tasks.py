@@ -204,6 +204,28 @@ class Identity(Wire):
     claims: dict[str, JsonValue] = {}
 
 
+class ForkOrigin(Wire):
+    """The task from whose past another one goes on, and how many of its iterations that past has."""
+
+    task_id: str
+    iteration: int
+
+
+class Fork(ForkOrigin):
+    """What a task begins with that is a fork: the messages of its origin, with the results of its calls.
+
+    Nothing of them happens again. A message of the client that is among them is not said again. `first` is
+    the position of the origin's first message.
+    """
+
+    messages: tuple[TranscriptMessage, ...] = ()
+    first: int = 0
+
+    @property
+    def origin(self) -> ForkOrigin:
+        return ForkOrigin(task_id=self.task_id, iteration=self.iteration)
+
+
 class TaskInput(Wire):
     """How a task starts. The task id is the workflow id. An operator reads it in this order."""
 
@@ -224,6 +246,8 @@ class TaskInput(Wire):
     splits_queues: bool = False
     """Calls of models and of tools wait on queues of their own, so that each kind can have its own
     workers."""
+    fork: Fork | None = None
+    """What it begins with; a later run of the task has it in what it is carried."""
 
 
 class TaskRef(Wire):
@@ -304,6 +328,7 @@ class TaskView(Wire):
     history: tuple[Message, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     is_hidden: bool = False
+    fork: ForkOrigin | None = None
 
 
 class TaskProgress(Wire):

@@ -2,6 +2,7 @@
 
 from temporalio import workflow
 
+from everloop.workflows import reporting
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
@@ -12,6 +13,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import TranscriptMessage
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.settings import Memory
+from everloop.workflows.contract.tasks import Fork
 from everloop.workflows.scope import TaskScope, post_completion, short_call
 from everloop.workflows.turns.model_turn import ModelTurn
 
@@ -26,7 +28,10 @@ class ContextMemory:
         self._is_long = False
 
     async def recall(self) -> None:
-        """Let the transcript begin with the earlier messages of the context."""
+        """Let the transcript begin with the earlier messages of the context; that of a fork has its past."""
+        if fork := self._scope.task.fork:
+            await self._begin_fork(fork)
+            return
         if (spec := self._spec) is None or self._is_new_context:
             return
         loaded = await workflow.execute_activity_method(
@@ -36,6 +41,12 @@ class ContextMemory:
         )
         earlier: list[TranscriptMessage] = list(loaded.messages)
         self._state.recall(earlier)
+
+    async def _begin_fork(self, fork: Fork) -> None:
+        self._state.begin_fork(fork)
+        await self._model.send_transcript(f"of {reporting.shorten(fork.task_id, reporting.SUMMARY_LENGTH)}")
+        if not self._state.inbox:  # nothing new is said, so that no call would tell that the task works
+            reporting.working(self._state, received=(self._scope.task.message,))
 
     @property
     def to_save(self) -> SaveContextInput | None:

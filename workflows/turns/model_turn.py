@@ -128,8 +128,20 @@ class ModelTurn:
             except ActivityError as error:
                 if failure_type(error) != failures.TRANSCRIPT_MISSING:
                     raise
-                await self._resend_transcript()
+                await self.send_transcript("sent again")
         return await call(MAX_RESENDS)
+
+    async def send_transcript(self, why: str) -> None:
+        """Fill the cache; each message of the transcript enters history once more."""
+        start = 0
+        for messages in chunked(self._state.transcript):
+            await workflow.execute_activity_method(
+                TranscriptPort.store_transcript,
+                StoreTranscriptInput(task=self._scope.ref, start=start, messages=messages),
+                **short_call(f"transcript {start}-{start + len(messages) - 1} {why}"),
+            )
+            start += len(messages)
+        self._state.cached = self._state.resent = start
 
     @property
     def _agent(self) -> AgentSpec:
@@ -247,22 +259,10 @@ class ModelTurn:
             has_fallback=self._has_fallback,
         )
 
-    async def _resend_transcript(self) -> None:
-        """Fill the cache again; each message of the transcript enters history once more."""
-        start = 0
-        for messages in chunked(self._state.transcript):
-            await workflow.execute_activity_method(
-                TranscriptPort.store_transcript,
-                StoreTranscriptInput(task=self._scope.ref, start=start, messages=messages),
-                **short_call(f"transcript {start}-{start + len(messages) - 1} sent again"),
-            )
-            start += len(messages)
-        self._state.cached = self._state.resent = start
-
     async def _compact(self, *, least: float = 0) -> bool:
         """Make room in the prompt, of at least a share of it; return whether any could be made."""
         state, spec = self._state, self._agent.compaction
-        end = find_end(state.transcript, first=state.recalled, least=least)
+        end = find_end(state.transcript, first=state.first, least=least)
         if spec is None or end is None:
             return False
         state.fold_summary(await self._summary(spec, end))
@@ -279,7 +279,7 @@ class ModelTurn:
                     lambda _: workflow.execute_activity_method(
                         ModelPort.compact_context,
                         CompactContextInput(
-                            **dict(self._transcript_call()), first=state.recalled, end=end, compaction=spec
+                            **dict(self._transcript_call()), first=state.first, end=end, compaction=spec
                         ),
                         **model_call(self._queue, line),
                     )

@@ -116,8 +116,10 @@ class Preparation:
         await self._list_tools()
 
     async def _list_tools(self) -> None:
-        # The tools of the agent before shall not be offered any more.
-        if not self._scope.agent.lists_tools and not self._state.listed_tools:
+        # The tools of the agent before, also of a fork's origin, shall not be offered any more.
+        fork = self._scope.task.fork
+        has_list = self._state.listed_tools or (fork and any(m.role == "tools" for m in fork.messages))
+        if not (self._scope.agent.lists_tools or has_list):
             return
         prepared = await self._prepare(lists_tools=True)
         if prepared.listed:
