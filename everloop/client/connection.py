@@ -1,0 +1,371 @@
+"""The way to an agent: HTTP with credentials, its card, the SDK's client, and streams that tell their ids."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlsplit
+
+import httpx
+from a2a.client import Client as SdkClient
+from a2a.client import ClientConfig
+from a2a.client.card_resolver import parse_agent_card
+from a2a.client.client import ClientCallContext
+from a2a.client.client_factory import ClientFactory
+from a2a.client.transports.jsonrpc import JsonRpcTransport
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.constants import TransportProtocol
+from google.protobuf.json_format import ParseError
+from pydantic import JsonValue
+
+from everloop.client.content import plain_struct
+from everloop.client.errors import (
+    ExtensionMissingError,
+    InvalidError,
+    ServerError,
+    answer_error,
+    translate_errors,
+)
+from everloop.client.fold import EVENTS_EXTENSION
+from everloop.client.transport import CONNECT_TIMEOUT, EVENT_ID, IdentifyingTransport
+
+HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
+"""What an Everloop serves beside A2A; `base` in its parameters is where."""
+
+CARD_PATH = ".well-known/agent-card.json"
+
+PAGE = 50
+"""Things that are asked for at a time."""
+
+UNSTREAMED = 600.0
+"""Seconds in which a server that does not stream answers a message, at once or when it is done."""
+
+_BINDINGS = (TransportProtocol.JSONRPC.value, TransportProtocol.HTTP_JSON.value)
+
+Token = str | Callable[[], str]
+"""A bearer token, or what returns the one that is good now."""
+
+
+class Credentials(httpx.Auth):
+    """Shows who calls, to the server that was named and to nobody else."""
+
+    def __init__(self, origin: str, *, api_key: str, token: Token, hosts: Sequence[str]) -> None:
+        self.header = "X-API-Key"
+        self._origin = origin
+        self._api_key = api_key
+        self._token = token
+        self._hosts = frozenset(hosts)
+
+    def __bool__(self) -> bool:
+        return bool(self._api_key or self._token)
+
+    def trusts(self, url: str) -> bool:
+        """Whether the credentials may be sent to an address."""
+        return _origin(url) == self._origin or (urlsplit(url).hostname or "") in self._hosts
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        if self.trusts(str(request.url)):
+            if self._api_key:
+                request.headers[self.header] = self._api_key
+            if self._token:
+                token = self._token if isinstance(self._token, str) else self._token()
+                request.headers["Authorization"] = f"Bearer {token.strip().removeprefix('Bearer ')}"
+        yield request
+
+
+class Connection:
+    """The way to one agent. What goes wrong is a `ClientError`. The card is read once, when it is needed."""
+
+    def __init__(self, card_url: str, base: str, http: httpx.AsyncClient, credentials: Credentials) -> None:
+        self.card_url = card_url
+        self.http = http
+        self._base = base
+        self._credentials = credentials
+        self._reading = asyncio.Lock()
+        self._card: pb.AgentCard | None = None
+        self._sdk: SdkClient | None = None
+        self._public_base = ""
+
+    async def card(self) -> pb.AgentCard:
+        """Return the card of the agent."""
+        async with self._reading:
+            if self._card is None:
+                self._card = await self._read_card()
+        return self._card
+
+    async def is_everloop(self) -> bool:
+        """Whether the agent tells all its events."""
+        return self._has(await self.card(), EVENTS_EXTENSION)
+
+    async def streams(self) -> bool:
+        """Whether the agent offers streams."""
+        return (await self.card()).capabilities.streaming
+
+    async def sdk(self) -> SdkClient:
+        """Return the SDK's client of the agent."""
+        if self._sdk is None:
+            self._sdk = self._connect(await self.card())
+        return self._sdk
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.http.aclose()
+
+    # Calls of A2A.
+
+    async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+        """Send a message; yield what comes of it, each with the id of its event."""
+        streams = await self.streams()
+        context = self._context(
+            None if streams else UNSTREAMED, {"Idempotency-Key": request.message.message_id}
+        )
+        responses = (await self.sdk()).send_message(request, context=context)
+        async with aclosing(self._identified(responses, context)) as identified:
+            async for each in identified:
+                yield each
+
+    async def subscribe(self, task_id: str, after: str) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+        """Yield what happens to a task, behind an event if the server knows it."""
+        context = self._context(None, {"Last-Event-ID": after} if after else {})
+        responses = (await self.sdk()).subscribe(pb.SubscribeToTaskRequest(id=task_id), context=context)
+        async with aclosing(self._identified(responses, context)) as identified:
+            async for each in identified:
+                yield each
+
+    async def get_task(self, task_id: str, history_length: int) -> pb.Task:
+        """Return a task as it stands."""
+        request = pb.GetTaskRequest(id=task_id, history_length=history_length)
+        with translate_errors(self._base):
+            return await (await self.sdk()).get_task(request, context=self._context())
+
+    async def cancel_task(self, task_id: str) -> pb.Task:
+        """Cancel a task, and return it."""
+        with translate_errors(self._base):
+            return await (await self.sdk()).cancel_task(
+                pb.CancelTaskRequest(id=task_id), context=self._context()
+            )
+
+    async def list_tasks(
+        self, request: pb.ListTasksRequest, limit: int | None = None
+    ) -> AsyncGenerator[pb.Task]:
+        """Yield tasks, the newest first, `limit` at most; pages are read as they are needed."""
+        left, sdk = limit, await self.sdk()
+        while left is None or left > 0:
+            request.page_size = PAGE if left is None else min(PAGE, left)
+            with translate_errors(self._base):
+                page = await sdk.list_tasks(request, context=self._context())
+            for task in page.tasks[:left]:
+                yield task
+            left = None if left is None else left - len(page.tasks)
+            request.page_token = page.next_page_token
+            if not page.next_page_token:
+                return
+
+    def _context(
+        self, timeout: float | None = None, headers: Mapping[str, str] | None = None
+    ) -> ClientCallContext:
+        return ClientCallContext(timeout=timeout, service_parameters=dict(headers or {}))
+
+    async def _identified(
+        self, stream: AsyncIterator[pb.StreamResponse], context: ClientCallContext
+    ) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+        # The client's methods are generators; their interface does not say so.
+        async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
+            with translate_errors(self._base):
+                async for response in responses:
+                    yield response, context.state.get(EVENT_ID, "")
+
+    # What is beside A2A.
+
+    async def extension(self, path: str) -> str:
+        """Return an address of the HTTP extension.
+
+        Raises:
+            ExtensionMissingError: the server does not have it.
+        """
+        for each in (await self.card()).capabilities.extensions:
+            if each.uri == HTTP_EXTENSION:
+                base = str(plain_struct(each.params).get("base") or "")
+                return f"{self._base}{base.rstrip('/')}{path}"
+        raise ExtensionMissingError(
+            f"the server at {self._base} does not offer {HTTP_EXTENSION}, which this call takes: its card "
+            "does not name it, so it is no Everloop, or an older one. What A2A itself has works: send, "
+            "stream, watch, answer, cancel, task, tasks, artifacts"
+        )
+
+    def own(self, path: str) -> str:
+        """Return an address of the gateway that is older than the extension."""
+        return f"{self._base}{path}"
+
+    def reachable(self, url: str) -> str:
+        """Return an address that the gateway named of itself, as it is reached from here."""
+        if self._public_base and url.startswith(self._public_base):
+            return f"{self._base}/{url.removeprefix(self._public_base).lstrip('/')}"
+        return url
+
+    async def ask(self, method: str, url: str, body: JsonValue = None, **query: str | int | None) -> Any:  # noqa: ANN401 -- JSON
+        """Return the JSON that an address answers."""
+        given = {name: value for name, value in query.items() if value not in {None, ""}}
+        with translate_errors(self._base):
+            response = await self.http.request(method, url, params=given, json=body)
+            if not response.is_success:
+                raise answer_error(response)
+            try:
+                return response.json() if response.content else {}
+            except ValueError:
+                raise ServerError(f"what {url} answers is no JSON") from None
+
+    async def download(self, url: str) -> AsyncGenerator[bytes]:
+        """Yield the content behind an address; one that the gateway redirects to gets no credentials."""
+        with translate_errors(url):
+            async with self.http.stream("GET", url) as response:
+                target = response.headers.get("location", "") if response.has_redirect_location else ""
+                if not target:
+                    if not response.is_success:
+                        await response.aread()
+                        raise answer_error(response)
+                    async for piece in response.aiter_bytes():
+                        yield piece
+                    return
+            async with self.http.stream("GET", target, auth=None) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise answer_error(response)
+                async for piece in response.aiter_bytes():
+                    yield piece
+
+    # The card, and what it says.
+
+    async def _read_card(self) -> pb.AgentCard:
+        with translate_errors(self.card_url):
+            response = await self.http.get(self.card_url)
+            if not response.is_success:
+                error = answer_error(response)
+                error.args = (f"there is no agent at {self.card_url}: {error}",)
+                raise error
+            try:
+                card = parse_agent_card(response.json())
+            except (ValueError, ParseError):
+                raise InvalidError(f"what {self.card_url} answers is no agent card") from None
+        for scheme in card.security_schemes.values():
+            key = scheme.api_key_security_scheme
+            if key.location == "header" and key.name:
+                self._credentials.header = key.name
+        return card
+
+    def _has(self, card: pb.AgentCard, uri: str) -> bool:
+        return any(each.uri == uri for each in card.capabilities.extensions)
+
+    def _connect(self, card: pb.AgentCard) -> SdkClient:
+        offered = [one for one in card.supported_interfaces if self._is_spoken(one)]
+        if not offered:
+            raise InvalidError(
+                f"the agent at {self.card_url} offers neither JSON-RPC nor REST of A2A 1.0, and this "
+                "client speaks nothing else"
+            )
+        is_ours = self._has(card, EVENTS_EXTENSION)
+        # A gateway is called where it is reached, whatever name it has for itself.
+        trusted = [
+            one for one in offered if is_ours or not self._credentials or self._credentials.trusts(one.url)
+        ]
+        if not trusted:
+            host = urlsplit(offered[0].url).hostname
+            raise InvalidError(
+                f"the card at {self.card_url} names the address {offered[0].url}, of another server, and the "
+                f"credentials are not for that; if they are, say so: hosts=[{host!r}]"
+            )
+        chosen = pb.AgentCard()
+        chosen.CopyFrom(card)
+        del chosen.supported_interfaces[:]
+        for one in sorted(trusted, key=lambda one: _BINDINGS.index(one.protocol_binding)):
+            chosen.supported_interfaces.append(self._reached(one) if is_ours else one)
+        config = ClientConfig(
+            httpx_client=self.http,
+            streaming=card.capabilities.streaming,
+            polling=not card.capabilities.streaming,
+            supported_protocol_bindings=list(_BINDINGS),
+            use_client_preference=True,
+        )
+        factory = ClientFactory(config)
+        factory.register(_BINDINGS[0], _transport)
+        return factory.create(chosen)
+
+    def _is_spoken(self, interface: pb.AgentInterface) -> bool:
+        return interface.protocol_binding in _BINDINGS and interface.protocol_version.startswith("1")
+
+    def _reached(self, interface: pb.AgentInterface) -> pb.AgentInterface:
+        public, agents, agent = interface.url.partition("/agents/")
+        self._public_base = f"{public.rstrip('/')}/"
+        reached = pb.AgentInterface()
+        reached.CopyFrom(interface)
+        reached.url = f"{self._base}{agents}{agent}" if agents else f"{self._base}/"
+        return reached
+
+
+def addresses(url: str, agent: str | None) -> tuple[str, str]:
+    """Return where the card of an agent is, and where its gateway is.
+
+    `url` is that of a gateway, an agent or a card; `agent` is the id of one of the gateway's agents.
+
+    Raises:
+        InvalidError: it is no address, or is one of a card although an id is given.
+    """
+    if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
+        raise InvalidError(
+            f"{url!r} is no address of a gateway or a card; give one such as http://127.0.0.1:8080"
+        )
+    if url.endswith(".json"):
+        if agent:
+            raise InvalidError(
+                f"{url!r} is the address of a card; leave agent={agent!r} out, or give the gateway's"
+            )
+        base, card_url = url.partition("/.well-known/")[0], url
+    else:
+        base = url.rstrip("/")
+        card_url = f"{base}/agents/{quote(agent, safe='')}/{CARD_PATH}" if agent else f"{base}/{CARD_PATH}"
+    return card_url, base.partition("/agents/")[0]
+
+
+def http_client(
+    credentials: Credentials,
+    *,
+    cert: tuple[str | Path, str | Path] | None,
+    ca: str | Path | None,
+    headers: Mapping[str, str],
+    timeout: float,
+) -> httpx.AsyncClient:
+    """Return the HTTP client.
+
+    Raises:
+        InvalidError: a certificate cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=str(ca)) if ca else httpx.create_ssl_context()
+        if cert:
+            context.load_cert_chain(str(cert[0]), str(cert[1]))
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidError(f"cert= or ca= cannot be used: {error}; give paths of PEM files") from None
+    return httpx.AsyncClient(
+        auth=credentials,
+        verify=context,
+        headers={"A2A-Version": "1.0", "A2A-Extensions": EVENTS_EXTENSION, **headers},
+        timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
+        follow_redirects=False,
+    )
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port of an address."""
+    return _origin(url)
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _transport(card: pb.AgentCard, url: str, config: ClientConfig) -> JsonRpcTransport:
+    assert config.httpx_client  # noqa: S101 -- we have given it
+    return IdentifyingTransport(config.httpx_client, card, url, is_shared_httpx=True)

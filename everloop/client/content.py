@@ -1,0 +1,178 @@
+"""What messages and artifacts are made of."""
+
+import json
+import mimetypes
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, cast
+
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct, Value
+from pydantic import JsonValue
+
+from everloop.client.errors import InvalidError
+
+MAX_FILE = 64 * 1024 * 1024
+"""Bytes of a file that is sent within a message; servers as a rule take less."""
+
+ANY_MEDIA_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A piece of a message or an artifact: exactly one of `text`, `data`, `raw` and `url` is there."""
+
+    text: str | None = None
+    data: JsonValue = None
+    """A JSON value; null counts as one where nothing else is there."""
+    raw: bytes | None = None
+    """The content of a file."""
+    url: str | None = None
+    """Where the content of a file is (`Client.download` fetches it)."""
+    media_type: str = ""
+    filename: str = ""
+    metadata: Mapping[str, JsonValue] | None = None
+
+    @classmethod
+    def from_file(cls, path: str | Path, media_type: str = "") -> Self:
+        """Return a part with the content of a file; its type is told by its name unless it is given.
+
+        Raises:
+            InvalidError: it cannot be read, or is too large for a message (64 MiB; servers may take less).
+        """
+        path = Path(path).expanduser()
+        try:
+            size = path.stat().st_size
+            if size > MAX_FILE:
+                raise InvalidError(
+                    f"{path} has {size:,} bytes, more than the {MAX_FILE:,} that go with a message; put it "
+                    "where the agent can fetch it, and send Part(url=…)"
+                )
+            raw = path.read_bytes()
+        except OSError as error:
+            raise InvalidError(f"{path} cannot be read: {error.strerror or error}") from None
+        guessed = media_type or mimetypes.guess_type(path.name)[0] or ANY_MEDIA_TYPE
+        return cls(raw=raw, media_type=guessed, filename=path.name)
+
+    @classmethod
+    def of(cls, proto: pb.Part) -> Self:
+        """Return the part that an A2A message holds."""
+        kind = proto.WhichOneof("content")
+        return cls(
+            text=proto.text if kind in {"text", None} else None,
+            data=plain(proto.data) if kind == "data" else None,
+            raw=proto.raw if kind == "raw" else None,
+            url=proto.url if kind == "url" else None,
+            media_type=proto.media_type,
+            filename=proto.filename,
+            metadata=plain_struct(proto.metadata) or None,
+        )
+
+    def to_proto(self) -> pb.Part:
+        """Return the part as A2A has it."""
+        if self.text is not None:
+            part = pb.Part(text=self.text)
+        elif self.raw is not None:
+            part = pb.Part(raw=self.raw)
+        elif self.url is not None:
+            part = pb.Part(url=self.url)
+        else:
+            # ParseDict takes any JSON value where the message is a Value; its annotation knows objects only.
+            part = pb.Part(data=ParseDict(cast("dict[str, JsonValue]", self.data), Value()))
+        part.media_type, part.filename = self.media_type, self.filename
+        if self.metadata:
+            part.metadata.CopyFrom(struct(self.metadata))
+        return part
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it holds a JSON value."""
+        return self.text is None and self.raw is None and self.url is None
+
+    @property
+    def continues(self) -> bool:
+        """Whether it is plain text, which continues the text before it."""
+        return self.text is not None and not (self.media_type or self.filename or self.metadata)
+
+
+Content = str | Part
+"""What a message may be made of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A result of a task that has a name of its own: a text, a file, data."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+    parts: tuple[Part, ...] = ()
+    context_id: str = ""
+    task_id: str = ""
+    is_complete: bool = False
+    """Nothing follows, as far as is known: while a task works, it may be complete before that is told."""
+    is_failed: bool = False
+    """Its task has left it unfinished."""
+    metadata: Mapping[str, JsonValue] | None = None
+
+    @property
+    def text(self) -> str:
+        """All its texts; data and files have none."""
+        return "".join(part.text or "" for part in self.parts)
+
+    @property
+    def data(self) -> JsonValue:
+        """Its first JSON value, None if it has none."""
+        return next((part.data for part in self.parts if part.is_data), None)
+
+
+def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return the parts, of plain texts that follow each other one."""
+    whole: list[Part] = []
+    for part in parts:
+        if whole and part.continues and whole[-1].continues:
+            whole[-1] = Part(text=f"{whole[-1].text}{part.text}")
+        else:
+            whole.append(part)
+    return tuple(part for part in whole if part.text != "" or not part.continues)
+
+
+def text_of(parts: Sequence[pb.Part]) -> str:
+    """Return the texts of a message; where there are none, its data as JSON."""
+    texts = [part.text for part in parts if part.text.strip()]
+    if texts:
+        return "\n".join(texts)
+    data = (plain(part.data) for part in parts if part.HasField("data"))
+    return "\n".join(json.dumps(each, ensure_ascii=False) for each in data)
+
+
+def struct(values: Mapping[str, JsonValue]) -> Struct:
+    """Return metadata as A2A has them.
+
+    Raises:
+        InvalidError: they are no JSON.
+    """
+    try:
+        return ParseDict(dict(values), Struct())
+    except Exception as error:  # noqa: BLE001 -- protobuf names no common class of what it raises
+        raise InvalidError(f"metadata is no JSON object: {error}") from None
+
+
+def plain_struct(values: Struct) -> dict[str, JsonValue]:
+    """Return metadata as Python has them."""
+    return cast("dict[str, JsonValue]", _whole_numbers(cast("JsonValue", MessageToDict(values))))
+
+
+def plain(value: Value) -> JsonValue:
+    """Return a JSON value as Python has it. Protobuf knows no integers; what is one comes back as one."""
+    return _whole_numbers(cast("JsonValue", MessageToDict(value)))
+
+
+def _whole_numbers(value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,233 @@
+"""What may go wrong when a gateway is asked. Each message says what was wrong and what to do.
+
+ClientError
+├── UnreachableError         no connection, or it was lost
+├── UnauthenticatedError     the server does not know who calls
+├── ForbiddenError           the caller may not do this
+├── NotFoundError            there is no such task, artifact, agent or address
+├── InvalidError             the server does not take the request
+│   └── UnsupportedError     it takes no such request at all, or not now: the task has ended
+├── BusyError                not now; `retry_after` says when
+├── ServerError              the server failed, or answers what cannot be read
+├── ExtensionMissingError    the server does not offer what this takes
+├── WaitTimeoutError         the task takes longer than was to be waited; it goes on (`events`)
+└── TaskNotCompletedError    the task has failed, or waits (`Result.raise_for_state`, `events`)
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import cast
+
+import httpx
+from a2a.client.errors import A2AClientError, A2AClientTimeoutError
+from a2a.utils.errors import A2A_ERROR_REASONS, A2AError
+
+_LONGEST = 1_000
+"""Characters of what a server says of an error."""
+
+
+class ClientError(Exception):
+    """A request came to nothing.
+
+    `reason` is the server's word for it, such as TASK_NOT_FOUND, and `status` that of HTTP; empty and 0 where
+    there is none.
+    """
+
+    def __init__(self, message: str, *, reason: str = "", status: int = 0) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
+
+
+class UnreachableError(ClientError):
+    """There is no connection to the server, or it was lost.
+
+    `is_unsent`: the request has surely not been taken. Otherwise it may have been: send it again with the
+    same `message_id`.
+    """
+
+    def __init__(self, message: str, *, is_unsent: bool = False, status: int = 0) -> None:
+        super().__init__(message, status=status)
+        self.is_unsent = is_unsent
+
+
+class UnauthenticatedError(ClientError):
+    """The server does not know who calls."""
+
+
+class ForbiddenError(ClientError):
+    """The caller is known, and may not do this."""
+
+
+class NotFoundError(ClientError):
+    """There is no such task, artifact, agent or address, or it is somebody else's."""
+
+
+class InvalidError(ClientError):
+    """The request is not one that the server takes; the message says why."""
+
+
+class UnsupportedError(InvalidError):
+    """The server takes no such request, or not now: the task has ended."""
+
+
+class BusyError(ClientError):
+    """The server cannot do it now. Nothing is lost: ask again after `retry_after` seconds."""
+
+    def __init__(self, message: str, *, retry_after: float, reason: str = "", status: int = 0) -> None:
+        super().__init__(message, reason=reason, status=status)
+        self.retry_after = retry_after
+
+
+class ServerError(ClientError):
+    """The server failed, or answers what cannot be read."""
+
+
+class ExtensionMissingError(ClientError):
+    """The server does not offer what this call takes: it is no Everloop, or an older one."""
+
+
+# What a failure of the SDK, of HTTP, or of JSON-RPC means.
+
+_STATUSES: Mapping[int, type[ClientError]] = {
+    401: UnauthenticatedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    501: UnsupportedError,
+}
+_REASONS: Mapping[str, type[ClientError]] = {
+    "UNAUTHENTICATED": UnauthenticatedError,
+    "PERMISSION_DENIED": ForbiddenError,
+    "TASK_NOT_FOUND": NotFoundError,
+    "TASK_NOT_CANCELABLE": UnsupportedError,
+    "PUSH_NOTIFICATION_NOT_SUPPORTED": UnsupportedError,
+    "UNSUPPORTED_OPERATION": UnsupportedError,
+    "METHOD_NOT_FOUND": UnsupportedError,
+    "CONTENT_TYPE_NOT_SUPPORTED": InvalidError,
+    "INVALID_PARAMS": InvalidError,
+    "INVALID_REQUEST": InvalidError,
+    "VERSION_NOT_SUPPORTED": UnsupportedError,
+}
+_CODES: Mapping[int, str] = {
+    -32001: "TASK_NOT_FOUND",
+    -32002: "TASK_NOT_CANCELABLE",
+    -32003: "PUSH_NOTIFICATION_NOT_SUPPORTED",
+    -32004: "UNSUPPORTED_OPERATION",
+    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
+    -32009: "VERSION_NOT_SUPPORTED",
+    -32600: "INVALID_REQUEST",
+    -32601: "METHOD_NOT_FOUND",
+    -32602: "INVALID_PARAMS",
+}
+_NOT_NOW = frozenset({408, 425, 429, 503})
+_GATEWAYS = frozenset({502, 504})
+"""Of proxies before the server, which may have got the request."""
+
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_WAIT = 1.0
+"""Seconds to wait where a server that is busy does not say for how long."""
+
+
+@contextmanager
+def translate_errors(url: str) -> Generator[None]:
+    """Let what the SDK or HTTP raise of a request to `url` become a `ClientError`."""
+    try:
+        yield
+    except (A2AError, httpx.HTTPError, httpx.InvalidURL) as error:
+        raise client_error(error, url) from None
+
+
+def client_error(error: Exception, url: str) -> ClientError:
+    """Return what an exception of the SDK or of HTTP means. Raise it `from None`."""
+    if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
+        reason = A2A_ERROR_REASONS.get(type(error), "")
+        return _REASONS.get(reason, ServerError)(excerpt(error.message), reason=reason)
+    cause = error.__cause__ if isinstance(error, A2AClientError) else error
+    match cause:
+        case httpx.HTTPStatusError():
+            return answer_error(cause.response)
+        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+            return InvalidError(f"{url!r} is no address; give one such as http://127.0.0.1:8080")
+        case httpx.RequestError():
+            return _lost(cause, url)
+        case _ if isinstance(error, A2AClientTimeoutError):
+            return UnreachableError(f"{url} takes too long to answer")
+        case _:
+            return ServerError(f"what {url} answers is no A2A: {excerpt(str(error))}")
+
+
+def answer_error(response: httpx.Response) -> ClientError:
+    """Return what an answer with an error says. Its body has to be read."""
+    status, body = response.status_code, _body(response)
+    reason, message = _reason(body), _message(body) or f"HTTP {response.status_code}"
+    if status in _NOT_NOW:
+        return BusyError(message, retry_after=_retry_after(response), reason=reason, status=status)
+    if status in _GATEWAYS:
+        return UnreachableError(f"{response.url} cannot be reached ({message})", status=status)
+    kind = _REASONS.get(reason) or _STATUSES.get(status)
+    if kind is UnauthenticatedError:
+        message = f"{message}; give api_key=, token= or cert= of somebody whom the server knows"
+    if kind is None:
+        kind = InvalidError if response.is_client_error else ServerError
+    return kind(excerpt(message), reason=reason, status=status)
+
+
+def rpc_error(error: Mapping[str, object]) -> ClientError:
+    """Return what the error of a JSON-RPC answer says."""
+    reason = _reason({"error": error})
+    code, message = error.get("code"), excerpt(str(error.get("message") or "the server gives no reason"))
+    if reason in {"UNAVAILABLE", "TOO_MANY_REQUESTS"}:
+        return BusyError(message, retry_after=_WAIT, reason=reason)
+    reason = reason or _CODES.get(code if isinstance(code, int) else 0, "")
+    return _REASONS.get(reason, ServerError)(message, reason=reason)
+
+
+def excerpt(text: str) -> str:
+    """Return the text on one line, cut to what an error may quote."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def _lost(error: httpx.RequestError, url: str) -> UnreachableError:
+    if isinstance(error, _UNSENT):
+        said = excerpt(str(error)) or type(error).__name__
+        text = f"nobody answers at {url} ({said}); is the gateway running, and is this its address?"
+        return UnreachableError(text, is_unsent=True)
+    if isinstance(error, httpx.TimeoutException):
+        return UnreachableError(f"{url} takes too long to answer")
+    return UnreachableError(f"the connection to {url} was lost")
+
+
+def _body(response: httpx.Response) -> Mapping[str, object]:
+    try:
+        body = response.json()
+    except (httpx.StreamError, ValueError, RecursionError):
+        return {}
+    return cast("Mapping[str, object]", body) if isinstance(body, dict) else {}
+
+
+def _error_in(body: Mapping[str, object]) -> Mapping[str, object]:
+    error = body.get("error")
+    return cast("Mapping[str, object]", error) if isinstance(error, dict) else {}
+
+
+def _message(body: Mapping[str, object]) -> str:
+    message = _error_in(body).get("message")
+    return excerpt(message) if isinstance(message, str) else ""
+
+
+def _reason(body: Mapping[str, object]) -> str:
+    """Return the reason of the ErrorInfo in the body of an error, as JSON-RPC and REST have it."""
+    error = _error_in(body)
+    details = error.get("data") or error.get("details")
+    for each in cast("list[object]", details) if isinstance(details, list) else []:
+        if isinstance(each, dict):
+            reason = cast("Mapping[str, object]", each).get("reason")
+            if isinstance(reason, str):
+                return reason
+    return ""
+
+
+def _retry_after(response: httpx.Response) -> float:
+    after = response.headers.get("retry-after", "")
+    return float(after) if after.isdecimal() else _WAIT

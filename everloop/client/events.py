@@ -1,0 +1,268 @@
+"""What happens in a task, and what came of it, as a client sees it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from everloop.client.content import Artifact, Part
+from everloop.client.errors import ClientError
+
+
+class TaskState(StrEnum):
+    """A2A 1.0 §4.1.3, without the prefix TASK_STATE_."""
+
+    UNSPECIFIED = "unspecified"
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    AUTH_REQUIRED = "auth-required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    REJECTED = "rejected"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more happens."""
+        return self in {TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody has to answer before the task goes on."""
+        return self in {TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a task has used so far, its sub-agents included."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    """In US dollars; None where no price is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A tool call of the model, and what came of it."""
+
+    id: str
+    name: str
+    arguments: JsonValue = None
+    """As JSON; the text that the model wrote if it is none."""
+    result: str | None = None
+    """None: it has not ended. Of a long one its beginning (`is_cut`); `url` is where all of it is."""
+    outcome: str = ""
+    """ok, error, invalid, unknown or rejected; empty while it runs."""
+    is_cut: bool = False
+    url: str = ""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it has ended otherwise than well."""
+        return self.outcome not in {"", "ok"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in a task."""
+
+    task_id: str = ""
+    event_id: str = ""
+    """Where `watch(after=…)` goes on behind it; empty: the server says none, or it belongs to a later one."""
+    at: datetime | None = None
+    path: tuple[str, ...] = ()
+    """What names the calls that lead down to the sub-agent whose event it is; empty: the task's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDelta(Event):
+    """A piece of the answer.
+
+    `starts_over`: what came before is void, and the answer begins anew with this text (the model is asked
+    again, or goes on with tools; the text may be empty).
+    """
+
+    text: str
+    starts_over: bool = False
+    artifact_id: str = "response"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thought(Event):
+    """A piece of the model's reasoning; `is_last`: it ends here."""
+
+    text: str
+    is_last: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallStarted(Event):
+    """The model calls a tool. It may wait before it runs: for an approval, for other calls."""
+
+    call_id: str
+    name: str
+    arguments: JsonValue = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallEnded(Event):
+    """A tool call has ended; `call.is_error` says how."""
+
+    call: ToolCall
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call."""
+        return self.call.id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Event):
+    """What the task is doing: said by a tool (`call_id`, `tool`), or by the narrator of the agent."""
+
+    text: str
+    call_id: str = ""
+    tool: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusChanged(Event):
+    """The task has a new status, with what it says about it."""
+
+    state: TaskState
+    text: str = ""
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactChanged(Event):
+    """An artifact has begun, grown, been replaced or completed. `artifact` is all of it so far."""
+
+    artifact: Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Event):
+    """Something that the task wants to know before it goes on (`Client.answer`, `Client.approve`)."""
+
+    id: str = ""
+    """Empty: the server names its questions not, and takes the next message for the answer."""
+    kind: str = "clarification"
+    """confirmation (yes or no), clarification (text), selection (one of `options`), data (a value that fits
+    `json_schema`) or auth (a secret)."""
+    text: str = ""
+    options: tuple[str, ...] = ()
+    json_schema: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    tool: str = ""
+    """The tool that asks, or that waits for a yes."""
+    arguments: JsonValue = None
+    purpose: str = "input"
+    """input: the tool asks; approval: it waits for a yes; outcome: nobody knows whether it ran."""
+    approvers: str = "owner"
+    """owner: whoever began the task answers; another word is the scope of those who do."""
+    timeout: float | None = None
+    """Seconds after which it counts as answered by its default, or as rejected; None: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherEvent(Event):
+    """Anything else that the events extension tells, as it stands there: iteration, retry, usage, others."""
+
+    kind: str
+    data: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconnecting(Event):
+    """The connection was lost; in `delay` seconds it is made again. Nothing is lost, nothing comes twice."""
+
+    attempt: int
+    delay: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A task as it stands, or an answer without one."""
+
+    id: str
+    """Of the task; empty: the agent answered without a task."""
+    context_id: str = ""
+    state: TaskState = TaskState.UNSPECIFIED
+    text: str = ""
+    """The answer: the texts of the artifact `response`, or what a server without one says."""
+    data: JsonValue = None
+    """The answer of an agent that answers with data; None if there is none."""
+    artifacts: tuple[Artifact, ...] = ()
+    """All artifacts but the answer."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: Usage | None = None
+    """None: the server does not say."""
+    questions: tuple[Question, ...] = ()
+    """What the task waits for."""
+    events: tuple[Event, ...] = ()
+    """What this call saw, in order; nothing of a task that was only read."""
+    error: str | None = None
+    """Why the task failed, was rejected or canceled, in words; None if it was not."""
+    reason: str = ""
+    """The same for programs: ModelRefused, IterationLimit, …; also of an answer that was cut."""
+    updated_at: datetime | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the task has ended, however."""
+        return self.state.is_terminal
+
+    def raise_for_state(self) -> "Result":
+        """Return the result if the task is completed.
+
+        Raises:
+            TaskNotCompletedError: it has failed, was rejected or canceled, waits for an answer, or works.
+        """
+        if self.state is TaskState.COMPLETED:
+            return self
+        why = self.error or "; ".join(question.text for question in self.questions)
+        said = f"task {self.id} is {self.state}" + (f": {why}" if why else "")
+        raise TaskNotCompletedError(said, self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done(Event):
+    """The last event: the task has ended, or waits for an answer."""
+
+    result: Result
+
+
+class WaitTimeoutError(ClientError, TimeoutError):
+    """The task takes longer than was to be waited, and goes on; `result` is what is known of it."""
+
+    def __init__(self, message: str, result: Result) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class TaskNotCompletedError(ClientError):
+    """The task is not completed; `result` says what became of it."""
+
+    def __init__(self, message: str, result: Result) -> None:
+        super().__init__(message, reason=result.reason)
+        self.result = result
+
+
+def arguments_of(text: JsonValue) -> JsonValue:
+    """Return the arguments of a call as JSON; as they are if they are none."""
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return text
+
+
+def parts_of(content: tuple[str | Part, ...]) -> list[Part]:
+    """Return the parts of a message: a text is one, too."""
+    return [Part(text=each) if isinstance(each, str) else each for each in content]

@@ -1,0 +1,399 @@
+"""What a client knows of a task: made from A2A updates, told as events. Pure.
+
+A snapshot (a whole task) is compared with what is known, so that only what is new becomes an event, however
+often the connection was made anew.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from a2a.types import a2a_pb2 as pb
+from pydantic import JsonValue
+
+from everloop.client.content import Artifact, Part, joined, plain, plain_struct, text_of
+from everloop.client.events import (
+    ArtifactChanged,
+    Event,
+    OtherEvent,
+    Progress,
+    Question,
+    Result,
+    StatusChanged,
+    TaskState,
+    TextDelta,
+    Thought,
+    ToolCall,
+    ToolCallEnded,
+    ToolCallStarted,
+    Usage,
+    arguments_of,
+)
+
+EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
+"""A client that activates it is told everything that happens in a task."""
+
+RESPONSE = "response"
+"""The artifact that carries the answer of an Everloop."""
+
+
+class TaskFold:
+    """One task, as far as it is known.
+
+    `is_everloop`: the server says which artifact is the answer; of others, all texts are. `awaited` is the id
+    of a message that answers a question: until the task has taken it in, what it waits for is old.
+    `is_partial`: nothing is known of what came before.
+    """
+
+    def __init__(self, *, is_everloop: bool, awaited: str = "", is_partial: bool = False) -> None:
+        self.task_id = ""
+        self.state = TaskState.UNSPECIFIED
+        self.is_whole = not (awaited or is_partial)
+        """Whether everything that happened in the task was seen."""
+        self.is_direct = False
+        """Whether the agent answered without a task."""
+        self._is_everloop = is_everloop
+        self._is_partial = is_partial
+        self._awaited = awaited
+        self._context_id = ""
+        self._status = pb.TaskStatus()
+        self._metadata: dict[str, JsonValue] = {}
+        self._usage: Usage | None = None
+        self._artifacts: dict[str, Artifact] = {}
+        self._calls: dict[tuple[str, ...], ToolCall] = {}
+        """By path and id: those of sub-agents are among them."""
+        self._asked: set[str] = set()
+        self._last_words = ""
+        self._events: list[Event] = []
+
+    @property
+    def is_taken_in(self) -> bool:
+        """Whether the task knows the message that it was sent."""
+        return not self._awaited
+
+    def apply(self, response: pb.StreamResponse, event_id: str) -> list[Event]:
+        """Take an update in; return what is new."""
+        match response.WhichOneof("payload"):
+            case "task":
+                events = self._task(response.task)
+            case "message":
+                events = self._message(response.message)
+            case "status_update":
+                events = self._status_update(response.status_update)
+            case "artifact_update":
+                events = self._artifact_update(response.artifact_update)
+            case _:
+                events = iter(())
+        named = [replace(each, task_id=each.task_id or self.task_id, event_id=event_id) for each in events]
+        self._events += named
+        return named
+
+    def note(self, event: Event) -> Event:
+        """Remember an event that is no update of the task."""
+        self._events.append(event)
+        return event
+
+    def result(self) -> Result:
+        """Return the task as it stands."""
+        said = text_of(self._status.message.parts)
+        is_bad = self.state.is_terminal and self.state is not TaskState.COMPLETED
+        answer = self._artifacts.get(RESPONSE)
+        others = [one for one in self._artifacts.values() if one.id != RESPONSE]
+        reason = plain_struct(self._status.message.metadata).get("reason") or self._metadata.get("reason")
+        data = answer.data if answer else next((one.data for one in others if one.data is not None), None)
+        return Result(
+            id=self.task_id,
+            context_id=self._context_id,
+            state=self.state,
+            text=self._text(said if self.state is TaskState.COMPLETED else ""),
+            data=data,
+            artifacts=tuple(others),
+            tool_calls=tuple(call for path, call in self._calls.items() if len(path) == 1),
+            usage=self._usage,
+            questions=self._questions() if self.state.is_waiting else (),
+            events=tuple(self._events),
+            error=(said or f"the task is {self.state}") if is_bad else None,
+            reason=str(reason or ""),
+            updated_at=_time(self._status),
+            metadata={key: value for key, value in self._metadata.items() if key != EVENTS_EXTENSION},
+        )
+
+    def _text(self, said: str) -> str:
+        """Return the answer; a server without an artifact of its name may say it in any, or in the status."""
+        if answer := self._artifacts.get(RESPONSE):
+            return answer.text
+        if self._is_everloop and not self.is_direct:
+            return ""
+        texts = [one.text.strip() for one in self._artifacts.values()]
+        words = dict.fromkeys(filter(None, [*texts, said.strip()]))
+        return "\n\n".join(words) or self._last_words
+
+    # Whole tasks, and answers without one.
+
+    def _message(self, message: pb.Message) -> Iterator[Event]:
+        self.is_direct, self.state = True, TaskState.COMPLETED
+        self._context_id, self._metadata = message.context_id, plain_struct(message.metadata)
+        self._usage = _usage(self._metadata)
+        parts = tuple(Part.of(part) for part in message.parts)
+        self._artifacts[RESPONSE] = Artifact(id=RESPONSE, parts=joined(parts), is_complete=True)
+        yield TextDelta(text=self._artifacts[RESPONSE].text)
+
+    def _task(self, task: pb.Task) -> Iterator[Event]:
+        if self.task_id:
+            self.is_whole = False  # what happened in between is not told
+        self.task_id, self._context_id = task.id, task.context_id
+        self._metadata = plain_struct(task.metadata)
+        if self._awaited in {message.message_id for message in task.history}:
+            self._awaited = ""
+        agents = [message for message in task.history if message.role == pb.Role.ROLE_AGENT]
+        self._last_words = text_of(agents[-1].parts) if agents else ""
+        self._read_steps()
+        for proto in task.artifacts:
+            yield from self._replace(_artifact(proto, task), is_last=task.status.state in _TERMINAL)
+        yield from self._changed_status(task.status, _usage(self._metadata))
+
+    def _read_steps(self) -> None:
+        about = self._metadata.get(EVENTS_EXTENSION)
+        steps = about.get("steps") if isinstance(about, dict) else None
+        for step in cast("list[dict[str, Any]]", steps or []):
+            for call in step.get("calls", []):
+                self._calls[call["call_id"],] = _ended_call(call)
+
+    # Updates of the status, and the events that stand in them.
+
+    def _status_update(self, update: pb.TaskStatusUpdateEvent) -> Iterator[Event]:
+        self.task_id, self._context_id = update.task_id, update.context_id
+        metadata = plain_struct(update.metadata)
+        told = metadata.pop(EVENTS_EXTENSION, None)
+        if isinstance(told, dict):
+            yield from self._told(told)
+            if told.get("kind") != "resumed":
+                return  # it repeats the status
+        self._metadata |= metadata
+        yield from self._changed_status(update.status, _usage(metadata))
+
+    def _changed_status(self, status: pb.TaskStatus, usage: Usage | None) -> Iterator[Event]:
+        state = state_of(status.state)
+        is_new = (state, status.message) != (self.state, self._status.message)
+        self.state, self._usage = state, usage or self._usage
+        if is_new or status.HasField("timestamp"):
+            self._status = status
+        if not state.is_waiting:
+            self._awaited = ""
+            self._asked.clear()
+        if is_new:
+            text = text_of(status.message.parts)
+            yield StatusChanged(state=state, text=text, usage=usage, at=_time(status))
+        if state.is_waiting and self.is_taken_in:
+            for question in self._questions():
+                if question.id not in self._asked:
+                    self._asked.add(question.id)
+                    yield question
+
+    def _questions(self) -> tuple[Question, ...]:
+        """Return what the status asks: as an Everloop describes it, or in its words."""
+        message, at = self._status.message, _time(self._status)
+        for part in message.parts:
+            data = plain(part.data) if part.HasField("data") else None
+            described = data.get("questions") if isinstance(data, dict) else None
+            if isinstance(described, list) and described:
+                return tuple(
+                    _question(each, at, self.task_id) for each in described if isinstance(each, dict)
+                )
+        kind = "auth" if self.state is TaskState.AUTH_REQUIRED else "clarification"
+        return (Question(kind=kind, text=text_of(message.parts), at=at, task_id=self.task_id),)
+
+    def _told(self, told: Mapping[str, JsonValue], path: tuple[str, ...] = ()) -> Iterator[Event]:
+        """Yield an event of the extension; one of a sub-agent stands inside another."""
+        at = _moment(told.get("at"))
+        if told.get("kind") == "sub-agent":
+            inner, down = told.get("event"), told.get("path")
+            if isinstance(inner, dict) and isinstance(down, list):
+                names = tuple(str(each) for each in down)
+                yield from self._told({"at": told.get("at"), **inner}, names)
+            return
+        for event in _READERS.get(str(told.get("kind")), _other)(told):
+            news = self._news(event, path) if isinstance(event, ToolCallStarted | ToolCallEnded) else event
+            if news:
+                yield replace(news, at=at, path=path)
+
+    def _news(self, event: ToolCallStarted | ToolCallEnded, path: tuple[str, ...]) -> Event | None:
+        """Take a call in; None if it was known. Attempts that repeat what came before tell it again."""
+        key = (*path, event.call_id)
+        known = self._calls.get(key)
+        if isinstance(event, ToolCallStarted):
+            if known is None:
+                self._calls[key] = ToolCall(id=event.call_id, name=event.name, arguments=event.arguments)
+            return None if known else event
+        if known and known.outcome:
+            return None
+        self._calls[key] = replace(event.call, arguments=known.arguments if known else None)
+        return replace(event, call=self._calls[key])
+
+    # Artifacts.
+
+    def _artifact_update(self, update: pb.TaskArtifactUpdateEvent) -> Iterator[Event]:
+        self.task_id, self._context_id = update.task_id, update.context_id
+        came = _artifact(update.artifact, update)
+        if not update.append:
+            yield from self._replace(came, is_last=update.last_chunk)
+            return
+        known = self._artifacts.get(came.id) or replace(came, parts=())
+        grown = replace(
+            known,
+            parts=joined([*known.parts, *came.parts]),
+            is_complete=known.is_complete or (update.last_chunk and not came.is_failed),
+            is_failed=known.is_failed or came.is_failed,
+        )
+        if grown == self._artifacts.get(came.id):
+            return
+        self._artifacts[came.id] = grown
+        yield from self._deltas(grown, "".join(part.text or "" for part in came.parts), starts_over=False)
+
+    def _replace(self, came: Artifact, *, is_last: bool) -> Iterator[Event]:
+        """Take a whole artifact in, in place of what is known of it."""
+        came = replace(came, parts=joined(came.parts), is_complete=is_last and not came.is_failed)
+        known = self._artifacts.get(came.id)
+        if known == came:
+            return
+        self._artifacts[came.id] = came
+        before, after = known.text if known else "", came.text
+        if after.startswith(before):
+            yield from self._deltas(came, after[len(before) :], starts_over=False)
+        elif self._is_partial and is_last and after.endswith(before):
+            yield from self._deltas(came, "", starts_over=False)  # its beginning came before we looked
+        else:
+            yield from self._deltas(came, after, starts_over=True)
+
+    def _deltas(self, artifact: Artifact, text: str, *, starts_over: bool) -> Iterator[Event]:
+        is_answer = artifact.id == RESPONSE
+        is_said = is_answer or not self._is_everloop
+        if is_said and (text or starts_over):
+            yield TextDelta(text=text, starts_over=starts_over, artifact_id=artifact.id)
+        if not is_answer:
+            yield ArtifactChanged(artifact=artifact)
+
+
+def result_of(task: pb.Task, *, is_everloop: bool) -> Result:
+    """Return a task that was only read."""
+    fold = TaskFold(is_everloop=is_everloop)
+    fold.apply(pb.StreamResponse(task=task), "")
+    return replace(fold.result(), events=())
+
+
+def state_of(state: int) -> TaskState:
+    """Return a state of A2A; one that is not known is as good as none."""
+    try:
+        name = pb.TaskState.Name(cast("pb.TaskState", state))
+    except ValueError:
+        return TaskState.UNSPECIFIED
+    return TaskState(name.removeprefix("TASK_STATE_").lower().replace("_", "-"))
+
+
+_TERMINAL = frozenset(number for number in pb.TaskState.values() if state_of(number).is_terminal)
+
+
+def _artifact(proto: pb.Artifact, holder: pb.Task | pb.TaskArtifactUpdateEvent) -> Artifact:
+    metadata = plain_struct(proto.metadata)
+    return Artifact(
+        id=proto.artifact_id,
+        name=proto.name,
+        description=proto.description,
+        parts=tuple(Part.of(part) for part in proto.parts),
+        context_id=holder.context_id,
+        task_id=holder.id if isinstance(holder, pb.Task) else holder.task_id,
+        is_failed=metadata.get("status") == "failed",
+        metadata=metadata or None,
+    )
+
+
+def _question(described: Mapping[str, JsonValue], at: datetime | None, task_id: str) -> Question:
+    options, schema = described.get("options"), described.get("json_schema")
+    timeout = described.get("timeout")
+    return Question(
+        id=str(described.get("id") or ""),
+        kind=str(described.get("kind") or "clarification"),
+        text=str(described.get("text") or ""),
+        options=tuple(str(each) for each in options) if isinstance(options, list) else (),
+        json_schema=schema if isinstance(schema, dict) else {},
+        tool=str(described.get("tool") or ""),
+        arguments=arguments_of(described.get("arguments")),
+        purpose=str(described.get("purpose") or "input"),
+        approvers=str(described.get("approvers") or "owner"),
+        timeout=float(timeout) if isinstance(timeout, int | float) else None,
+        at=at,
+        task_id=task_id,
+    )
+
+
+def _usage(metadata: Mapping[str, JsonValue]) -> Usage | None:
+    used = metadata.get("usage")
+    if not isinstance(used, dict):
+        return None
+    numbers = cast("dict[str, float | None]", used)
+    return Usage(
+        input_tokens=int(numbers.get("inputTokens") or 0),
+        output_tokens=int(numbers.get("outputTokens") or 0),
+        cost=numbers.get("cost"),
+    )
+
+
+def _time(status: pb.TaskStatus) -> datetime | None:
+    return status.timestamp.ToDatetime(UTC) if status.HasField("timestamp") else None
+
+
+def _moment(text: JsonValue) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None
+
+
+# Events of the extension, by their kind.
+
+_Told = Mapping[str, Any]
+
+
+def _ended_call(told: _Told) -> ToolCall:
+    return ToolCall(
+        id=told["call_id"],
+        name=told["name"],
+        arguments=arguments_of(told.get("arguments")),
+        result=told.get("result"),
+        outcome=told.get("outcome") or "",
+        is_cut=bool(told.get("cut")),
+        url=told.get("url") or "",
+    )
+
+
+def _thought(told: _Told) -> Iterator[Event]:
+    yield Thought(text=told["text"], is_last=bool(told.get("last")))
+
+
+def _narration(told: _Told) -> Iterator[Event]:
+    yield Progress(text=told["text"])
+
+
+def _call(told: _Told) -> Iterator[Event]:
+    arguments = arguments_of(told.get("arguments"))
+    yield ToolCallStarted(call_id=told["call_id"], name=told["name"], arguments=arguments)
+
+
+def _progress(told: _Told) -> Iterator[Event]:
+    yield Progress(text=told["message"], call_id=told["call_id"], tool=told["name"])
+
+
+def _ended(told: _Told) -> Iterator[Event]:
+    yield ToolCallEnded(call=_ended_call(told))
+
+
+def _other(told: _Told) -> Iterator[Event]:
+    data = {key: value for key, value in told.items() if key not in {"kind", "at"}}
+    yield OtherEvent(kind=str(told.get("kind")), data=data)
+
+
+_READERS: Mapping[str, Callable[[_Told], Iterator[Event]]] = {
+    "thought": _thought,
+    "narration": _narration,
+    "tool-call": _call,
+    "tool-progress": _progress,
+    "tool-complete": _ended,
+}

@@ -1,0 +1,197 @@
+"""Following a task to its end, however often the connection is lost."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+from a2a.types import a2a_pb2 as pb
+
+from everloop.client.connection import Connection
+from everloop.client.errors import (
+    BusyError,
+    ClientError,
+    NotFoundError,
+    ServerError,
+    UnreachableError,
+    UnsupportedError,
+)
+from everloop.client.events import Done, Event, Reconnecting, Result
+from everloop.client.fold import TaskFold, result_of
+
+HISTORY = 20
+"""Messages that are asked for with a task: a server that is no Everloop may give its answer as one."""
+
+_FIRST_DELAY = 0.2
+_LONGEST_DELAY = 5.0
+
+
+class Patience:
+    """How long a connection that was lost is tried again: `seconds`, counted from the loss."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: float | None = None
+        self._attempts = 0
+
+    def restore(self) -> None:
+        """Begin anew: something has come."""
+        self._since, self._attempts = None, 0
+
+    def next(self, problem: ClientError) -> Reconnecting:
+        """Return when the next attempt is.
+
+        Raises:
+            ClientError: the problem, if it has lasted too long.
+        """
+        now = asyncio.get_running_loop().time()
+        self._since = now if self._since is None else self._since
+        delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2**self._attempts) * random.uniform(0.5, 1)  # noqa: S311 -- jitter
+        if isinstance(problem, BusyError):
+            delay = max(delay, problem.retry_after)
+        if now + delay - self._since > self._seconds:
+            raise problem
+        self._attempts += 1
+        return Reconnecting(attempt=self._attempts, delay=delay, reason=str(problem))
+
+
+class _EndedError(UnreachableError):
+    """The stream has ended, and nothing is wrong but that the task has not."""
+
+
+class Following:
+    """One task, followed from a message on (`request`) to the end of its turn, or as `task_id` to its end.
+
+    `after` is the event behind which it goes on. `patience` is in seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 -- what is followed, and how
+        self,
+        connection: Connection,
+        fold: TaskFold,
+        *,
+        patience: float,
+        request: pb.SendMessageRequest | None = None,
+        task_id: str = "",
+        after: str = "",
+    ) -> None:
+        self.fold = fold
+        self._connection = connection
+        self._patience = Patience(patience)
+        self._request = request
+        self._task_id = task_id
+        self._after = after
+        self._is_polling = False
+        self._goes_on = False
+        self._turn_has_ended = False
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """Yield what happens, and at last the result.
+
+        Raises:
+            ClientError: the server refuses, or could not be reached for too long.
+        """
+        while not self._is_over():
+            problem: ClientError = _EndedError("the stream has ended before the task has")
+            try:
+                async with aclosing(self._connected()) as events:
+                    async for event in events:
+                        yield event
+            except ClientError as error:
+                problem = error
+            if not (self._is_over() or await self._has_to_poll(problem)):
+                waiting = await self._wait_after(problem)
+                yield self.fold.note(replace(waiting, task_id=self._known_id))
+                await asyncio.sleep(waiting.delay)
+        yield Done(task_id=self.fold.task_id, event_id=self._after, result=await self._result())
+
+    @property
+    def _known_id(self) -> str:
+        return self.fold.task_id or self._task_id
+
+    @property
+    def _is_sending(self) -> bool:
+        """Whether nothing tells yet that the message has arrived."""
+        return self._request is not None and not self.fold.task_id
+
+    def _is_over(self) -> bool:
+        state = self.fold.state
+        waits = self._request is not None and state.is_waiting and self.fold.is_taken_in
+        return state.is_terminal or waits or self._turn_has_ended
+
+    async def _has_to_poll(self, problem: ClientError) -> bool:
+        """Whether to read the task from now on: it ended meanwhile, or the server lets nobody subscribe."""
+        if self._is_polling or self._is_sending:
+            return False
+        if isinstance(problem, _EndedError):
+            self._is_polling = not await self._connection.streams()
+        else:
+            self._is_polling = isinstance(problem, UnsupportedError | NotFoundError)
+        return self._is_polling
+
+    async def _wait_after(self, problem: ClientError) -> Reconnecting:
+        """Return how long to wait before the next attempt.
+
+        There is one once something has come, or if a message may have arrived at an Everloop: that takes the
+        same message once, however often it comes; of other servers nobody knows.
+
+        Raises:
+            ClientError: the problem, if there is to be none.
+        """
+        is_lasting = not isinstance(problem, UnreachableError | BusyError | ServerError)
+        if not self._goes_on and self._is_sending and isinstance(problem, UnreachableError):
+            self._goes_on = not problem.is_unsent and await self._connection.is_everloop()
+        if is_lasting or not self._goes_on:
+            raise problem
+        return self._patience.next(problem)
+
+    async def _connected(self) -> AsyncGenerator[Event]:
+        """Yield what is new until the connection ends, or nothing more is wanted."""
+        is_turn, held = self._is_sending, list[pb.StreamResponse]()
+        async with aclosing(self._source()) as source:
+            async for response, event_id in source:
+                self._goes_on = True
+                self._patience.restore()
+                held.append(response)
+                if self._after and not event_id:
+                    continue  # the next one has the id of both: cut in between, both come again
+                self._after = event_id
+                for each in held:
+                    for event in self.fold.apply(each, event_id):
+                        yield event
+                held.clear()
+                if self._is_over():
+                    return
+        # The stream of a message ends with its turn.
+        self._turn_has_ended = is_turn and self.fold.state.is_waiting
+
+    def _source(self) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+        if self._is_polling:
+            return self._polled()
+        if self._request is not None and self._is_sending:
+            return self._connection.send(self._request)
+        return self._connection.subscribe(self._known_id, self._after)
+
+    async def _polled(self) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+        """Read the task again and again, ever more slowly."""
+        delay = _FIRST_DELAY
+        while True:
+            task = await self._connection.get_task(self._known_id, HISTORY)
+            yield pb.StreamResponse(task=task), self._after
+            await asyncio.sleep(delay)
+            delay = min(_LONGEST_DELAY, delay * 1.5)
+
+    async def _result(self) -> Result:
+        """Return the task; what was not seen of it is read."""
+        known = self.fold.result()
+        if self.fold.is_whole or self.fold.is_direct or not await self._connection.is_everloop():
+            return known
+        try:
+            task = await self._connection.get_task(known.id, HISTORY)
+        except ClientError:
+            return known  # better than nothing: the task has ended well
+        read = result_of(task, is_everloop=True)
+        if read.state is not known.state:  # it has gone on since
+            return replace(known, tool_calls=read.tool_calls)
+        return replace(read, events=known.events)

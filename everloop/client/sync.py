@@ -1,0 +1,154 @@
+"""The same client for code without asyncio: scripts, notebooks, threads."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from everloop.client.client import Client
+from everloop.client.connection import Token
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class _Thread:
+    """An async client, and the thread in which its loop runs."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="everloop-client", daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """Return what a coroutine returns."""
+        if self._loop.is_closed():
+            coroutine.close()
+            raise RuntimeError("the client is closed; make another one")
+        running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return running.result()
+        except BaseException:  # Ctrl-C, too: nothing is left behind in the thread
+            running.cancel()
+            raise
+
+    def close(self) -> None:
+        """Close the client, and end the thread."""
+        if self._loop.is_closed():
+            return
+        try:
+            self.run(self.client.close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+def _wait(
+    method: Callable[Concatenate[Client, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate["SyncClient", _P], _T]:
+    """Return a method of `SyncClient` that waits for one of `Client`."""
+
+    @wraps(method)
+    def waiting(self: "SyncClient", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        thread = self._thread  # pyright: ignore[reportPrivateUsage] -- of the class below
+        return thread.run(method(thread.client, *args, **kwargs))
+
+    return waiting
+
+
+def _iterate(
+    method: Callable[Concatenate[Client, _P], AsyncGenerator[_T]],
+) -> Callable[Concatenate["SyncClient", _P], Generator[_T]]:
+    """Return a method of `SyncClient` that yields what one of `Client` does."""
+
+    @wraps(method)
+    def iterating(self: "SyncClient", /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_T]:
+        thread = self._thread  # pyright: ignore[reportPrivateUsage] -- of the class below
+        items = method(thread.client, *args, **kwargs)
+        try:
+            with suppress(StopAsyncIteration):
+                while True:
+                    yield thread.run(_next(items))
+        finally:
+            thread.run(items.aclose())
+
+    return iterating
+
+
+async def _next(items: AsyncGenerator[_T]) -> _T:
+    return await anext(items)
+
+
+class SyncClient:
+    """`Client` for code without asyncio: the same methods, which return when it is done.
+
+    What is an `async for` there is a `for` here. It works where a loop runs already, as in a notebook: all
+    happens in a thread of its own, which ends with `close()` or the `with` block.
+
+    ```python
+    with SyncClient("http://127.0.0.1:8080") as client:
+        print(client.send("How warm is it in Rome?").text)
+    ```
+    """
+
+    def __init__(  # noqa: PLR0913 -- all have names and defaults
+        self,
+        url: str = "http://127.0.0.1:8080",
+        *,
+        agent: str | None = None,
+        api_key: str = "",
+        token: Token = "",
+        cert: tuple[str | Path, str | Path] | None = None,
+        ca: str | Path | None = None,
+        hosts: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        reconnect: float = 60.0,
+    ) -> None:
+        client = Client(
+            url,
+            agent=agent,
+            api_key=api_key,
+            token=token,
+            cert=cert,
+            ca=ca,
+            hosts=hosts,
+            headers=headers,
+            timeout=timeout,
+            reconnect=reconnect,
+        )
+        self._thread = _Thread(client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections, and end the thread. Tasks go on."""
+        self._thread.close()
+
+    card = _wait(Client.card)
+    agents = _wait(Client.agents)
+    send = _wait(Client.send)
+    stream = _iterate(Client.stream)
+    answer = _wait(Client.answer)
+    approve = _wait(Client.approve)
+    watch = _iterate(Client.watch)
+    task = _wait(Client.task)
+    tasks = _iterate(Client.tasks)
+    cancel = _wait(Client.cancel)
+    artifacts = _wait(Client.artifacts)
+    artifact = _wait(Client.artifact)
+    read = _wait(Client.read)
+    download = _iterate(Client.download)
+    save = _wait(Client.save)

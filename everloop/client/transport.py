@@ -1,0 +1,117 @@
+"""Streams of JSON-RPC whose events tell their ids: the SDK's own transport drops them."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import NoReturn
+from uuid import uuid4
+
+import httpx
+from a2a.client.client import ClientCallContext
+from a2a.client.transports.jsonrpc import JsonRpcTransport
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+
+from everloop.client.errors import ServerError, UnreachableError, answer_error, rpc_error
+
+EVENT_ID = "event_id"
+"""Where the state of a call holds the id of the event that was yielded last; empty: it has none."""
+
+SILENCE = 60.0
+"""Seconds without a byte after which a stream is taken for lost; servers send comments in between."""
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to make a connection."""
+
+
+class IdentifyingTransport(JsonRpcTransport):
+    """JSON-RPC; while an event is out, its id stands in the state of the call (`EVENT_ID`)."""
+
+    async def send_message_streaming(
+        self, request: pb.SendMessageRequest, *, context: ClientCallContext | None = None
+    ) -> AsyncGenerator[pb.StreamResponse]:
+        async with aclosing(self._events("SendStreamingMessage", request, context)) as events:
+            async for event in events:
+                yield event
+
+    async def subscribe(
+        self, request: pb.SubscribeToTaskRequest, *, context: ClientCallContext | None = None
+    ) -> AsyncGenerator[pb.StreamResponse]:
+        async with aclosing(self._events("SubscribeToTask", request, context)) as events:
+            async for event in events:
+                yield event
+
+    async def _events(
+        self,
+        method: str,
+        request: pb.SendMessageRequest | pb.SubscribeToTaskRequest,
+        context: ClientCallContext | None,
+    ) -> AsyncGenerator[pb.StreamResponse]:
+        context = context or ClientCallContext()
+        body = {"jsonrpc": "2.0", "id": str(uuid4()), "method": method, "params": MessageToDict(request)}
+        headers = {**(context.service_parameters or {}), "Accept": "text/event-stream"}
+        timeout = httpx.Timeout(SILENCE, connect=CONNECT_TIMEOUT)
+        async with self.httpx_client.stream(
+            "POST", self.url, json=body, headers=headers, timeout=timeout
+        ) as response:
+            if not response.is_success:
+                await response.aread()
+                raise answer_error(response)
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                yield _response(await response.aread())
+                return
+            async with aclosing(_server_sent(response)) as events:
+                async for event_id, data in events:
+                    context.state[EVENT_ID] = event_id
+                    yield _response(data)
+
+
+def _response(data: bytes) -> pb.StreamResponse:
+    try:
+        answer = json.loads(data)
+        if isinstance(answer.get("error"), dict):
+            raise rpc_error(answer["error"])
+        return ParseDict(answer["result"], pb.StreamResponse(), ignore_unknown_fields=True)
+    except (ValueError, AttributeError, KeyError, ParseError):
+        _refuse(data)
+
+
+def _refuse(data: bytes) -> NoReturn:
+    raise ServerError(f"what the server streams is no A2A: {data[:100].decode(errors='replace')!r}")
+
+
+async def _server_sent(response: httpx.Response) -> AsyncGenerator[tuple[str, bytes]]:
+    """Yield the events of a stream, each with its id.
+
+    Raises:
+        UnreachableError: the server says that it stops, and where to go on.
+    """
+    event_id, data, stops = "", list[bytes](), False
+    async with aclosing(_lines(response)) as lines:
+        async for line in lines:
+            name, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if name == b"data":
+                data.append(value)
+            elif name == b"id":
+                event_id = value.decode(errors="replace")
+            elif name == b"retry":
+                stops = True
+            elif not line and data:
+                yield event_id, b"\n".join(data)
+                event_id, data = "", []
+    if stops:
+        raise UnreachableError("the server stops")
+
+
+async def _lines(response: httpx.Response) -> AsyncGenerator[bytes]:
+    """Yield the lines of a body: in server-sent events nothing but CR and LF ends one."""
+    rest = bytearray()
+    async for chunk in response.aiter_bytes():
+        rest += chunk
+        if b"\n" not in chunk:
+            continue
+        *lines, last = rest.split(b"\n")
+        rest = bytearray(last)
+        for line in lines:
+            yield bytes(line).removesuffix(b"\r")
