@@ -6,7 +6,7 @@ import sys
 import uvicorn
 
 from everloop.deploy.demo_model.app import build_app
-from everloop.deploy.demo_model.script import MODEL
+from everloop.deploy.demo_model.script import MODEL, answer
 
 HOST = "127.0.0.1"
 DEFAULT_DELAY = 0.015
@@ -25,7 +25,7 @@ def main() -> None:
         f"OpenAI's API is at http://{HOST}:{arguments.port}/v1",
         flush=True,
     )
-    app = build_app(arguments.delay)
+    app = build_app(answer, MODEL, delay=arguments.delay)
     uvicorn.run(app, host=HOST, port=arguments.port, log_level="warning", timeout_graceful_shutdown=1)
 
 

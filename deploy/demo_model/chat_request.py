@@ -1,11 +1,12 @@
-"""What clients of the demo model send: the part of OpenAI's Chat Completions request that it reads.
+"""What clients of a scripted model send: the part of OpenAI's Chat Completions request that it reads.
 
 Fields that it does not know are ignored, as the real service's older versions would.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Discriminator, Field, model_validator
+from pydantic import BaseModel, Discriminator, Field, JsonValue, Tag, model_validator
 
 
 class FunctionCall(BaseModel):
@@ -24,13 +25,34 @@ class AssistantToolCall(BaseModel):
 
 
 class TextContent(BaseModel):
-    """A text piece of a message; no other kind is understood."""
+    """A text piece of a message."""
 
     type: Literal["text"]
     text: str
 
 
-Content = str | list[TextContent]
+class OtherContent(BaseModel, extra="allow"):
+    """A piece that is no text, such as an image; it is not looked into."""
+
+    type: str
+
+
+def _kind_of_content(piece: Any) -> str:  # noqa: ANN401 -- it is what somebody sent
+    kind = piece.get("type") if isinstance(piece, dict) else getattr(piece, "type", None)  # pyright: ignore[reportUnknownVariableType] -- as above
+    return "text" if kind == "text" else "other"
+
+
+Piece = Annotated[
+    Annotated[TextContent, Tag("text")] | Annotated[OtherContent, Tag("other")],
+    Discriminator(_kind_of_content),
+]
+Content = str | list[Piece]
+
+
+def _text_of(content: Content | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(piece.text for piece in content if isinstance(piece, TextContent))
 
 
 class InstructionMessage(BaseModel):
@@ -38,6 +60,10 @@ class InstructionMessage(BaseModel):
 
     role: Literal["system", "developer"]
     content: Content
+
+    @property
+    def text(self) -> str:
+        return _text_of(self.content)
 
 
 class UserMessage(BaseModel):
@@ -48,9 +74,7 @@ class UserMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(piece.text for piece in self.content)
+        return _text_of(self.content)
 
 
 class AssistantMessage(BaseModel):
@@ -59,6 +83,10 @@ class AssistantMessage(BaseModel):
     role: Literal["assistant"]
     content: Content | None = None
     tool_calls: list[AssistantToolCall] = []
+
+    @property
+    def text(self) -> str:
+        return _text_of(self.content)
 
 
 class ToolMessage(BaseModel):
@@ -70,9 +98,7 @@ class ToolMessage(BaseModel):
 
     @property
     def text(self) -> str:
-        if isinstance(self.content, str):
-            return self.content
-        return "\n".join(piece.text for piece in self.content)
+        return _text_of(self.content)
 
 
 ChatMessage = Annotated[
@@ -81,9 +107,11 @@ ChatMessage = Annotated[
 
 
 class FunctionDefinition(BaseModel):
-    """A function on offer; its schema is not read, the script knows the demo agent's tools."""
+    """A function on offer, with the JSON schema of its arguments."""
 
     name: str
+    description: str = ""
+    parameters: Mapping[str, JsonValue] = {}
 
 
 class OfferedTool(BaseModel):
@@ -125,6 +153,22 @@ class ChatRequest(BaseModel):
         if waiting:
             raise ValueError(f"tool calls without a tool message: {', '.join(sorted(waiting))}")
         return self
+
+    @property
+    def prompt(self) -> str:
+        """The newest message of the user."""
+        return next((each.text for each in reversed(self.messages) if isinstance(each, UserMessage)), "")
+
+    @property
+    def results(self) -> list[str]:
+        """What tools have returned since then, oldest first."""
+        since: list[str] = []
+        for message in reversed(self.messages):
+            if isinstance(message, UserMessage):
+                break
+            if isinstance(message, ToolMessage):
+                since.insert(0, message.text)
+        return since
 
     @property
     def tool_names(self) -> frozenset[str]:

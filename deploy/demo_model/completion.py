@@ -1,10 +1,12 @@
-"""A reply of the script as OpenAI's Chat Completions say it, whole or in chunks."""
+"""What a scripted model replies, and how OpenAI's Chat Completions say it: whole, or in chunks."""
 
+import json
 import re
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
@@ -19,12 +21,50 @@ from openai.types.chat.chat_completion_message_function_tool_call import (
     ChatCompletionMessageFunctionToolCall,
     Function,
 )
+from pydantic import JsonValue
 
 from everloop.deploy.demo_model.chat_request import ChatRequest
-from everloop.deploy.demo_model.script import MODEL, Call, Reply, arguments_text
 
 FRAGMENT = 12
 """Characters of tool arguments in one chunk."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool that the model wants to be run; `arguments` may be a text, be it no JSON, as models write it."""
+
+    name: str
+    arguments: Mapping[str, JsonValue] | str = field(default_factory=dict[str, JsonValue])
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model answers: text, and tools to call, if any.
+
+    `thought` is reasoning before it. `finish_reason` is by default what the reply suggests. `usage` is
+    (input, output) tokens; by default words are counted. `is_cut`: the connection is lost in the middle.
+    """
+
+    text: str = ""
+    calls: tuple[Call, ...] = ()
+    thought: str = ""
+    finish_reason: str = ""
+    usage: tuple[int, int] | None = None
+    is_cut: bool = False
+
+    @property
+    def reason(self) -> str:
+        return self.finish_reason or ("tool_calls" if self.calls else "stop")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An HTTP error in place of a reply. `retry_after`: seconds."""
+
+    status: int
+    message: str = "refused by the script"
+    code: str | None = None
+    retry_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +73,7 @@ class Completion:
 
     id: str
     created: int
+    model: str
     reply: Reply
     usage: CompletionUsage
 
@@ -49,11 +90,13 @@ class Completion:
         message = ChatCompletionMessage(
             role="assistant", content=self.reply.text, tool_calls=[*calls] if calls else None
         )
-        choice = Choice(index=0, message=message, finish_reason="tool_calls" if calls else "stop")
+        if self.reply.thought:
+            message.reasoning_content = self.reply.thought  # pyright: ignore[reportAttributeAccessIssue] -- others add it
+        choice = Choice(index=0, message=message, finish_reason=self._reason)
         return ChatCompletion(
             id=self.id,
             created=self.created,
-            model=MODEL,
+            model=self.model,
             object="chat.completion",
             choices=[choice],
             usage=self.usage,
@@ -62,17 +105,21 @@ class Completion:
     def chunks(self, *, include_usage: bool) -> Iterator[ChatCompletionChunk]:
         """Yield the answer word by word; each call in several pieces, as real models send them."""
         yield self._chunk(ChoiceDelta(role="assistant", content=""))
-        for word in re.findall(r"\S+\s*|\s+", self.reply.text):
+        for word in _words(self.reply.thought):
+            yield self._chunk(ChoiceDelta.model_validate({"reasoning_content": word}))
+        for word in _words(self.reply.text):
             yield self._chunk(ChoiceDelta(content=word))
         for index, call in enumerate(self.reply.calls):
             for piece in _pieces(index, call):
                 yield self._chunk(ChoiceDelta(tool_calls=[piece]))
-        last = ChunkChoice(
-            index=0, delta=ChoiceDelta(), finish_reason="tool_calls" if self.reply.calls else "stop"
-        )
+        last = ChunkChoice(index=0, delta=ChoiceDelta(), finish_reason=self._reason)
         yield self._of(last)
         if include_usage:
             yield self._of(usage=self.usage)
+
+    @property
+    def _reason(self) -> Any:  # noqa: ANN401 -- providers have more reasons than the SDK knows
+        return self.reply.reason
 
     def _chunk(self, delta: ChoiceDelta) -> ChatCompletionChunk:
         return self._of(ChunkChoice(index=0, delta=delta, finish_reason=None))
@@ -81,7 +128,7 @@ class Completion:
         return ChatCompletionChunk(
             id=self.id,
             created=self.created,
-            model=MODEL,
+            model=self.model,
             object="chat.completion.chunk",
             choices=list(choices),
             usage=usage,
@@ -89,11 +136,21 @@ class Completion:
 
 
 def complete(request: ChatRequest, reply: Reply) -> Completion:
-    """Put a reply under a new id; tokens are counted as words."""
+    """Put a reply under a new id; tokens are counted as words, unless the reply says how many they are."""
     asked = len(request.model_dump_json().split())
-    answered = len(reply.text.split()) + sum(len(arguments_text(call).split()) + 1 for call in reply.calls)
-    usage = CompletionUsage(prompt_tokens=asked, completion_tokens=answered, total_tokens=asked + answered)
-    return Completion(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), reply, usage)
+    said = [reply.thought, reply.text, *(f"{call.name} {arguments_text(call)}" for call in reply.calls)]
+    sent, written = reply.usage or (asked, sum(len(text.split()) for text in said))
+    usage = CompletionUsage(prompt_tokens=sent, completion_tokens=written, total_tokens=sent + written)
+    return Completion(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model, reply, usage)
+
+
+def arguments_text(call: Call) -> str:
+    """Return the arguments as a model writes them: JSON text."""
+    return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*|\s+", text)
 
 
 def _pieces(index: int, call: Call) -> Iterator[ChoiceDeltaToolCall]:

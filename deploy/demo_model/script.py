@@ -4,7 +4,6 @@ The script keeps nothing between requests. It reads what was already done from t
 conversation always gets the same answer, whichever process asks.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage, UserMessage
+from everloop.deploy.demo_model.completion import Call, Refusal, Reply
 
 MODEL = "everloop-demo-scripted"
 SCRIPTED = "This is Everloop's scripted demo model: no language model wrote this text."
@@ -38,22 +38,6 @@ _EXPRESSION = re.compile(r"[(\d][\d\s.()+\-*/%]*[+\-*/%][\d\s.()+\-*/%]*[)\d]")
 
 
 @dataclass(frozen=True)
-class Call:
-    """A tool that the script wants to be run."""
-
-    name: str
-    arguments: dict[str, JsonValue]
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What the model answers: text, and tools to call, if any."""
-
-    text: str
-    calls: tuple[Call, ...] = ()
-
-
-@dataclass(frozen=True)
 class ToolResult:
     """A call of this turn and what came of it."""
 
@@ -76,6 +60,15 @@ class Turn:
     def lacks(self, name: str) -> bool:
         """Whether the tool is on offer and was not used yet."""
         return name in self.tools and not self.of(name)
+
+
+async def answer(request: ChatRequest) -> Reply | Refusal:
+    """Say what the script says."""
+    if request.model != MODEL:
+        return Refusal(
+            404, f"The model {request.model!r} does not exist; this server has {MODEL!r}", "model_not_found"
+        )
+    return next_reply(request)
 
 
 def next_reply(request: ChatRequest) -> Reply:
@@ -216,8 +209,3 @@ def _heads(turn: Turn) -> list[dict[str, str]]:
     """Return path, lines and bytes of every file that could be read."""
     heads = (_HEAD.match(content) for content in turn.of("read_file"))
     return [head.groupdict() for head in heads if head]
-
-
-def arguments_text(call: Call) -> str:
-    """Return the arguments as a model writes them: JSON text."""
-    return json.dumps(call.arguments)

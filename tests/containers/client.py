@@ -12,7 +12,8 @@ from tests.containers.engine import ROOT, Engine
 MODEL = """
 import uvicorn
 from everloop.deploy.demo_model.app import build_app
-uvicorn.run(build_app(0.05), host="0.0.0.0", port=8000, log_level="warning")
+from everloop.deploy.demo_model.script import answer
+uvicorn.run(build_app(answer, delay=0.05), host="0.0.0.0", port=8000, log_level="warning")
 """
 
 

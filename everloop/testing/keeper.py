@@ -1,0 +1,112 @@
+"""The process that keeps the servers of a test session, and ends them when nobody uses them any more.
+
+Who uses them holds a connection to it, which the kernel closes with the process, however that ends. It is
+run as a file, with the standard library alone: it is there within 50 ms.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+SOCKET = "keeper"
+FIRST_USER = 60.0
+"""Seconds in which somebody has to come."""
+
+LOOK = 1.0
+"""Seconds between two looks whether the servers live."""
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def main() -> None:
+    """Read the plan from stdin: a directory of ours, and the servers' commands by name; keep them."""
+    plan = json.load(sys.stdin)
+    directory = Path(plan["directory"])
+    is_told, tells = os.pipe()
+    if os.fork():  # whoever started us goes on when the servers are on their way, and has no child
+        os.close(tells)
+        os._exit(0 if os.read(is_told, 1) else 1)
+    signal.signal(signal.SIGTERM, _end)
+    servers: list[subprocess.Popen[bytes]] = []
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(directory / SOCKET))
+            listener.listen()
+            dies_with_us = _dies_with(os.getpid())
+            for name, command in plan["commands"].items():
+                servers.append(_start(command, directory, directory / f"{name}.log", dies_with_us))
+            os.write(tells, b".")
+            _keep(listener, servers)
+    finally:
+        for server in servers:
+            server.kill()
+        for server in servers:
+            server.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end(_number: int, _frame: object) -> None:
+    sys.exit()
+
+
+def _start(
+    command: Sequence[str], directory: Path, log: Path, dies_with_us: Callable[[], None] | None
+) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(  # noqa: S603 -- the servers' own commands
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=dies_with_us,  # noqa: PLW1509 -- this process has one thread
+        )
+
+
+def _keep(listener: socket.socket, servers: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Return when the last user is gone, nobody has come, or a server has ended."""
+    selector, users, wait = selectors.DefaultSelector(), 0, FIRST_USER
+    selector.register(listener, selectors.EVENT_READ)
+    while all(server.poll() is None for server in servers):
+        for key, _ in selector.select(LOOK):
+            if key.fileobj is listener:
+                selector.register(listener.accept()[0], selectors.EVENT_READ)
+                users += 1
+                continue
+            with contextlib.suppress(ConnectionError):
+                if isinstance(key.fileobj, socket.socket) and key.fileobj.recv(64):
+                    continue
+            selector.unregister(key.fileobj)
+            users -= 1
+            if not users:
+                return
+        wait -= LOOK
+        if not users and wait < 0:
+            return
+
+
+def _dies_with(parent: int) -> Callable[[], None] | None:
+    """Return what a server does before it starts: ask Linux to kill it when this process dies."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""What stands in for the model: a script of replies, or a function that makes them.
+
+Both speak through a real HTTP server in this process, so that what the agent gets is what a provider sends:
+replies in pieces, ids that nobody knows before, failures as statuses, streams that are cut.
+"""
+
+import asyncio
+import inspect
+import json
+import socket
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import cast
+
+import uvicorn
+from pydantic import BaseModel, JsonValue
+from starlette.applications import Starlette
+
+from everloop.deploy.demo_model.app import build_app
+from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage
+from everloop.deploy.demo_model.completion import Call, Refusal, Reply
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.models.catalogue import Catalogue, Provider
+from everloop.testing.errors import ScriptError
+
+Said = str | Call | Reply | Refusal | Sequence[Call] | Mapping[str, JsonValue] | BaseModel
+"""What a model says: a text, a call or several at once, data, a whole reply, or a failure."""
+
+STAND_IN = "stand-in"
+"""The provider of agents that name no model."""
+
+_KEY = "scripted"
+_SHOWN = 200
+
+
+def call(tool: str, /, **arguments: JsonValue) -> Call:
+    """Return a call of a tool, for a model to make."""
+    return Call(tool, arguments)
+
+
+def fail(
+    status: int = 500, *, retry_after: int | None = None, message: str = "refused by the script"
+) -> Refusal:
+    """Return a failure of the model: an HTTP status, such as 429, 500 or 401. `retry_after`: seconds."""
+    return Refusal(status, message, retry_after=retry_after)
+
+
+def cut(text: str = "", *calls: Call) -> Reply:
+    """Return a reply whose stream is lost in the middle."""
+    return Reply(text, calls, is_cut=True)
+
+
+class StandIn(ABC):
+    """Takes the place of all models of the agents under test."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        """What it had no reply to; the app raises the first of them."""
+
+    @abstractmethod
+    def opened(self, catalogue: Catalogue) -> AbstractAsyncContextManager[Catalogue]:
+        """Serve while the block runs, and yield a catalogue whose providers all lead here."""
+
+    def raise_problem(self) -> None:
+        """Raise the first problem there was.
+
+        Raises:
+            ScriptError: there was one.
+        """
+        if self.problems:
+            raise ScriptError(self.problems[0])
+
+
+class _Speaking(StandIn):
+    """A stand-in that makes a reply of each request."""
+
+    def __init__(self, *, check_tools: bool) -> None:
+        super().__init__()
+        self.requests: list[ChatRequest] = []
+        self._checks_tools = check_tools
+
+    @abstractmethod
+    async def say(self, request: ChatRequest) -> Reply | Refusal:
+        """Return the reply to a request."""
+
+    def unheard(self, reply: Reply) -> None:
+        """Take back a reply whose client has gone before its end: its worker was killed, or gave up."""
+
+    @asynccontextmanager
+    async def opened(self, catalogue: Catalogue) -> AsyncGenerator[Catalogue]:
+        async with served(build_app(self._answer, unheard=self.unheard)) as url:
+            providers = {name: _led_to(url, provider) for name, provider in catalogue.providers.items()}
+            providers[STAND_IN] = Provider(STAND_IN, base_url=f"{url}/v1", key=_KEY)
+            yield Catalogue(providers, catalogue.default_model or f"{STAND_IN}/script", {}, catalogue.date)
+
+    async def _answer(self, request: ChatRequest) -> Reply | Refusal:
+        self.requests.append(request)
+        try:
+            reply = await self.say(request)
+            if self._checks_tools and isinstance(reply, Reply):
+                _check_calls(reply, request)
+        except Exception as error:  # noqa: BLE001 -- a function of the test may raise anything
+            is_ours = isinstance(error, ScriptError)
+            self.problems.append(str(error) if is_ours else f"the model's function raised {error!r}")
+            return Refusal(400, "the stand-in for the model has no reply; the test says why")
+        return reply
+
+
+class Script(_Speaking):
+    """Replies in the order in which the model is asked, however many tasks ask.
+
+    A reply is used up by each request, also by the one after a failure; one that the client did not hear to
+    its end comes again. `check_tools` False lets it call tools that are not on offer, as models sometimes do.
+    """
+
+    def __init__(self, *replies: Said, check_tools: bool = True) -> None:
+        super().__init__(check_tools=check_tools)
+        self._count = len(replies)
+        self._left = deque(_reply(reply) for reply in replies)
+
+    @property
+    def left(self) -> int:
+        """How many replies have not been asked for."""
+        return len(self._left)
+
+    async def say(self, request: ChatRequest) -> Reply | Refusal:
+        if not self._left:
+            raise ScriptError(
+                f"the script has {self._count} replies, and the model was asked for one more. "
+                f"{_described(request)} Add the reply to Script(…)"
+            )
+        return self._left.popleft()
+
+    def unheard(self, reply: Reply) -> None:
+        if not reply.is_cut:
+            self._left.appendleft(reply)
+
+
+class FunctionModel(_Speaking):
+    """Replies as a function says, which may be async: it is given the request, as Chat Completions has it."""
+
+    def __init__(
+        self, function: Callable[[ChatRequest], Said | Awaitable[Said]], *, check_tools: bool = True
+    ) -> None:
+        super().__init__(check_tools=check_tools)
+        self._function = function
+
+    async def say(self, request: ChatRequest) -> Reply | Refusal:
+        said = self._function(request)
+        return _reply(await said if inspect.isawaitable(said) else said)
+
+
+def _led_to(url: str, provider: Provider) -> Provider:
+    """Return a provider that is asked at our address, in Chat Completions, as often as one likes."""
+    return replace(
+        provider,
+        kind="chat",
+        base_url=f"{url}/v1",
+        key=_KEY,
+        key_header="Authorization",
+        headers={},
+        query={},
+        concurrency=None,
+        requests_per_minute=None,
+        tokens_per_minute=None,
+    )
+
+
+def _reply(said: object) -> Reply | Refusal:
+    match said:
+        case Reply() | Refusal():
+            return said
+        case str():
+            return Reply(said)
+        case Call():
+            return Reply(calls=(said,))
+        case BaseModel():
+            return Reply(said.model_dump_json())
+        case Mapping():
+            return Reply(json.dumps(said))
+        case list() | tuple() if calls := [
+            each for each in cast("list[object]", said) if isinstance(each, Call)
+        ]:
+            return Reply(calls=tuple(calls))
+        case _:
+            raise ScriptError(
+                f"a model cannot say {said!r:.{_SHOWN}}: give a text, call(…), a list of calls, a dict or a "
+                "pydantic model as data, Reply(…), fail(…) or cut(…)"
+            )
+
+
+def _check_calls(reply: Reply, request: ChatRequest) -> None:
+    for each in reply.calls:
+        if each.name not in request.tool_names:
+            near = get_close_matches(each.name, request.tool_names, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else f"on offer: {_listed(request)}."
+            raise ScriptError(
+                f"the model is to call {each.name!r}, which is not on offer to it; {meant} "
+                "(check_tools=False lets it, as models sometimes do)"
+            )
+
+
+def _described(request: ChatRequest) -> str:
+    """Return what a model was asked, for whoever has to write the reply."""
+    results: list[str] = []
+    names: dict[str, str] = {}
+    for message in request.messages:
+        if isinstance(message, AssistantMessage):
+            names.update({each.id: each.function.name for each in message.tool_calls})
+        elif isinstance(message, ToolMessage):
+            results.append(f"{names.get(message.tool_call_id)} → {message.text!r:.{_SHOWN}}")
+    came = f", and tools have returned: {'; '.join(results)}" if results else ""
+    return f"The user says {request.prompt!r:.{_SHOWN}}{came}. On offer: {_listed(request)}."
+
+
+def _listed(request: ChatRequest) -> str:
+    return ", ".join(sorted(request.tool_names)) or "no tools"
+
+
+# Serving in this process.
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave signals to the test run."""
+        yield
+
+
+@asynccontextmanager
+async def served(app: Starlette) -> AsyncGenerator[str]:
+    """Serve an application on a free port while the block runs; yield its address."""
+    with socket.create_server((LOOPBACK, 0), backlog=512) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
