@@ -27,6 +27,7 @@ from everloop.gateway.downloads.routes import Downloads
 from everloop.gateway.extension.approvals import Approvals
 from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.health import Gauges, Probe, health_routes
+from everloop.gateway.extension.shell import Extension
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import OwnPagesOnly
 from everloop.gateway.http.requests import BodyLimits
@@ -109,6 +110,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     is_open = access.authenticator.is_open
     limits = BodyLimits(settings.max_body_bytes)
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
+    extension = Extension(access, limits, lambda: fanout.is_closed)
     # Any call to the store will do as a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
     loops = [fanout.run, sweep.run]
@@ -118,7 +120,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         routes=[
             *card_routes(cards),
             *Downloads(stores, settings, access, snapshots, steps).routes,
-            *Approvals(stores, tasks, snapshots, access, limits).routes,
+            *Approvals(stores, tasks, snapshots, extension).routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             *health_routes(probes),
             # Last: the first word of some of these addresses is whatever a client makes it.

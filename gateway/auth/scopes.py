@@ -1,12 +1,14 @@
 """What callers may do: scopes, and which of them an operation takes.
 
-tasks:read    read tasks, follow them, read their push notification configs, download artifacts
-tasks:write   send messages, cancel tasks, set and remove push notification configs
-tasks:approve answer questions that ask its holders in the owner's place
-(everloop.gateway.extension.approvals), as do scopes
-              of your own that tools or guards name as their approvers; they must be named
-operator      decrypt what Temporal keeps of everybody's tasks (everloop.gateway.extension.codec); it must be
-named agents:{id}   with this agent; whoever has none of this kind may do it with every agent
+tasks:read     read tasks, follow them, read their push notification configs, download artifacts
+tasks:write    send messages, cancel tasks, set and remove push notification configs
+tasks:approve  answer questions that ask its holders in the owner's place
+               (everloop.gateway.extension.approvals), as do scopes of your own that tools or guards name as
+               their approvers; they must be named
+admin          read and delete what is of any owner (everloop.gateway.extension.shell); it must be named
+operator       decrypt what Temporal keeps of everybody's tasks (everloop.gateway.extension.codec); it must be
+               named
+agents:{id}    with this agent; whoever has none of this kind may do it with every agent
 """
 
 from everloop.gateway.auth.schemes import REALM
@@ -17,6 +19,7 @@ from everloop.workflows.contract.questions import APPROVE, OWNER, problem_of_app
 
 READ = "tasks:read"
 WRITE = "tasks:write"
+ADMIN = "admin"
 OPERATOR = "operator"
 AGENTS = "agents:"
 
@@ -29,15 +32,15 @@ BEARER = "bearer"
 
 def flaw_of_scope(scope: str) -> str:
     """Return why there is no such scope, empty if there is one."""
-    if scope in {READ, WRITE, OPERATOR} or (
+    if scope in {READ, WRITE, ADMIN, OPERATOR} or (
         scope.startswith(AGENTS) and is_agent_id(scope.removeprefix(AGENTS))
     ):
         return ""
     if scope == APPROVE or (scope.endswith(_OWN_APPROVERS) and not problem_of_approvers(scope)):
         return ""
     scopes = (
-        f"{READ}, {WRITE}, {APPROVE}, {OPERATOR}, {AGENTS}ID with the id of an agent, and scopes of your own "
-        f"that end in {_OWN_APPROVERS}"
+        f"{READ}, {WRITE}, {APPROVE}, {ADMIN}, {OPERATOR}, {AGENTS}ID with the id of an agent, and scopes of "
+        f"your own that end in {_OWN_APPROVERS}"
     )
     return f"there is no scope {scope!r}; there are {scopes}"
 

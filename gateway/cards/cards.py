@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, TransportProtocol
 from a2a.utils.errors import UnsupportedOperationError
+from google.protobuf.struct_pb2 import Struct
 
 from everloop import __version__
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.cards.signing import CardKey
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, HTTP_BASE, HTTP_EXTENSION
 
 # Which media types the card of an agent names. Pure.
 
@@ -133,7 +135,8 @@ class Cards:
                         uri=EVENTS_EXTENSION,
                         description="Every event of a task (tool calls, thoughts, usage, retries), as "
                         "metadata of status updates under this URI.",
-                    )
+                    ),
+                    self._http_extension,
                 ],
             ),
             security_schemes=self._settings.schemes,
@@ -143,6 +146,17 @@ class Cards:
             default_input_modes=input_modes(agent),
             default_output_modes=output_modes(agent),
             skills=_skills(agent),
+        )
+
+    @property
+    def _http_extension(self) -> pb.AgentExtension:
+        params = Struct()
+        params["base"] = urlsplit(self._settings.url).path.rstrip("/") + HTTP_BASE
+        return pb.AgentExtension(
+            uri=HTTP_EXTENSION,
+            description="What A2A has no words for (approvals and more), as JSON over HTTP below the path "
+            "`base` of this server.",
+            params=params,
         )
 
     def _interfaces(self, agent: Agent, versions: Sequence[str], *, grpc: bool) -> list[pb.AgentInterface]:

@@ -57,6 +57,16 @@ class ContentTooSlowError(RefusalError):
     """The body did not arrive in time."""
 
 
+@known_as(-32600, 404, "NOT_FOUND", "NOT_FOUND")
+class NotFoundError(RefusalError):
+    """There is no such thing, or it is somebody else's: both are told in the same words."""
+
+
+@known_as(-32600, 409, "ABORTED", "CONFLICT")
+class ConflictError(RefusalError):
+    """Something else has come first, or stands in the way."""
+
+
 # The SDK knows it on JSON-RPC only, where its status is 200.
 known_as(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR")(JSONParseError)
 
@@ -75,7 +85,7 @@ def as_a2a(failure: BaseException) -> A2AError:
         case A2AError():
             return failure
         case ValidationError():
-            return InvalidParamsError(_violation(failure))
+            return InvalidParamsError(violation(failure))
         case ParseError() | RecursionError() | UnicodeError() | OverflowError():
             return InvalidParamsError(
                 "the parameters do not fit the operation, are nested too deeply, or have a number that is "
@@ -87,15 +97,18 @@ def as_a2a(failure: BaseException) -> A2AError:
             raise failure
 
 
-def _violation(failure: ValidationError) -> str:
-    """Name the first field that does not fit, of a union the first in the member that `kind` names."""
+def violation(failure: ValidationError, whole: str = "params") -> str:
+    """Name the first field that does not fit, of a union the first in the member that `kind` names.
+
+    `whole` names what has the fields.
+    """
     violations = failure.errors(include_input=False, include_url=False, include_context=False)
     others = {each["loc"][:-1] for each in violations if each["type"] == "literal_error"}
     meant = [each for each in violations if not any(each["loc"][: len(other)] == other for other in others)]
     first = (meant or violations)[0]
     steps = [step for step in first["loc"] if isinstance(step, int) or not _TYPE_NAME.fullmatch(step)]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    path = path.removeprefix(".params").removeprefix(".") or "params"
+    path = path.removeprefix(".params").removeprefix(".") or whole
     return f"{path} does not fit: {str(first['msg']).lower()}"
 
 

@@ -35,6 +35,11 @@ from everloop.workflows.contract.tasks import Artifact, TaskState, TaskStatus, T
 EVENTS_EXTENSION = "https://everloop.dev/extensions/events/v1"
 """A client that activates it gets every event of a task, as metadata of status updates under this URI."""
 
+HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
+"""What is served beside A2A, as JSON over HTTP; the card says below which path, as `base`."""
+
+HTTP_BASE = "/everloop/v1"
+
 FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
 """Metadata of an artifact that its task left unfinished."""
 

@@ -15,6 +15,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
+from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
@@ -69,7 +70,7 @@ class Office:
         found, token = list[Json](), ""
         while True:
             query = {"pageSize": "5", "pageToken": token}
-            got = await self.http.get("/approvals", params=query, headers=self.keys[caller])
+            got = await self.http.get(HTTP_BASE + "/approvals", params=query, headers=self.keys[caller])
             assert got.status_code == 200, got.text
             found += [each for each in got.json()["approvals"] if each["taskId"] == task_id]
             token = got.json()["nextPageToken"]
@@ -79,7 +80,7 @@ class Office:
     async def decide(
         self, caller: str, task_id: str, body: JsonValue, question: str = "c/1"
     ) -> httpx.Response:
-        path = f"/approvals/{task_id}/{quote(question, safe='')}"
+        path = f"{HTTP_BASE}/approvals/{task_id}/{quote(question, safe='')}"
         return await self.http.post(path, json=body, headers=self.keys.get(caller, {}))
 
     async def result(self, task_id: str) -> None:
@@ -218,7 +219,10 @@ async def test_an_approver_of_something_else_finds_nothing(office: Office, calle
 async def test_approvals_take_a_scope_that_is_named(office: Office) -> None:
     """Without credentials 401, without such a scope 403; neither looks at the task."""
     task_id = await office.ask()
-    for method, path in (("GET", "/approvals"), ("POST", f"/approvals/{task_id}/c%2F1")):
+    for method, path in (
+        ("GET", HTTP_BASE + "/approvals"),
+        ("POST", f"{HTTP_BASE}/approvals/{task_id}/c%2F1"),
+    ):
         nobody = await office.http.request(method, path)
         reader = await office.http.request(method, path, headers=office.keys["reader"])
         assert error_of(nobody)[0] == 401

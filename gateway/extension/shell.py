@@ -1,0 +1,261 @@
+"""What every call of the HTTP extension goes through: what is served beside A2A, as JSON, below one path.
+
+A handler is a method that takes a `Call` and returns a response, most often by `answer`. It raises A2A
+errors, those of `everloop.gateway.errors` and those of stores; each becomes JSON as REST of A2A 1.0 has it.
+
+    extension = Extension(access, limits)
+    extension.route("/contexts", GET=self._list)
+    extension.route("/contexts/{id}", GET=self._show, PATCH=self._change, DELETE=self._delete)
+
+Ids are percent-encoded, and one segment each, whatever they hold. GET takes the scope tasks:read, everything
+else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take the scope admin in its place.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar, TypeVar
+from urllib.parse import unquote
+
+import structlog
+from a2a.utils.error_handlers import build_rest_error_payload
+from a2a.utils.errors import A2A_ERROR_MAPPING, A2AError, InvalidParamsError
+from opentelemetry import trace
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic.alias_generators import to_camel
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
+from starlette.types import Receive, Scope, Send
+
+from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, require_scope
+from everloop.gateway.context import Caller, flaw_of_owner, trace_context
+from everloop.gateway.errors import UnavailableNowError
+from everloop.gateway.http.errors import as_a2a, violation
+from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
+from everloop.runtime.protocol.tasks import HTTP_BASE
+
+MAX_PAGE = 100
+USUAL_PAGE = 50
+
+_log = structlog.get_logger()
+_tracer = trace.get_tracer("everloop.gateway")
+
+
+class Body(BaseModel):
+    """What a body holds, named in camelCase; strict, and without fields that nobody knows.
+
+    `expected` is shown to whoever sends something else.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, alias_generator=to_camel, hide_input_in_errors=True
+    )
+    expected: ClassVar[str] = ""
+
+
+_Body = TypeVar("_Body", bound=Body)
+
+
+@dataclass(frozen=True)
+class Page:
+    """Which part of a list is asked for."""
+
+    size: int
+    token: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call by somebody who may make it. `owner` is whose things it is about: others' do not exist.
+
+    `held` is let go of when the answer is out.
+    """
+
+    caller: Caller
+    owner: str
+    held: ExitStack
+    request: A2ARequest
+
+    def id(self, name: str = "id") -> str:
+        """Return an id of the address."""
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str:
+        """Return a parameter of the query, empty if it is not there."""
+        return self.request.query_params.get(name, "")
+
+    @property
+    def page(self) -> Page:
+        """The part of a list that pageSize and pageToken ask for.
+
+        Raises:
+            InvalidParamsError: pageSize is no number that there is.
+        """
+        text = self.query("pageSize") or str(USUAL_PAGE)
+        if not (re.fullmatch(r"[0-9]{1,3}", text) and 0 < int(text) <= MAX_PAGE):
+            raise InvalidParamsError(f"pageSize is no number from 1 to {MAX_PAGE}")
+        return Page(int(text), self.query("pageToken"))
+
+    async def body(self, kind: type[_Body]) -> _Body:
+        """Return the body; an empty one counts as `{}`.
+
+        Raises:
+            A2AError: it is too large, too slow, no JSON, or something else than `kind`.
+        """
+        content: object = await self.request.json() if await self.request.body() else {}
+        try:
+            return kind.model_validate(content)
+        except ValidationError as failure:
+            send = f"; send {kind.expected}" if kind.expected else ""
+            raise InvalidParamsError(f"{violation(failure, whole='the body')}{send}") from None
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+class Extension:
+    """What all addresses of the extension share."""
+
+    def __init__(
+        self, access: AccessControl, limits: BodyLimits, is_stopping: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.access = access
+        self.limits = limits
+        self.is_stopping = is_stopping
+
+    def route(
+        self, path: str, *, authorize: Callable[[Caller], object] | None = None, **handlers: Handler
+    ) -> Route:
+        """Return the route of an address below the base: its handlers by their methods of HTTP.
+
+        `authorize` takes the place of tasks:read and tasks:write; it raises ForbiddenError.
+        """
+        return _RawRoute(HTTP_BASE + path, _Served(self, path, handlers, authorize), methods=list(handlers))
+
+
+class _RawRoute(Route):
+    """A route that is matched before ids are decoded: they may hold slashes."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        # Starlette decodes the whole path, after which a slash of an id is one between segments.
+        raw = bytes(scope["raw_path"]).decode("ascii", errors="replace")
+        match, child = super().matches({**scope, "path": raw, "root_path": ""})
+        if match is not Match.NONE:
+            child["path_params"] = {name: unquote(part) for name, part in child["path_params"].items()}
+        return match, child
+
+
+class _Served:
+    """An ASGI application that answers the calls of one address.
+
+    It knows the caller before it reads the body, bounds what it reads, and runs each call in a span of the
+    caller's trace.
+    """
+
+    def __init__(
+        self,
+        extension: Extension,
+        path: str,
+        handlers: Mapping[str, Handler],
+        authorize: Callable[[Caller], object] | None,
+    ) -> None:
+        self._extension = extension
+        self._path = path
+        self._handlers = handlers
+        self._authorize = authorize
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name, parent = f"{scope['method']} {self._path}", trace_context(Headers(scope=scope))
+        with _tracer.start_as_current_span(name, parent, trace.SpanKind.SERVER) as span, ExitStack() as held:
+            request = A2ARequest(scope, receive, self._extension.limits, span)
+            try:
+                response = await self._answer(request, held)
+            except ClientDisconnect:
+                return
+            finally:
+                request.let_go()
+            await response(scope, receive, send)
+
+    async def _answer(self, request: A2ARequest, held: ExitStack) -> Response:
+        handler = self._handlers["GET" if request.method == "HEAD" else request.method]
+        try:
+            caller = await recognise(request, self._extension.access)
+            return await handler(Call(caller, self._owner(caller, request), held, request))
+        except ClientDisconnect:
+            raise
+        except asyncio.CancelledError:
+            if not self._extension.is_stopping():
+                raise
+            return refusal(_STOPS)
+        except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
+            return refusal(as_a2a(failure))
+
+    def _owner(self, caller: Caller, request: A2ARequest) -> str:
+        """Return whose things a caller may read or change by this call.
+
+        Raises:
+            ForbiddenError: it names the scope that is missing.
+            InvalidParamsError: nobody can be called that, or this cannot be done for others.
+        """
+        is_reading = request.method in {"GET", "HEAD"}
+        owner = request.query_params.get("owner", caller.owner)
+        if self._authorize:
+            self._authorize(caller)
+        elif owner == caller.owner:
+            check_scope(caller, READ if is_reading else WRITE)
+        if owner == caller.owner:
+            return owner
+        require_scope(caller, ADMIN)
+        if flaw := flaw_of_owner(owner):
+            raise InvalidParamsError(f"owner is nobody's name: {flaw}")
+        if not (is_reading or request.method == "DELETE"):
+            raise InvalidParamsError(f"owner goes with GET and DELETE, not with {request.method}")
+        _log.info(
+            "called for another owner",
+            method=request.method,
+            path=self._path,
+            ids=dict(request.path_params),
+            for_owner=owner,
+            admin=name_of(caller),
+        )
+        return owner
+
+
+_STOPS = UnavailableNowError(
+    "this server stops; send the same request again, and another one answers", retry_after=1
+)
+
+
+def name_of(caller: Caller) -> str:
+    """Return who calls, as people read it."""
+    named = caller.subject and caller.subject != caller.owner
+    return f"{caller.owner} ({caller.subject})" if named else caller.owner
+
+
+def answer(content: Mapping[str, JsonValue], status: int = 200) -> Response:
+    """Return JSON that nobody keeps."""
+    return JSONResponse(content, status, {"Cache-Control": "no-store"})
+
+
+def refusal(error: A2AError) -> Response:
+    """Return an error as REST of A2A 1.0 has it, with the headers that it brings."""
+    headers = {"Cache-Control": "no-store", **getattr(error, "headers", {})}
+    return JSONResponse(build_rest_error_payload(error), _status(error), headers)
+
+
+def _status(error: A2AError) -> int:
+    mapped = A2A_ERROR_MAPPING.get(type(error))
+    return mapped.http_code if mapped else 500
+
+
+def timestamp(at: datetime) -> str:
+    """Return a time as the extension writes it: RFC 3339, in UTC, to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
