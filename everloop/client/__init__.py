@@ -34,6 +34,7 @@ from everloop.client.events import (
     Usage,
     WaitTimeoutError,
 )
+from everloop.client.extension import Approval, Decision
 from everloop.client.sync import SyncClient
 
 __all__ = [

@@ -15,9 +15,10 @@ from pydantic import JsonValue
 
 from everloop.client.artifacts import ArtifactCalls
 from everloop.client.connection import Connection, Credentials, Token, addresses, http_client, origin_of
-from everloop.client.content import Content, Part, struct
+from everloop.client.content import Content, Json, Part, struct
 from everloop.client.errors import InvalidError
 from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError, parts_of
+from everloop.client.extension import ExtensionCalls
 from everloop.client.fold import TaskFold, result_of
 from everloop.client.follow import HISTORY, Following
 
@@ -37,7 +38,7 @@ class AgentInfo:
     card_url: str
 
 
-class Client(ArtifactCalls):
+class Client(ArtifactCalls, ExtensionCalls):
     """Asks an agent.
 
     ```python
@@ -124,8 +125,8 @@ class Client(ArtifactCalls):
         task_id: str = "",
         question_id: str = "",
         files: Sequence[str | Path | Part] = (),
-        data: JsonValue = None,
-        metadata: Mapping[str, JsonValue] | None = None,
+        data: Json = None,
+        metadata: Mapping[str, Json] | None = None,
         message_id: str = "",
         detach: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 -- the task goes on, and what is known of it is told
@@ -174,8 +175,8 @@ class Client(ArtifactCalls):
         task_id: str = "",
         question_id: str = "",
         files: Sequence[str | Path | Part] = (),
-        data: JsonValue = None,
-        metadata: Mapping[str, JsonValue] | None = None,
+        data: Json = None,
+        metadata: Mapping[str, Json] | None = None,
         message_id: str = "",
     ) -> AsyncGenerator[Event]:
         """Send a message, and yield what happens; `Done` is the last event. Arguments are those of `send`.
@@ -194,7 +195,7 @@ class Client(ArtifactCalls):
     async def answer(  # noqa: PLR0913 -- all have names and defaults
         self,
         task_id: str,
-        value: JsonValue,
+        value: Json,
         *,
         question_id: str = "",
         message_id: str = "",
@@ -215,7 +216,7 @@ class Client(ArtifactCalls):
             InvalidError: it is no answer to the question; the message says what is expected.
             ClientError: as of `send`.
         """
-        text = (value,) if isinstance(value, str) else (Part(data=value),)
+        text = (value,) if isinstance(value, str) else (_data(value),)
         return await self.send(
             *text,
             task_id=task_id,
@@ -247,7 +248,7 @@ class Client(ArtifactCalls):
             return await self.answer(
                 task_id, f"{said}, {note}" if note else said, detach=detach, timeout=timeout
             )
-        verdict: dict[str, JsonValue] = {"approved": approved, "note": note}
+        verdict = {"approved": approved, "note": note}
         return await self.answer(task_id, verdict, question_id=question_id, detach=detach, timeout=timeout)
 
     # Tasks.
@@ -310,7 +311,7 @@ class Client(ArtifactCalls):
     async def _following(
         self,
         parts: Sequence[Part],
-        metadata: Mapping[str, JsonValue] | None,
+        metadata: Mapping[str, Json] | None,
         question_id: str,
         message_id: str,
         ids: Mapping[str, str],
@@ -330,9 +331,7 @@ class Client(ArtifactCalls):
         return Following(self._connection, fold, patience=self._reconnect, request=request)
 
 
-async def _parts(
-    content: tuple[Content, ...], files: Sequence[str | Path | Part], data: JsonValue
-) -> list[Part]:
+async def _parts(content: tuple[Content, ...], files: Sequence[str | Path | Part], data: Json) -> list[Part]:
     """Return the parts of a message.
 
     Raises:
@@ -342,10 +341,14 @@ async def _parts(
     for each in files:
         parts.append(each if isinstance(each, Part) else await asyncio.to_thread(Part.from_file, each))
     if data is not None:
-        parts.append(Part(data=data))
+        parts.append(_data(data))
     if not parts:
         raise InvalidError("the message is empty; give a text, parts, files= or data=")
     return parts
+
+
+def _data(value: Json) -> Part:
+    return Part(data=cast("JsonValue", value))
 
 
 def _state(state: TaskState | str | None) -> pb.TaskState | None:

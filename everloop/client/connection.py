@@ -187,8 +187,9 @@ class Connection:
         """
         for each in (await self.card()).capabilities.extensions:
             if each.uri == HTTP_EXTENSION:
+                await self.sdk()  # it knows how the gateway calls itself
                 base = str(plain_struct(each.params).get("base") or "")
-                return f"{self._base}{base.rstrip('/')}{path}"
+                return self.reachable(f"{_origin(self._public_base)}{base.rstrip('/')}{path}")
         raise ExtensionMissingError(
             f"the server at {self._base} does not offer {HTTP_EXTENSION}, which this call takes: its card "
             "does not name it, so it is no Everloop, or an older one. What A2A itself has works: send, "

@@ -5,7 +5,7 @@ import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, cast
+from typing import Self, TypeAlias, cast
 
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -20,13 +20,17 @@ MAX_FILE = 64 * 1024 * 1024
 ANY_MEDIA_TYPE = "application/octet-stream"
 
 
+Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json] | None"
+"""A JSON value that is sent; what comes is a `JsonValue`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """A piece of a message or an artifact: exactly one of `text`, `data`, `raw` and `url` is there."""
 
     text: str | None = None
     data: JsonValue = None
-    """A JSON value; null counts as one where nothing else is there."""
+    """A JSON value; None is one (null) where nothing else is there."""
     raw: bytes | None = None
     """The content of a file."""
     url: str | None = None
@@ -148,14 +152,14 @@ def text_of(parts: Sequence[pb.Part]) -> str:
     return "\n".join(json.dumps(each, ensure_ascii=False) for each in data)
 
 
-def struct(values: Mapping[str, JsonValue]) -> Struct:
+def struct(values: Mapping[str, Json]) -> Struct:
     """Return metadata as A2A has them.
 
     Raises:
         InvalidError: they are no JSON.
     """
     try:
-        return ParseDict(dict(values), Struct())
+        return ParseDict(cast("dict[str, JsonValue]", dict(values)), Struct())
     except Exception as error:  # noqa: BLE001 -- protobuf names no common class of what it raises
         raise InvalidError(f"metadata is no JSON object: {error}") from None
 

@@ -152,3 +152,5 @@ class SyncClient:
     read = _wait(Client.read)
     download = _iterate(Client.download)
     save = _wait(Client.save)
+    approvals = _iterate(Client.approvals)
+    decide = _wait(Client.decide)

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from temporalio import activity
 from temporalio.client import Client
 
+from everloop import client as clients
 from everloop.gateway.auth.access import AccessControl
 from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.stores.views.store import TaskViews
@@ -184,6 +185,35 @@ async def test_somebody_else_approves(office: Office) -> None:
     assert (line["task_id"], line["tool"], line["approved"]) == (task_id, "refund", True)
     assert not {"note", "arguments", "text"} & line.keys()
     assert await office.listed("boss", task_id) == []
+
+
+async def test_approvers_have_a_client(office: Office) -> None:
+    """With their key it lists and decides; with another one it says who is asked, and what is missing."""
+    url = str(office.http.base_url)
+    asked = await office.ask()
+    async with clients.Client(url, api_key=office.keys["boss"]["X-API-Key"]) as boss:
+        (shown,) = [each async for each in boss.approvals() if each.task_id == asked]
+        decision = await boss.decide(asked, shown.question_id, note="fine")
+        with pytest.raises(clients.NotFoundError, match="no question 'none' of a task"):
+            await boss.decide(asked, "none")
+    async with clients.Client(url, api_key=office.keys["owner"]["X-API-Key"]) as owner:
+        end = [event async for event in owner.watch(asked)][-1]
+        other = await owner.send("Refund it.")
+        with pytest.raises(
+            clients.InvalidError, match="this waits for somebody with the scope tasks:approve"
+        ):
+            await owner.approve(other.id)
+        with pytest.raises(clients.ForbiddenError):
+            _ = [each async for each in owner.approvals()]
+    async with clients.Client(url) as nobody:
+        with pytest.raises(clients.UnauthenticatedError, match="give api_key="):
+            await nobody.task(asked)
+
+    assert (shown.tool, shown.arguments, shown.question_id) == ("refund", {}, "c/1")
+    assert shown.asked_at
+    assert (decision.approved, decision.task_id, decision.question) == (True, asked, "c/1")
+    assert isinstance(end, clients.Done)
+    assert [question.approvers for question in other.questions] == ["tasks:approve"]
 
 
 async def test_the_owner_cannot_approve(office: Office) -> None:
