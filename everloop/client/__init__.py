@@ -37,24 +37,9 @@ from everloop.client.events import (
 from everloop.client.extension import Approval, Decision
 from everloop.client.sync import SyncClient
 
-__all__ = [
-    "AgentInfo",
-    "Artifact",
-    "ArtifactChanged",
-    "BusyError",
-    "Client",
-    "ClientError",
-    "Content",
-    "Done",
-]
-__all__ += ["Event", "ExtensionMissingError", "ForbiddenError", "InvalidError", "NotFoundError", "OtherEvent"]
-__all__ += ["Part", "Progress", "Question", "Reconnecting", "Result", "ServerError", "StatusChanged"]
-__all__ += ["SyncClient", "TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall"]
-__all__ += [
-    "ToolCallEnded",
-    "ToolCallStarted",
-    "UnauthenticatedError",
-    "UnreachableError",
-    "UnsupportedError",
-]
-__all__ += ["Usage", "WaitTimeoutError"]
+__all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "BusyError", "Client", "ClientError"]
+__all__ += ["Content", "Decision", "Done", "Event", "ExtensionMissingError", "ForbiddenError"]
+__all__ += ["InvalidError", "NotFoundError", "OtherEvent", "Part", "Progress", "Question", "Reconnecting"]
+__all__ += ["Result", "ServerError", "StatusChanged", "SyncClient", "TaskNotCompletedError", "TaskState"]
+__all__ += ["TextDelta", "Thought", "ToolCall", "ToolCallEnded", "ToolCallStarted", "UnauthenticatedError"]
+__all__ += ["UnreachableError", "UnsupportedError", "Usage", "WaitTimeoutError"]
