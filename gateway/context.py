@@ -17,10 +17,8 @@ from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.errors import TooManyHeadersError
+from everloop.workflows.contract.names import ANONYMOUS
 from everloop.workflows.contract.tasks import Identity, TaskView
-
-ANONYMOUS = "anonymous"
-"""The owner of tasks and artifacts whose client did not authenticate."""
 
 CALLER = "everloop.caller"
 """Where the scope of an HTTP request holds its `Caller`."""

@@ -14,7 +14,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from everloop.deploy.schedule.definition import QueueSettings
+from everloop.runtime.schedules.definition import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import find_run
 from everloop.runtime.temporal.schedule import LONGEST_RUN

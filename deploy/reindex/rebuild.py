@@ -9,7 +9,6 @@ from temporalio.client import Client
 
 from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.deploy.reindex.progress import Progress
-from everloop.deploy.schedule.definition import QueueSettings
 from everloop.gateway.errors import (
     NoWorkerError,
     PayloadLostError,
@@ -21,6 +20,7 @@ from everloop.gateway.tasks.reconcile import Reconciler, restore_view
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
+from everloop.runtime.schedules.definition import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs

@@ -1,7 +1,6 @@
 """`everloop schedules`: let agents start tasks by themselves."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -20,14 +19,9 @@ from everloop.cli.output import (
 from everloop.cli.servers import run_on_servers
 
 if TYPE_CHECKING:
-    from everloop.deploy.schedule.schedules import ListedSchedule, Schedules
+    from everloop.runtime.schedules.schedules import ListedSchedule, ScheduleError, Schedules
 
 # What the options may be: each function returns what it is given, or refuses it.
-
-MAX_ID_LENGTH = 64
-"""Of the id of a schedule: the ids of its tasks are longer by the agent and their time."""
-
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def check_utf8(value: str) -> str:
@@ -41,13 +35,13 @@ def check_utf8(value: str) -> str:
 
 def check_text(value: str) -> str:
     """A message, which Temporal keeps with the schedule."""
-    from everloop.deploy.schedule.definition import MAX_TEXT_BYTES
+    from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES
 
     if not value.strip():
         raise typer.BadParameter("the message is empty; write what the agent is to do")
     size = len(check_utf8(value).encode())
-    if size > MAX_TEXT_BYTES:
-        raise typer.BadParameter(f"the message has {size} bytes; give at most {MAX_TEXT_BYTES}")
+    if size > MAX_MESSAGE_BYTES:
+        raise typer.BadParameter(f"the message has {size} bytes; give at most {MAX_MESSAGE_BYTES}")
     return value
 
 
@@ -60,7 +54,7 @@ def check_cron(value: str) -> str:
 
 def check_every(value: str) -> str:
     """An interval."""
-    from everloop.deploy.schedule.recurrence import read_interval
+    from everloop.runtime.schedules.recurrence import read_interval
 
     if value:
         try:
@@ -93,10 +87,10 @@ def check_context(value: str) -> str:
 
 def check_schedule_id(value: str) -> str:
     """What a schedule can be called."""
-    if value and (len(value) > MAX_ID_LENGTH or not _ID.fullmatch(check_utf8(value))):
-        raise typer.BadParameter(
-            f"expected at most {MAX_ID_LENGTH} letters, digits, '.', '-' and '_', the first a letter or digit"
-        )
+    from everloop.runtime.schedules.definition import flaw_of_id
+
+    if value and (flaw := flaw_of_id(check_utf8(value))):
+        raise typer.BadParameter(flaw)
     return value
 
 
@@ -150,20 +144,21 @@ def add(  # noqa: PLR0913 -- each is an option
         raise misused("a schedule has one of --cron and --every: give this one, or the other")
     from everloop.agents.errors import AgentError
     from everloop.agents.registry import AgentSettings, load_agents
-    from everloop.deploy.schedule.definition import QueueSettings, ScheduleDefinition
-    from everloop.deploy.schedule.recurrence import Recurrence
+    from everloop.runtime.schedules.definition import QueueSettings, ScheduleDefinition
+    from everloop.runtime.schedules.recurrence import Recurrence
+    from everloop.workflows.contract.messages import TextPart
 
     with reported(AgentError):
         found = load_agents(AgentSettings().agents).find(agent)
         definition = ScheduleDefinition(
             agent_id=found.id,
             agent_name=found.name,
-            text=text,
+            parts=(TextPart(text=text),),
             recurrence=Recurrence(cron, every, time_zone),
             overlap=overlap,
             owner=owner,
             context_id=context,
-            given_id=given_id,
+            name=given_id,
             note=note,
             priority=found.priority,
             splits_queues=QueueSettings().split_queues,
@@ -206,7 +201,7 @@ def trigger(schedule: Id) -> None:
     if task_id:
         print_line(f"triggered {schedule}; it started task {task_id}")
         return
-    from everloop.deploy.schedule.schedules import START_TIMEOUT
+    from everloop.runtime.schedules.schedules import START_TIMEOUT
 
     print_line(
         f"triggered {schedule}; nothing new has started within {START_TIMEOUT:g} s: the overlap policy "
@@ -227,14 +222,16 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
     Raises:
         CommandError: it cannot, or not in time.
     """
-    from everloop.deploy.schedule import schedules
-    from everloop.deploy.schedule.schedules import ScheduleError
+    from everloop.runtime.schedules import schedules
+    from everloop.runtime.schedules.schedules import ScheduleError
 
     async def answer() -> T:
         seconds = schedules.ANSWER_TIMEOUT.total_seconds()
         try:
             async with asyncio.timeout(seconds):
                 return await ask(await schedules.connected_schedules())
+        except ScheduleError as error:
+            raise ScheduleError(_advised(error)) from error
         except TimeoutError as error:
             raise ScheduleError(
                 f"Temporal does not answer within {seconds:g} s; see TEMPORAL_ADDRESS and whether it runs "
@@ -243,6 +240,21 @@ def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:
 
     interrupted = "interrupted; `everloop schedules list` shows what has been done"
     return run_on_servers(answer(), ScheduleError, interrupted=interrupted)
+
+
+def _advised(error: "ScheduleError") -> str:
+    """Return what is wrong, and what to do on the command line."""
+    from everloop.runtime.schedules import schedules
+
+    match error:
+        case schedules.ScheduleExistsError():
+            return f"{error}; remove it first, or give this one another --id"
+        case schedules.ScheduleRefusedError(field=str(field)) if field:
+            return f"--{field.replace(' ', '-')}: {error}"
+        case schedules.ScheduleUnknownError() if error.__cause__:
+            return f"{error}; `everloop schedules list` shows which there are"
+        case _:
+            return str(error)
 
 
 def _row(each: "ListedSchedule") -> tuple[str, ...]:

@@ -14,6 +14,9 @@ from everloop.workflows.contract.messages import ToolCall
 
 DEFAULT_TASK_QUEUE = "everloop"
 
+ANONYMOUS = "anonymous"
+"""The owner of tasks and artifacts whose client did not authenticate."""
+
 WORKER_QUEUES = ("workflows", "model", "tools", "push", "narrator")
 """What workers call the task queues of an Everloop, each of which they can serve alone."""
 

@@ -18,7 +18,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
 )
 
-from everloop.deploy.schedule.recurrence import read_interval
+from everloop.runtime.schedules.recurrence import read_interval
 from everloop.workflows.contract import names
 from tests.support.a2a_client import connected, response_of
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment

@@ -1,5 +1,6 @@
 """Schedules: what is read from the command line, and what Temporal is told."""
 
+import re
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,8 @@ from temporalio.client import ScheduleActionStartWorkflow
 
 from everloop.agents.agent import Agent
 from everloop.cli.app import run
-from everloop.deploy.schedule.definition import ScheduleDefinition
-from everloop.deploy.schedule.recurrence import Recurrence, read_interval
+from everloop.runtime.schedules.definition import ScheduleDefinition
+from everloop.runtime.schedules.recurrence import Recurrence, read_interval
 from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput
@@ -26,7 +27,7 @@ def definition(**fields: object) -> ScheduleDefinition:
     given = {
         "agent_id": "writer",
         "agent_name": "Writer",
-        "text": "Write.",
+        "parts": (TextPart(text="Write."),),
         "recurrence": Recurrence("0 9 * * *"),
     }
     return ScheduleDefinition(**{**given, **fields})  # pyright: ignore[reportArgumentType] -- a table of fields
@@ -53,22 +54,24 @@ def test_what_is_no_interval_is_refused(text: str) -> None:
 
 def test_a_scheduled_task_is_that_of_a_message() -> None:
     """Of the agent it knows the id alone, so that it begins with what is current; it may say its context."""
-    defined = definition(owner="acme", context_id="talk", given_id="daily", priority=2)
+    defined = definition(owner="acme", context_id="talk", name="daily", priority=2)
     action = action_of(defined)
 
-    assert (action.workflow, action.id, action.task_queue) == (names.WORKFLOW_TYPE, "writer-daily", "queue")
+    assert (action.workflow, action.task_queue) == (names.WORKFLOW_TYPE, "queue")
+    assert re.fullmatch("writer-[0-9a-f]{12}-daily", action.id)
+    assert action.id.endswith(defined.id)
     assert action.priority == names.place_in_queues("acme", 2)
     (task,) = action.args
     assert isinstance(task, TaskInput)
     assert task.agent == AgentSpec(id="writer")
     assert (task.scheduled, task.owner, task.context_id, task.created_at) == (True, "acme", "talk", NOW)
-    assert (task.message.message_id, task.message.parts) == ("daily", (TextPart(text="Write."),))
+    assert (task.message.message_id, task.message.parts) == (defined.id, (TextPart(text="Write."),))
 
 
 def test_the_same_schedule_has_the_same_id() -> None:
     """Adding it again, after a lost answer, finds it; another message, time, owner or context is another."""
     differing = [
-        definition(text="Read."),
+        definition(parts=(TextPart(text="Read."),)),
         definition(recurrence=Recurrence("0 8 * * *")),
         definition(owner="acme"),
         definition(context_id="talk"),
@@ -170,7 +173,7 @@ def test_a_temporal_that_does_not_answer_is_waited_for_so_long(
     """Also where somebody accepts connections: as long as is given, not as long as libraries try."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("TEMPORAL_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr("everloop.deploy.schedule.schedules.ANSWER_TIMEOUT", timedelta(seconds=0.5))
+        monkeypatch.setattr("everloop.runtime.schedules.schedules.ANSWER_TIMEOUT", timedelta(seconds=0.5))
         assert run(LIST) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(

@@ -1,6 +1,8 @@
 """What a schedule starts, as Temporal and as its user write it."""
 
 import hashlib
+import json
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,12 +16,11 @@ from temporalio.client import (
 )
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
-from everloop.deploy.schedule.recurrence import Recurrence
-from everloop.gateway.context import ANONYMOUS
+from everloop.runtime.schedules.recurrence import Recurrence
 from everloop.runtime.settings import Settings
 from everloop.workflows.contract import names
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
+from everloop.workflows.contract.messages import Part, UserMessage, describe_parts, text_of
+from everloop.workflows.contract.tasks import AgentSpec, Identity, TaskInput, TaskState
 
 
 class QueueSettings(Settings):
@@ -42,8 +43,13 @@ OVERLAPS = {
 CATCH_UP = timedelta(days=1)
 """Up to how long afterwards a task is started that was due while Temporal was down."""
 
-MAX_TEXT_BYTES = 100_000
-"""Of the message: Temporal keeps it with the schedule, and copies it into each task."""
+MAX_MESSAGE_BYTES = 100_000
+"""Of the message without its files: Temporal keeps it with the schedule, and copies it into each task."""
+
+MAX_ID_LENGTH = 64
+"""Of the id of a schedule: the ids of its tasks are longer by the agent, the owner and their time."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 MAX_SUMMARY_BYTES = 200
 """Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
@@ -51,41 +57,65 @@ MAX_SUMMARY_BYTES = 200
 _MARK = "\x1f"
 
 
+def flaw_of_id(text: str) -> str:
+    """Return why a schedule cannot be called that, empty if it can."""
+    if len(text) <= MAX_ID_LENGTH and _ID.fullmatch(text):
+        return ""
+    return f"expected at most {MAX_ID_LENGTH} letters, digits, '.', '-' and '_', the first a letter or digit"
+
+
+def schedule_id(owner: str, name: str) -> str:
+    """Return what Temporal calls the schedule that its owner calls so: owners may use the same names."""
+    return _prefix(owner) + name
+
+
+def schedule_name(owner: str, id_: str) -> str:
+    """Return what its owner calls a schedule; it undoes `schedule_id`."""
+    return id_.removeprefix(_prefix(owner))
+
+
+def _prefix(owner: str) -> str:
+    return "" if owner == names.ANONYMOUS else f"{hashlib.sha256(owner.encode()).hexdigest()[:12]}-"
+
+
 @dataclass(frozen=True)
 class ScheduleDefinition:
     """A message that an agent gets again and again, each time as a new task.
 
-    `owner` is whose tasks these are (default: of callers who did not authenticate). `context_id` empty: each
-    task has a context of its own. `given_id` empty: an id is made of what the schedule does, so that the same
-    schedule is not made twice. `priority` is the agent's,
-    `splits_queues` what gateways are set to.
+    `owner` is whose tasks these are (default: of callers who did not authenticate), `identity` who made the
+    schedule. `context_id` empty: each task has a context of its own. `name` empty: one is made of what the
+    schedule does, so that the same schedule is not made twice. `priority` is the agent's, `splits_queues`
+    what gateways are set to.
     """
 
     agent_id: str
     agent_name: str
-    text: str
+    parts: tuple[Part, ...]
     recurrence: Recurrence
     overlap: str = "skip"
-    owner: str = ANONYMOUS
+    owner: str = names.ANONYMOUS
     context_id: str = ""
-    given_id: str = ""
+    name: str = ""
     note: str = ""
     priority: int | None = None
     splits_queues: bool = False
+    identity: Identity | None = None
 
     @property
     def id(self) -> str:
-        """What the schedule is called."""
-        return self.given_id or names.agent_task_id(self.agent_id, self._digest)
+        """What Temporal calls the schedule."""
+        return schedule_id(self.owner, self.name or names.agent_task_id(self.agent_id, self._digest))
 
     @property
     def task_prefix(self) -> str:
         """What the ids of its tasks begin with; Temporal adds the time when each was due."""
-        return names.agent_task_id(self.agent_id, self.given_id or self._digest)
+        name = schedule_id(self.owner, self.name or self._digest)
+        return names.agent_task_id(self.agent_id, name)
 
     @property
     def _digest(self) -> str:
-        words = (self.agent_id, self.text, self.recurrence.description, self.owner, self.context_id)
+        content = json.dumps(describe_parts(self.parts), sort_keys=True)
+        words = (self.agent_id, content, self.recurrence.description, self.owner, self.context_id)
         return hashlib.sha256(_MARK.join(words).encode()).hexdigest()[:8]
 
     @property
@@ -98,7 +128,7 @@ class ScheduleDefinition:
             ]
         )
 
-    def schedule(self, task_queue: str, now: datetime) -> Schedule:
+    def schedule(self, task_queue: str, now: datetime, *, is_paused: bool = False) -> Schedule:
         """Return the schedule for Temporal; of the agent only its id: each task gets what is current."""
         return Schedule(
             action=ScheduleActionStartWorkflow(
@@ -112,7 +142,7 @@ class ScheduleDefinition:
             ),
             spec=self.recurrence.spec,
             policy=SchedulePolicy(overlap=OVERLAPS[self.overlap], catchup_window=CATCH_UP),
-            state=ScheduleState(note=self.note or None),
+            state=ScheduleState(note=self.note or None, paused=is_paused),
         )
 
     def _task(self, now: datetime) -> TaskInput:
@@ -120,8 +150,9 @@ class ScheduleDefinition:
             context_id=self.context_id,
             owner=self.owner,
             agent=AgentSpec(id=self.agent_id),
-            message=UserMessage(message_id=self.id, parts=(TextPart(text=self.text),)),
+            message=UserMessage(message_id=self.id, parts=self.parts),
             created_at=now,
+            identity=self.identity,
             scheduled=True,
             splits_queues=self.splits_queues,
         )
@@ -134,5 +165,5 @@ class ScheduleDefinition:
 
     @property
     def _summary(self) -> str:
-        line = f"{self.agent_name}: {' '.join(self.text.split())}".encode()
+        line = f"{self.agent_name}: {' '.join(text_of(self.parts).split()) or '(files)'}".encode()
         return line[:MAX_SUMMARY_BYTES].decode(errors="ignore")

@@ -1,0 +1,116 @@
+"""When a schedule starts its tasks."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from temporalio.client import ScheduleCalendarSpec, ScheduleIntervalSpec, ScheduleRange, ScheduleSpec
+
+UTC_NAME = "UTC"
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A cron expression, read in a time zone, an interval as people write it (`1h30m`), or one time."""
+
+    cron: str = ""
+    every: str = ""
+    time_zone: str = UTC_NAME
+    at: datetime | None = None
+
+    @property
+    def description(self) -> str:
+        """What the list shows."""
+        if self.at:
+            return f"at {_written(self.at)}"
+        return f"every {self.every}" if self.every else f"{self.cron} ({self.time_zone})"
+
+    @property
+    def spec(self) -> ScheduleSpec:
+        """The spec for Temporal, which checks the cron expression and the time zone.
+
+        Temporal keeps calendars, and of each a comment: what its user wrote, which `recurrence_of` reads.
+        """
+        if self.at:
+            return ScheduleSpec(calendars=[_calendar(self.at)], time_zone_name=UTC_NAME)
+        if self.every:
+            interval = ScheduleIntervalSpec(every=read_interval(self.every))
+            return ScheduleSpec(intervals=[interval], time_zone_name=self.time_zone)
+        cron = self.cron.partition("#")[0].strip()
+        return ScheduleSpec(cron_expressions=[f"{cron} #{cron}"], time_zone_name=self.time_zone)
+
+
+def recurrence_of(spec: ScheduleSpec) -> Recurrence:
+    """Return what the spec of a schedule was made of."""
+    zone = spec.time_zone_name or UTC_NAME
+    if spec.intervals:
+        return Recurrence(every=write_interval(spec.intervals[0].every), time_zone=zone)
+    comment = (spec.calendars[0].comment or "") if spec.calendars else ""
+    if spec.calendars and spec.calendars[0].year:
+        return Recurrence(at=datetime.fromisoformat(comment), time_zone=zone)
+    return Recurrence(cron=comment, time_zone=zone)
+
+
+def _calendar(at: datetime) -> ScheduleCalendarSpec:
+    at = at.astimezone(UTC)
+    return ScheduleCalendarSpec(
+        second=[ScheduleRange(at.second)],
+        minute=[ScheduleRange(at.minute)],
+        hour=[ScheduleRange(at.hour)],
+        day_of_month=[ScheduleRange(at.day)],
+        month=[ScheduleRange(at.month)],
+        year=[ScheduleRange(at.year)],
+        comment=_written(at),
+    )
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True)
+class NextRun:
+    """When a schedule starts its next task, as it is said in its time zone; `at` None: never."""
+
+    at: datetime | None
+    time_zone: str = UTC_NAME
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return "never"
+        try:
+            zone = ZoneInfo(self.time_zone or UTC_NAME)
+        except (ValueError, OSError, KeyError):  # this machine does not know the zone
+            zone = UTC
+        return f"{self.at.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def read_interval(text: str) -> timedelta:
+    """Return the time that a text such as `30m`, `1h30m` or `7d` means.
+
+    Raises:
+        ValueError: it is none, or less than a second, or longer than Temporal counts.
+    """
+    found = _DURATION.fullmatch(text)
+    days, hours, minutes, seconds = (int(number or 0) for number in found.groups()) if found else (0, 0, 0, 0)
+    try:
+        interval = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    except OverflowError:
+        interval = timedelta.max
+    if not timedelta(seconds=1) <= interval <= timedelta(days=36_500):
+        raise ValueError(f"{text!r} is no interval; write 90s, 30m, 1h30m or 7d")
+    return interval
+
+
+def write_interval(interval: timedelta) -> str:
+    """Return an interval as people write it."""
+    seconds, words = int(interval.total_seconds()), ""
+    for unit, length in _UNITS.items():
+        count, seconds = divmod(seconds, length)
+        words += f"{count}{unit}" if count else ""
+    return words

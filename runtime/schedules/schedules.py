@@ -1,0 +1,388 @@
+"""The schedules of an Everloop, in Temporal.
+
+ScheduleError
+├── ScheduleUnknownError      there is no such schedule, or it is not Everloop's
+├── ScheduleExistsError       there is one of that id
+├── ScheduleRefusedError      Temporal refuses when it should run, or something else about it
+└── ScheduleAwayError         Temporal does not answer
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+from temporalio.client import (
+    Client,
+    ScheduleActionExecution,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionResult,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleDescription,
+    ScheduleHandle,
+    ScheduleListActionStartWorkflow,
+    ScheduleListDescription,
+    ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from everloop.runtime.schedules.definition import (
+    OVERLAPS,
+    QueueSettings,
+    ScheduleDefinition,
+    schedule_name,
+)
+from everloop.runtime.schedules.recurrence import UTC_NAME, NextRun, Recurrence, recurrence_of
+from everloop.runtime.temporal.connection import connect_temporal
+from everloop.runtime.temporal.describe import is_unavailable
+from everloop.workflows.contract import names
+from everloop.workflows.contract.tasks import TaskInput
+
+
+class ScheduleError(Exception):
+    """A schedule cannot be made, found or changed; the message is one line."""
+
+
+class ScheduleUnknownError(ScheduleError):
+    """There is no such schedule, or it is not Everloop's."""
+
+
+class ScheduleExistsError(ScheduleError):
+    """There is one of that id."""
+
+
+class ScheduleRefusedError(ScheduleError):
+    """Temporal refuses it. `field`: what of the schedule is wrong, in small words; empty: something else."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ScheduleAwayError(ScheduleError):
+    """Temporal does not answer."""
+
+
+ANSWER_TIMEOUT = timedelta(seconds=10)
+"""How long Temporal may take for an answer."""
+
+START_TIMEOUT = 5.0
+"""Seconds until a task that was triggered has started, unless it has to wait for the one before it."""
+
+START_PAUSE = 0.1
+"""Seconds between two looks for it."""
+
+_WRONG_SPEC = "Invalid schedule spec: "
+_OVERLAP_NAMES = {policy: name for name, policy in OVERLAPS.items()}
+
+
+@dataclass(frozen=True)
+class ListedSchedule:
+    """A schedule as the list shows it. No `next_run`: it is paused; no `last_task`: none was started yet."""
+
+    id: str
+    agent_id: str
+    owner: str
+    when: str
+    next_run: NextRun | None
+    last_task: str
+    is_paused: bool
+
+
+@dataclass(frozen=True)
+class StartedTask:
+    """A task that a schedule started, and when."""
+
+    task_id: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class KnownSchedule:
+    """All that is known of a schedule; the newest task is the last one."""
+
+    definition: ScheduleDefinition
+    is_paused: bool
+    created_at: datetime
+    next_runs: tuple[datetime, ...]
+    last_tasks: tuple[StartedTask, ...]
+    running: frozenset[str]
+
+
+@dataclass(frozen=True)
+class SchedulePage:
+    """Ids of schedules, and where the next page begins; empty: this was the last one."""
+
+    ids: tuple[str, ...]
+    token: bytes = b""
+
+
+class Schedules:
+    """Makes, lists and changes schedules; those that start something else than tasks are left alone.
+
+    All methods raise `ScheduleAwayError` where Temporal does not answer, and those that take the id of a
+    schedule `ScheduleUnknownError`.
+    """
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+
+    async def add(self, definition: ScheduleDefinition) -> NextRun:
+        """Make a schedule; return when it runs first.
+
+        Raises:
+            ScheduleExistsError: there is one of its id.
+            ScheduleRefusedError: Temporal refuses it.
+        """
+        async with _answers(definition.id, definition.recurrence):
+            handle = await self._client.create_schedule(
+                definition.id,
+                definition.schedule(self._task_queue, datetime.now(UTC)),
+                search_attributes=definition.search_attributes,
+                rpc_timeout=ANSWER_TIMEOUT,
+            )
+            return await _next_run(handle)
+
+    async def change(
+        self, schedule_id: str, changed: Callable[[ScheduleDefinition], ScheduleDefinition]
+    ) -> None:
+        """Put what is made of a schedule in its place; what it has started goes on as it began.
+
+        Raises:
+            ScheduleRefusedError: Temporal refuses it.
+        """
+        made = list[Recurrence]()
+
+        async def update(known: ScheduleUpdateInput) -> ScheduleUpdate:
+            before = await self._read(known.description)
+            after = changed(before.definition)
+            made.append(after.recurrence)
+            schedule = after.schedule(self._task_queue, datetime.now(UTC), is_paused=before.is_paused)
+            actions = schedule.action, known.description.schedule.action
+            new, old = (cast("ScheduleActionStartWorkflow", action) for action in actions)
+            new.id = old.id
+            return ScheduleUpdate(schedule)
+
+        async with _answers(schedule_id, made):
+            handle, _ = await self._find(schedule_id)
+            await handle.update(update, rpc_timeout=ANSWER_TIMEOUT)
+
+    async def get(self, schedule_id: str) -> KnownSchedule:
+        """Return what is known of a schedule."""
+        async with _answers(schedule_id):
+            _, known = await self._find(schedule_id)
+            return await self._read(known)
+
+    async def listed(self) -> list[ListedSchedule]:
+        """Return all schedules by id; what was changed in the last second may not show yet."""
+        async with _answers():
+            found = await self._client.list_schedules(rpc_timeout=ANSWER_TIMEOUT)
+            listed = [_listed(each) async for each in found]
+        return sorted(filter(None, listed), key=lambda each: each.id)
+
+    async def of_owner(self, owner: str, size: int = 100, token: bytes = b"") -> SchedulePage:
+        """Return ids of schedules of an owner, one page; what was made just now may not be there yet.
+
+        Raises:
+            ScheduleRefusedError: this is no token of a page.
+        """
+        quoted = owner.replace("\\", "\\\\").replace("'", "\\'")
+        async with _answers():
+            found = await self._client.list_schedules(
+                f"{names.OWNER.name} = '{quoted}'",
+                page_size=size,
+                next_page_token=token or None,
+                rpc_timeout=ANSWER_TIMEOUT,
+            )
+            await found.fetch_next_page()
+            ids = tuple(each.id for each in found.current_page or () if _listed(each))
+            return SchedulePage(ids, found.next_page_token or b"")
+
+    async def remove(self, schedule_id: str) -> None:
+        """Remove a schedule; tasks that it has started go on."""
+        async with _answers(schedule_id):
+            handle, _ = await self._find(schedule_id)
+            await handle.delete(rpc_timeout=ANSWER_TIMEOUT)
+
+    async def pause(self, schedule_id: str) -> None:
+        """Let a schedule start nothing until it is resumed."""
+        async with _answers(schedule_id):
+            handle, known = await self._find(schedule_id)
+            # Temporal would put a note of its own in the place of the user's.
+            await handle.pause(note=known.schedule.state.note, rpc_timeout=ANSWER_TIMEOUT)
+
+    async def resume(self, schedule_id: str) -> NextRun:
+        """Let a schedule start tasks again; return when."""
+        async with _answers(schedule_id):
+            handle, known = await self._find(schedule_id)
+            await handle.unpause(note=known.schedule.state.note, rpc_timeout=ANSWER_TIMEOUT)
+            return await _next_run(handle)
+
+    async def trigger(self, schedule_id: str) -> str:
+        """Start a task now; return its id, empty if no new one started within 5 s.
+
+        The overlap policy decides; and two tasks of one second would have the same id, so one is started.
+        """
+        async with _answers(schedule_id):
+            handle, known = await self._find(schedule_id)
+            await handle.trigger(rpc_timeout=ANSWER_TIMEOUT)
+            try:
+                async with asyncio.timeout(START_TIMEOUT):
+                    return await _started_since(handle, known)
+            except TimeoutError:
+                return ""
+
+    async def _find(self, schedule_id: str) -> tuple[ScheduleHandle, ScheduleDescription]:
+        handle = self._client.get_schedule_handle(schedule_id)
+        known = await handle.describe(rpc_timeout=ANSWER_TIMEOUT)
+        action = known.schedule.action
+        if not isinstance(action, ScheduleActionStartWorkflow) or action.workflow != names.WORKFLOW_TYPE:
+            raise ScheduleUnknownError(
+                f"schedule {schedule_id!r} starts no tasks of agents; it is not Everloop's"
+            )
+        return handle, known
+
+    async def _read(self, known: ScheduleDescription) -> KnownSchedule:
+        schedule, info = known.schedule, known.info
+        action = cast("ScheduleActionStartWorkflow", schedule.action)
+        decode = self._client.data_converter.decode
+        (task,) = cast("list[TaskInput]", await decode(cast("Sequence[Any]", action.args), [TaskInput]))
+        summary = await decode([cast("Any", action.static_summary)], [str]) if action.static_summary else [""]
+        definition = ScheduleDefinition(
+            agent_id=task.agent.id,
+            agent_name=str(summary[0]).partition(": ")[0],
+            parts=task.message.parts,
+            recurrence=recurrence_of(schedule.spec),
+            overlap=_OVERLAP_NAMES.get(schedule.policy.overlap, "skip"),
+            owner=task.owner,
+            context_id=task.context_id,
+            name=schedule_name(task.owner, known.id),
+            note=schedule.state.note or "",
+            priority=action.priority.priority_key,
+            splits_queues=task.splits_queues,
+            identity=task.identity,
+        )
+        return KnownSchedule(
+            definition=definition,
+            is_paused=schedule.state.paused,
+            created_at=info.created_at,
+            next_runs=() if schedule.state.paused else tuple(info.next_action_times),
+            last_tasks=tuple(
+                StartedTask(each.action.workflow_id, each.started_at)
+                for each in info.recent_actions
+                if isinstance(each.action, ScheduleActionExecutionStartWorkflow)
+            ),
+            running=frozenset(map(_task_id, info.running_actions)),
+        )
+
+
+async def connected_schedules() -> Schedules:
+    """Connect to the Temporal, and use the queue, that the environment names.
+
+    Raises:
+        TemporalUnreachableError: nobody is there, or the settings of the connection cannot be used.
+        EncryptionError: the keys cannot be used.
+    """
+    # Not with the blob store: a blob may expire while its schedule lives.
+    return Schedules(await connect_temporal(), QueueSettings().task_queue)
+
+
+async def _started_since(handle: ScheduleHandle, known: ScheduleDescription) -> str:
+    """Wait until a schedule has started, or skipped, one more task than was known; return the task's id."""
+    while True:
+        info = (await handle.describe(rpc_timeout=ANSWER_TIMEOUT)).info
+        if info.num_actions > known.info.num_actions:
+            return _last_task(info.recent_actions)
+        if info.num_actions_skipped_overlap > known.info.num_actions_skipped_overlap:
+            return ""
+        await asyncio.sleep(START_PAUSE)
+
+
+async def _next_run(handle: ScheduleHandle) -> NextRun:
+    known = await handle.describe(rpc_timeout=ANSWER_TIMEOUT)
+    return _next(known.info.next_action_times, known.schedule.spec)
+
+
+def _next(times: Sequence[datetime], spec: ScheduleSpec) -> NextRun:
+    return NextRun(next(iter(times), None), spec.time_zone_name or UTC_NAME)
+
+
+def _listed(entry: ScheduleListDescription) -> ListedSchedule | None:
+    """Return what the list shows; None of a schedule that starts no tasks of agents."""
+    schedule, info = entry.schedule, entry.info
+    if schedule is None or info is None:
+        return None
+    action = schedule.action
+    if not isinstance(action, ScheduleListActionStartWorkflow) or action.workflow != names.WORKFLOW_TYPE:
+        return None
+    return ListedSchedule(
+        id=entry.id,
+        agent_id=entry.typed_search_attributes.get(names.AGENT_ID, ""),
+        owner=entry.typed_search_attributes.get(names.OWNER, ""),
+        when=recurrence_of(schedule.spec).description,
+        next_run=None if schedule.state.paused else _next(info.next_action_times, schedule.spec),
+        last_task=_last_task(info.recent_actions),
+        is_paused=schedule.state.paused,
+    )
+
+
+def _last_task(actions: Sequence[ScheduleActionResult]) -> str:
+    tasks = [_task_id(each.action) for each in actions]
+    return next((task for task in reversed(tasks) if task), "")
+
+
+def _task_id(action: ScheduleActionExecution) -> str:
+    return action.workflow_id if isinstance(action, ScheduleActionExecutionStartWorkflow) else ""
+
+
+@asynccontextmanager
+async def _answers(
+    schedule_id: str = "", recurrence: Recurrence | Sequence[Recurrence] = ()
+) -> AsyncGenerator[None]:
+    """Expect that Temporal answers, and does what it is asked. `recurrence`: what it is told, if anything.
+
+    Raises:
+        ScheduleError: it does not.
+    """
+    try:
+        yield
+    except ScheduleAlreadyRunningError as error:
+        raise ScheduleExistsError(f"there is a schedule {schedule_id!r} already") from error
+    except RPCError as error:
+        told = [recurrence] if isinstance(recurrence, Recurrence) else recurrence
+        raise _refusal(error, schedule_id, next(reversed(told), None)) from error
+
+
+def _refusal(error: RPCError, schedule_id: str, recurrence: Recurrence | None) -> ScheduleError:
+    said = " ".join(error.message.split())
+    if error.status is RPCStatusCode.NOT_FOUND and schedule_id:
+        return ScheduleUnknownError(f"there is no schedule {schedule_id!r}")
+    if said.startswith(_WRONG_SPEC) and recurrence:
+        return _wrong_recurrence(said.removeprefix(_WRONG_SPEC), recurrence)
+    if is_unavailable(error):
+        return ScheduleAwayError(
+            f"Temporal does not answer ({error.status.name}: {said}); see whether it runs, and try again"
+        )
+    return ScheduleRefusedError(f"Temporal refuses this ({error.status.name}): {said}")
+
+
+def _wrong_recurrence(said: str, recurrence: Recurrence) -> ScheduleRefusedError:
+    if "time zone" in said:
+        return ScheduleRefusedError(
+            f"{said}; give a name of the IANA database, such as Europe/Berlin", "time zone"
+        )
+    if recurrence.every:
+        return ScheduleRefusedError(
+            f"{recurrence.every!r} cannot be used: {said}; write 90s, 30m, 1h30m or 7d", "every"
+        )
+    return ScheduleRefusedError(
+        f"{recurrence.cron!r} cannot be used: {said}; expected minute, hour, day of the month, month "
+        "and day of the week, as in '0 9 * * 1-5'",
+        "cron",
+    )
