@@ -3,7 +3,7 @@
 import json
 import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeAlias, cast
 
@@ -31,7 +31,7 @@ class Part:
     text: str | None = None
     data: JsonValue = None
     """A JSON value; None is one (null) where nothing else is there."""
-    raw: bytes | None = None
+    raw: bytes | None = field(default=None, repr=False)
     """The content of a file."""
     url: str | None = None
     """Where the content of a file is (`Client.download` fetches it)."""

@@ -205,8 +205,8 @@ class Result:
     """None: the server does not say."""
     questions: tuple[Question, ...] = ()
     """What the task waits for."""
-    events: tuple[Event, ...] = ()
-    """What this call saw, in order; nothing of a task that was only read."""
+    events: tuple[Event, ...] = field(default=(), repr=False)
+    """What this call saw, in order, of each artifact the last change; none of a task that was only read."""
     error: str | None = None
     """Why the task failed, was rejected or canceled, in words; None if it was not."""
     reason: str = ""

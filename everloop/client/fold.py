@@ -65,7 +65,9 @@ class TaskFold:
         """By path and id: those of sub-agents are among them."""
         self._asked: set[str] = set()
         self._last_words = ""
-        self._events: list[Event] = []
+        self._events: list[Event | None] = []
+        self._changes: dict[str, int] = {}
+        """Where the last change of each artifact stands among the events: it has what those before had."""
 
     @property
     def is_taken_in(self) -> bool:
@@ -86,11 +88,16 @@ class TaskFold:
             case _:
                 events = iter(())
         named = [replace(each, task_id=each.task_id or self.task_id, event_id=event_id) for each in events]
-        self._events += named
+        for each in named:
+            self.note(each)
         return named
 
     def note(self, event: Event) -> Event:
-        """Remember an event that is no update of the task."""
+        """Remember an event."""
+        if isinstance(event, ArtifactChanged):
+            if (place := self._changes.get(event.artifact.id)) is not None:
+                self._events[place] = None
+            self._changes[event.artifact.id] = len(self._events)
         self._events.append(event)
         return event
 
@@ -112,7 +119,7 @@ class TaskFold:
             tool_calls=tuple(call for path, call in self._calls.items() if len(path) == 1),
             usage=self._usage,
             questions=self._questions() if self.state.is_waiting else (),
-            events=tuple(self._events),
+            events=tuple(filter(None, self._events)),
             error=(said or f"the task is {self.state}") if is_bad else None,
             reason=str(reason or ""),
             updated_at=_time(self._status),

@@ -30,12 +30,23 @@ class _Thread:
         if self._loop.is_closed():
             coroutine.close()
             raise RuntimeError("the client is closed; make another one")
-        running = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        tasks, ended = list[asyncio.Task[_T]](), threading.Event()
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(coroutine))
+            tasks[0].add_done_callback(lambda _: ended.set())
+
+        def end() -> None:
+            tasks[0].cancel()
+
+        self._loop.call_soon_threadsafe(begin)
         try:
-            return running.result()
-        except BaseException:  # Ctrl-C, too: nothing is left behind in the thread
-            running.cancel()
+            ended.wait()
+        except BaseException:  # Ctrl-C: nothing is left behind in the thread
+            self._loop.call_soon_threadsafe(end)
+            ended.wait()
             raise
+        return tasks[0].result()
 
     def close(self) -> None:
         """Close the client, and end the thread."""
