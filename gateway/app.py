@@ -27,6 +27,7 @@ from everloop.gateway.downloads.routes import Downloads
 from everloop.gateway.extension.approvals import Approvals
 from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.health import Gauges, Probe, health_routes
+from everloop.gateway.extension.past import Past, Seen
 from everloop.gateway.extension.shell import Extension
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import OwnPagesOnly
@@ -39,6 +40,7 @@ from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
@@ -121,6 +123,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *card_routes(cards),
             *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, snapshots, extension).routes,
+            *Past(extension, Seen(snapshots), Histories(client, views), tasks, settings.url).routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             *health_routes(probes),
             # Last: the first word of some of these addresses is whatever a client makes it.

@@ -12,6 +12,7 @@ else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take th
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
@@ -242,7 +243,9 @@ def name_of(caller: Caller) -> str:
 
 def answer(content: Mapping[str, JsonValue], status: int = 200) -> Response:
     """Return JSON that nobody keeps."""
-    return JSONResponse(content, status, {"Cache-Control": "no-store"})
+    # In ASCII: what models write may have halves of characters, which UTF-8 cannot hold.
+    body = json.dumps(content, separators=(",", ":"))
+    return Response(body, status, {"Cache-Control": "no-store"}, "application/json")
 
 
 def refusal(error: A2AError) -> Response:

@@ -106,6 +106,15 @@ class Snapshots:
         bind_task(snapshot.view)
         return snapshot
 
+    async def agent_of(self, task_id: str) -> str | None:
+        """Return the agent by which clients know a task, also of one whose view is lost; None: no such task.
+
+        Raises:
+            TemporalUnavailableError: nobody tells.
+        """
+        known = await self._views.load(task_id, most=0)
+        return known.view.agent_id if known else await self._tasks.agent_of(task_id)
+
     async def take(self, task_id: str, viewer: Viewer, *, known: Snapshot | None = None) -> Snapshot:
         """Return the snapshot of a task as the store knows it; the next sweep looks at one that is silent.
 

@@ -229,6 +229,17 @@ class Tasks:
             raise TaskPausedError
         return run is not None and run.is_running
 
+    async def agent_of(self, task_id: str) -> str | None:
+        """Return the agent that a task began with; None if Temporal does not know such a task.
+
+        Raises:
+            TemporalUnavailableError: it does not tell.
+        """
+        async with translate_temporal_errors():
+            run = await find_run(self._client, task_id)
+        is_task = run is not None and run.workflow_type == names.WORKFLOW_TYPE
+        return run.search_attributes.get(names.AGENT_ID) if run and is_task else None
+
     async def cancel(self, task_id: str) -> None:
         """Ask a task to stop; it publishes its last status itself.
 

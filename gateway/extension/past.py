@@ -1,0 +1,270 @@
+"""What became of a task, from its beginning, for its owner.
+
+    GET /tasks/{id}/events          what happened, page by page
+    GET /tasks/{id}/transcript      the messages as the model saw them, with times
+    GET /tasks/{id}/usage           tokens and cost by model, calls by tool
+    GET /tasks/{id}/children        the tasks of its sub-agents, which have these addresses as well
+
+Events are those of Temporal's history: they are there as long as that is, whatever Redis has lost.
+"""
+
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+
+from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
+from pydantic.alias_generators import to_snake
+from starlette.responses import Response
+from starlette.routing import Route
+
+from everloop.gateway.auth.scopes import may_use
+from everloop.gateway.context import Viewer
+from everloop.gateway.errors import TaskUnknownError
+from everloop.gateway.extension.shell import Call, Extension, answer, timestamp
+from everloop.gateway.tasks.history import Histories, Place
+from everloop.gateway.tasks.past_items import Data, Item, message_data, reply_data, result_data
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, to_task
+from everloop.stores.views.interface import Snapshot
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    ToolMessage,
+    TranscriptMessage,
+    Usage,
+    UserMessage,
+)
+from everloop.workflows.contract.names import root_task_id, view_message_id
+from everloop.workflows.contract.tasks import TaskState
+
+MAX_CHILDREN = 100
+"""Of one task that are told of."""
+
+UNNAMED = "unknown"
+"""The model of replies that do not say which one wrote them: summaries."""
+
+
+class Seen:
+    """Finds tasks of a caller's owner; those of sub-agents belong to whom the client's task belongs."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+
+    async def find(self, call: Call, task_id: str) -> Snapshot:
+        """Return the client's task of this id, or above the sub-agent's.
+
+        Raises:
+            TaskUnknownError: there is none for this caller.
+            UnavailableError: its view is lost, and what it takes to rebuild it does not answer.
+        """
+        root = root_task_id(task_id)
+        agent_id = await self._snapshots.agent_of(root)
+        if agent_id is None or not may_use(call.caller, agent_id):
+            raise TaskUnknownError(task_id)
+        return await self._snapshots.open(root, Viewer(call.owner, agent_id))
+
+
+class Past:
+    """Serves it."""
+
+    def __init__(
+        self, extension: Extension, seen: Seen, histories: Histories, tasks: Tasks, public_url: str
+    ) -> None:
+        self._extension = extension
+        self._seen = seen
+        self._histories = histories
+        self._tasks = tasks
+        self._public_url = public_url
+
+    @property
+    def routes(self) -> list[Route]:
+        """All addresses."""
+        route = self._extension.route
+        return [
+            route("/tasks/{id}/events", GET=self._events),
+            route("/tasks/{id}/transcript", GET=self._transcript),
+            route("/tasks/{id}/usage", GET=self._usage),
+            route("/tasks/{id}/children", GET=self._children),
+        ]
+
+    async def _events(self, call: Call) -> Response:
+        page = call.page
+        after = Place.parse(call.query("after") or page.token)
+        events, has_more = await self._histories.page(await self._url(call), after, page.size)
+        following = str(events[-1].place) if has_more else ""
+        return answer({"events": [event.to_json() for event in events], "nextPageToken": following})
+
+    async def _transcript(self, call: Call) -> Response:
+        url = await self._url(call)
+        messages = await self._tasks.transcript(url.task_id)
+        times = await self._times(url)
+        shown: list[JsonValue] = [
+            {"position": at, "at": times.of(at, message), **_message(message, url)}
+            for at, message in enumerate(messages)
+            if message.role != "tools"
+        ]
+        return answer({"messages": shown})
+
+    async def _usage(self, call: Call) -> Response:
+        sums = _Sums()
+        return answer(sums.to_json(await self._add_usage(await self._url(call), sums)))
+
+    async def _children(self, call: Call) -> Response:
+        url = await self._url(call)
+        found: dict[str, None] = {}
+        async with aclosing(self._histories.events(url)) as past:
+            async for event in past:
+                if event.item.type == "subAgent" and (task_id := event.item.data.get("taskId")):
+                    found[str(task_id)] = None
+        shown: list[JsonValue] = []
+        for task_id in list(found)[:MAX_CHILDREN]:
+            view = await self._tasks.view(task_id)  # a sub-agent's task has no other
+            task = to_task(view, self._public_url, history_length=0, include_artifacts=False)
+            shown.append({"agentId": view.agent_id, "task": MessageToDict(task)})
+        return answer({"children": shown, "nextPageToken": ""})
+
+    async def _url(self, call: Call) -> TaskUrl:
+        """Return how what belongs to the task of the address is found, for a caller who may see it."""
+        task_id = call.id()
+        root = task_url_of((await self._seen.find(call, task_id)).view, self._public_url)
+        return TaskUrl(task_id, root.context_id, root.public_url)
+
+    async def _times(self, url: TaskUrl) -> "_Times":
+        times = _Times()
+        async with aclosing(self._histories.events(url)) as past:
+            async for event in past:
+                times.note(event.item)
+        return times
+
+    async def _add_usage(self, url: TaskUrl, sums: "_Sums") -> Usage:
+        """Add what a task and its sub-agents have used, and return it."""
+        children: dict[str, str] = {}
+        used = Usage()
+        async with aclosing(self._histories.events(url)) as past:
+            async for event in past:
+                data = event.item.data
+                if event.item.type == "modelReply":
+                    used += sums.add_reply(data)
+                elif event.item.type == "toolResult":
+                    sums.add_call(data)
+                elif event.item.type == "subAgent" and data["state"] == TaskState.SUBMITTED:
+                    children[str(data["taskId"])] = str(data.get("name", ""))
+        for task_id, tool in children.items():
+            theirs = await self._add_usage(TaskUrl(task_id, url.context_id, url.public_url), sums)
+            sums.add_cost(tool, theirs.cost)
+            used += theirs
+        return used
+
+
+def _message(message: TranscriptMessage, url: TaskUrl) -> dict[str, JsonValue]:
+    match message:
+        case UserMessage():
+            return message_data(message, url)
+        case ToolMessage():
+            return {"role": message.role, **result_data(message, url)}
+        case AssistantMessage() | SummaryMessage():
+            return {"role": message.role, **reply_data(message)}
+        case _:
+            return {"role": message.role}
+
+
+class _Times:
+    """When each message of a transcript came; what no event tells came with the next call of the model."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, datetime] = {}
+        self._results: dict[str, datetime] = {}
+        self._replies: dict[int, datetime] = {}
+        self._asked: list[tuple[int, datetime]] = []
+
+    def note(self, item: Item) -> None:
+        """Take in what happened."""
+        data = item.data
+        match item.type:
+            case "message" if isinstance(message := data.get("message"), dict):
+                self._messages.setdefault(str(message.get("messageId")), item.at)
+            case "modelCall" if isinstance(position := data.get("position"), int):
+                self._asked.append((position, item.at))
+            case "modelReply" if "error" not in data and self._asked:
+                self._replies[self._asked[-1][0]] = item.at
+            case "toolResult":
+                self._results[str(data.get("callId"))] = item.at
+            case _:
+                pass
+
+    def of(self, position: int, message: TranscriptMessage) -> str | None:
+        """Return when a message came; None of one that is older than the task."""
+        found = None
+        match message:
+            case UserMessage():
+                found = self._messages.get(view_message_id(message.message_id))
+                found = found or (None if message.message_id else self._asked_behind(position))
+            case ToolMessage():
+                found = self._results.get(message.call_id)
+            case _:
+                found = self._replies.get(position)
+        return found and timestamp(found)
+
+    def _asked_behind(self, position: int) -> datetime | None:
+        return next((at for length, at in self._asked if length > position), None)
+
+
+@dataclass
+class _Tool:
+    calls: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    cost: float | None = 0.0
+
+
+class _Sums:
+    """What models and tools have been used for, each by its name."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, tuple[int, Usage]] = {}
+        self._tools: dict[str, _Tool] = {}
+
+    def add_reply(self, data: Data) -> Usage:
+        """Count a call of a model; return what it has used."""
+        given = data.get("usage")
+        if not isinstance(given, dict):
+            return Usage()
+        usage = Usage.model_validate({to_snake(name): value for name, value in given.items()})
+        name = str(data.get("model") or UNNAMED)
+        calls, before = self._models.get(name, (0, Usage()))
+        self._models[name] = calls + 1, before + usage
+        return usage
+
+    def add_call(self, data: Data) -> None:
+        """Count a call of a tool."""
+        tool = self._tools.setdefault(str(data["name"]), _Tool())
+        tool.calls += 1
+        tool.failures += bool(data["isError"])
+        began, ended = (datetime.fromisoformat(str(data[name])) for name in ("startedAt", "endedAt"))
+        tool.seconds += (ended - began).total_seconds()
+
+    def add_cost(self, tool: str, cost: float | None) -> None:
+        """Count what a sub-agent has cost as a cost of the tool that asked it."""
+        known = self._tools.setdefault(tool, _Tool())
+        known.cost = None if cost is None or known.cost is None else known.cost + cost
+
+    def to_json(self, total: Usage) -> dict[str, JsonValue]:
+        return {
+            "total": total.to_metadata(),
+            "models": [
+                {"model": name, "calls": calls, **usage.to_metadata()}
+                for name, (calls, usage) in self._models.items()
+            ],
+            "tools": [
+                {
+                    "tool": name,
+                    "calls": tool.calls,
+                    "failures": tool.failures,
+                    "seconds": round(tool.seconds, 3),
+                    "cost": tool.cost,
+                }
+                for name, tool in self._tools.items()
+            ],
+        }

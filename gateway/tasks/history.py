@@ -1,0 +1,243 @@
+"""The past of tasks as Temporal's history tells it, from the beginning: over runs that continued, and resets.
+
+Nothing is kept here, and of a history no more is held than a page of events and what is open.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Self
+
+from a2a.utils.errors import InvalidParamsError
+from pydantic import JsonValue
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+
+from everloop.gateway.errors import (
+    TaskUnknownError,
+    translate_blob_errors,
+    translate_not_found,
+    translate_temporal_errors,
+)
+from everloop.gateway.tasks.past_events import HistoryReader
+from everloop.gateway.tasks.past_items import Item, rfc3339
+from everloop.runtime.protocol.tasks import TaskUrl
+from everloop.runtime.temporal.describe import describe
+from everloop.stores.views.interface import position_order
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import names
+from everloop.workflows.contract.events import Narrated
+
+_LAST = 9_999_999_999_999_999_999
+"""More than any number that entries of one millisecond have in a stream."""
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+READ_AT_ONCE = 100
+"""Events of a history that are fetched with one call."""
+
+MAX_RUNS = 1000
+"""Of a task that goes on and on: the newest ones."""
+
+MAX_PAGE_BYTES = 4_000_000
+"""About so much a page of events has at most, as JSON; one event may be larger."""
+
+_ID = re.compile(
+    r"([0-9a-f]{8})-(\d{1,9})-(\d{1,9})-(\d{1,9})-(\d{1,9})-(\d{1,15})(?:-(\d{1,19}))?", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an event of a task stands, which is its id.
+
+    The `index`th thing that the event `number` tells of a run, which is named by the beginning of its id.
+    `version` and `iteration` are what a reader has to know before that event. `at`: the milliseconds at
+    which it was written; of a narration behind it, its place in the stream.
+    """
+
+    run: str = ""
+    number: int = 0
+    index: int = 0
+    version: int = 0
+    iteration: int = 0
+    at: str = "0"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read an id; an empty one is the beginning.
+
+        Raises:
+            InvalidParamsError: it is none of ours.
+        """
+        if not text:
+            return cls()
+        if not (found := _ID.fullmatch(text)):
+            raise InvalidParamsError(
+                "after (or pageToken) is no id of an event; send one that this address has answered, or none"
+            )
+        run, number, index, version, iteration, at, sequence = found.groups()
+        place = f"{at}-{sequence}" if sequence else at
+        return cls(run, int(number), int(index), int(version), int(iteration), place)
+
+    def __str__(self) -> str:
+        return f"{self.run}-{self.number}-{self.index}-{self.version}-{self.iteration}-{self.at}"
+
+    @property
+    def stream_position(self) -> str:
+        """Behind which the narrations stand that come after it."""
+        return self.at if "-" in self.at else f"{self.at}-{_LAST}"
+
+
+@dataclass(frozen=True)
+class PastEvent:
+    """Something that happened, in which iteration."""
+
+    place: Place
+    item: Item
+    iteration: int
+
+    @property
+    def written_at(self) -> int:
+        return position_order(self.place.at)[0]
+
+    def to_json(self) -> dict[str, JsonValue]:
+        return {
+            "id": str(self.place),
+            "at": rfc3339(self.item.at),
+            "type": self.item.type,
+            "iteration": self.iteration,
+            "data": self.item.data,
+        }
+
+
+class Histories:
+    """Tells what happened in tasks; whoever asks is to be allowed to see them."""
+
+    def __init__(self, client: Client, views: TaskViews) -> None:
+        self._client = client
+        self._views = views
+
+    async def page(self, task: TaskUrl, after: Place, size: int) -> tuple[Sequence[PastEvent], bool]:
+        """Return what happened behind a place, at most `size` and the narrations between; is there more?
+
+        Raises:
+            TaskUnknownError: Temporal no longer has the history of the task.
+            TemporalUnavailableError, PayloadLostError, PayloadsUnavailableError: it cannot be read now.
+            InvalidParamsError: the run of that place is gone, or was reset.
+        """
+        events, room, has_more = list[PastEvent](), MAX_PAGE_BYTES, False
+        async with aclosing(self.events(task, after)) as past:
+            async for event in past:
+                room -= len(str(event.item.data))
+                if len(events) == size or (events and room < 0):
+                    has_more = True
+                    break
+                events.append(event)
+        return await self._narrated(task.task_id, after, events, is_end=not has_more), has_more
+
+    async def events(self, task: TaskUrl, after: Place | None = None) -> AsyncGenerator[PastEvent]:
+        """Yield what happened behind a place, but for narrations.
+
+        Raises:
+            as `page` does.
+        """
+        after, converter = after or Place(), self._client.data_converter
+        reader = HistoryReader(converter, task, version=after.version, iteration=after.iteration)
+        for run_id in _from(after, await self._runs(task.task_id)):
+            run, first = run_id[:8], (after.number, after.index)
+            is_behind = run == after.run
+            async for event in self._history(task.task_id, run_id):
+                known = Place(
+                    run, event.event_id, 0, reader.version, reader.iteration, str(_milliseconds(event))
+                )
+                async with translate_blob_errors():
+                    items = await reader.read(event, told=is_behind and event.event_id < after.number)
+                for index, item in enumerate(items):
+                    if not is_behind or (event.event_id, index) > first:
+                        yield PastEvent(replace(known, index=index), item, reader.iteration)
+
+    async def _runs(self, task_id: str) -> list[str]:
+        """Return the runs that the newest one continues, and itself, the first one first.
+
+        Those are left out that Temporal no longer has: each is kept for a while after its own end.
+        """
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            newest = await describe(self._client, task_id)
+        if newest.workflow_type != names.WORKFLOW_TYPE:
+            raise TaskUnknownError(task_id)
+        run_id = newest.run_id
+        runs = list[str]()
+        while run_id and len(runs) < MAX_RUNS:
+            try:
+                async with aclosing(self._history(task_id, run_id, 1)) as events:
+                    first = await anext(events)
+            except TaskUnknownError:
+                break
+            runs.append(run_id)
+            run_id = first.workflow_execution_started_event_attributes.continued_execution_run_id
+        if not runs:
+            raise TaskUnknownError(task_id)
+        return runs[::-1]
+
+    async def _history(
+        self, task_id: str, run_id: str, page_size: int = READ_AT_ONCE
+    ) -> AsyncGenerator[HistoryEvent]:
+        run = self._client.get_workflow_handle(task_id, run_id=run_id)
+        events = run.fetch_history_events(page_size=page_size)
+        while True:
+            async with translate_temporal_errors(), translate_not_found(task_id):
+                event = await anext(events, None)
+            if event is None:
+                return
+            yield event
+
+    async def _narrated(
+        self, task_id: str, after: Place, events: Sequence[PastEvent], *, is_end: bool
+    ) -> list[PastEvent]:
+        """Put in what the narrator said meanwhile, as long as the stream of the task holds it."""
+        last = None if is_end else events[-1].written_at
+        told = [each async for each in self._narrations(task_id, after.stream_position, last)]
+        merged, before = list[PastEvent](), PastEvent(after, Item("", _EPOCH, {}), after.iteration)
+        for event in events:
+            while told and position_order(told[0][0])[0] <= event.written_at:
+                merged.append(_narration(before, *told.pop(0)))
+            before = event
+            merged.append(event)
+        return [*merged, *(_narration(before, *each) for each in told)]
+
+    async def _narrations(
+        self, task_id: str, position: str, last: int | None
+    ) -> AsyncGenerator[tuple[str, str]]:
+        """Yield position and text of each behind a position, up to that millisecond."""
+        while page := await self._views.read({task_id: position}, wait=0):
+            for streamed in page:
+                position = streamed.position
+                if last is not None and position_order(position)[0] > last:
+                    return
+                if isinstance(streamed.event, Narrated):
+                    yield position, streamed.event.text
+
+
+def _from(after: Place, runs: list[str]) -> list[str]:
+    """Return the runs from that of a place on."""
+    places = [run_id[:8] for run_id in runs]
+    if after.run and after.run not in places:
+        raise InvalidParamsError(
+            "the run of this event is no longer there, or an operator has reset the task since; "
+            "begin anew, without after"
+        )
+    return runs[places.index(after.run) :] if after.run else runs
+
+
+def _milliseconds(event: HistoryEvent) -> int:
+    return event.event_time.ToMilliseconds()
+
+
+def _narration(before: PastEvent, position: str, text: str) -> PastEvent:
+    """Return what was said. Its place is behind an event of the history, at a position of the stream."""
+    at = datetime.fromtimestamp(position_order(position)[0] / 1000, UTC)
+    place = replace(before.place, at=position)
+    return PastEvent(place, Item("narration", at, {"text": text}), before.iteration)

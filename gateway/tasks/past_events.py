@@ -1,0 +1,369 @@
+"""What the events of Temporal's history tell of a task."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, HistoryEvent
+from temporalio.api.update.v1 import Request
+from temporalio.converter import DataConverter
+from temporalio.exceptions import ApplicationError, FailureError
+
+from everloop.gateway.tasks import past_items
+from everloop.gateway.tasks.past_items import Data, Item, rfc3339
+from everloop.runtime.protocol.tasks import TaskUrl
+from everloop.workflows.contract.calls import (
+    CallModelInput,
+    CompactContextInput,
+    LoadAgentInput,
+    LoadedAgent,
+    PublishInput,
+    RunToolInput,
+    StoreResultInput,
+    ToolReply,
+)
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    SummaryMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
+from everloop.workflows.contract.names import call_key
+from everloop.workflows.contract.ports import AgentPort, ModelPort, PublishPort, ToolPort
+from everloop.workflows.contract.questions import ApproverAnswer, Question
+from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, begun
+
+T = TypeVar("T")
+_Items = Iterable[Item]
+_NOTHING: tuple[Item, ...] = ()
+
+MODEL_CALL = ModelPort.call_model.__name__
+SUMMARY = ModelPort.compact_context.__name__
+TOOL_CALL = ToolPort.run_tool.__name__
+STORED_RESULT = ToolPort.store_result.__name__
+AGENT_CALL = AgentPort.load_agent.__name__
+PUBLISHED = PublishPort.publish.__name__
+
+_QUICK = "core_local_activity"
+"""The marker that the SDK writes of a local activity."""
+
+_OPERATORS_SIGNALS = ("approve", "skip_call", "resume")
+
+_ACTIVITY = "activity_task_"
+_ACTIVITY_ENDS = frozenset({"completed", "failed", "timed_out", "canceled"})
+_CHILD = "child_workflow_execution_"
+_CHILD_ENDS = {
+    "completed": TaskState.COMPLETED,
+    "failed": TaskState.FAILED,
+    "timed_out": TaskState.FAILED,
+    "terminated": TaskState.FAILED,
+    "canceled": TaskState.CANCELED,
+}
+
+
+class HistoryReader:
+    """Reads the events of a task's runs, in order, and keeps of them what later ones refer to.
+
+    `version` is that of the last status that was told, `iteration` the one that runs.
+    """
+
+    def __init__(self, converter: DataConverter, url: TaskUrl, *, version: int, iteration: int) -> None:
+        self._converter = converter
+        self._url = url
+        self.version = version
+        self.iteration = iteration
+        self._scheduled: dict[int, tuple[ActivityTaskScheduledEventAttributes, datetime]] = {}
+        self._attempts: dict[int, int] = {}
+        self._reply: list[Payload] = []
+        self._updates: dict[str, Request] = {}
+        self._readers: Mapping[str, Callable[[HistoryEvent, datetime], Awaitable[_Items]]] = {
+            "workflow_execution_started": self._started,
+            "workflow_execution_update_accepted": self._update_accepted,
+            "workflow_execution_signaled": self._signaled,
+            "workflow_execution_cancel_requested": self._cancel_requested,
+            "workflow_execution_completed": self._completed,
+            "workflow_execution_terminated": self._terminated,
+            "workflow_task_failed": self._reset,
+            "activity_task_scheduled": self._activity_scheduled,
+            "marker_recorded": self._marker,
+            "start_child_workflow_execution_initiated": self._child_begun,
+        }
+
+    async def read(self, event: HistoryEvent, *, told: bool = False) -> list[Item]:
+        """Return what an event tells; nothing of one that clients have been `told` of.
+
+        Raises:
+            ApplicationError, BlobsUnavailableError: a payload cannot be had.
+        """
+        kind, at = _kind(event), event.event_time.ToDatetime(UTC)
+        if kind == "workflow_execution_started":
+            self._begin_run()
+        self._note(event, at)
+        items = [] if told else list(await self._items(kind, event, at))
+        if _end(kind, _ACTIVITY) in _ACTIVITY_ENDS:
+            number = _attributes(event).scheduled_event_id
+            self._scheduled.pop(number, None)
+            self._attempts.pop(number, None)
+        return items
+
+    def _begin_run(self) -> None:
+        self._scheduled.clear()
+        self._attempts.clear()
+        self._updates.clear()
+
+    def _note(self, event: HistoryEvent, at: datetime) -> None:
+        match _kind(event):
+            case "activity_task_scheduled":
+                self._scheduled[event.event_id] = event.activity_task_scheduled_event_attributes, at
+            case "activity_task_started":
+                started = event.activity_task_started_event_attributes
+                self._attempts[started.scheduled_event_id] = started.attempt
+            case "workflow_execution_update_admitted":
+                request = event.workflow_execution_update_admitted_event_attributes.request
+                self._updates[request.meta.update_id] = request
+            case "activity_task_completed":
+                completed = event.activity_task_completed_event_attributes
+                scheduled = self._scheduled.get(completed.scheduled_event_id)
+                if scheduled and scheduled[0].activity_type.name == MODEL_CALL:
+                    self._reply = list(completed.result.payloads)
+            case _:
+                pass
+
+    async def _items(self, kind: str, event: HistoryEvent, at: datetime) -> _Items:
+        if reader := self._readers.get(kind):
+            return await reader(event, at)
+        if _end(kind, _ACTIVITY) in _ACTIVITY_ENDS:
+            return await self._activity_ended(event, at)
+        if _end(kind, _CHILD) in _CHILD_ENDS:
+            return await self._child_ended(event, at)
+        return _NOTHING
+
+    # The task itself.
+
+    async def _started(self, event: HistoryEvent, at: datetime) -> _Items:
+        started = event.workflow_execution_started_event_attributes
+        if started.continued_execution_run_id:
+            return _NOTHING
+        task = await self._first(started.input.payloads, TaskInput)
+        return past_items.created(begun(task, self._url.task_id, at), self._url)
+
+    async def _completed(self, event: HistoryEvent, at: datetime) -> _Items:
+        payloads = event.workflow_execution_completed_event_attributes.result.payloads
+        result = await self._first(payloads, TaskResult)
+        if result.state is not TaskState.COMPLETED or result.message or not result.excerpt:
+            return _NOTHING
+        return (Item("artifact", at, {"artifactId": RESPONSE_ARTIFACT}),)
+
+    async def _terminated(self, event: HistoryEvent, at: datetime) -> _Items:
+        reason = event.workflow_execution_terminated_event_attributes.reason
+        return (Item("status", at, {"state": TaskState.FAILED.value, "reason": f"terminated: {reason}"}),)
+
+    async def _cancel_requested(self, event: HistoryEvent, at: datetime) -> _Items:
+        return (Item("status", at, {"isCancelRequested": True}),)
+
+    async def _reset(self, event: HistoryEvent, at: datetime) -> _Items:
+        """Tell where an operator's Reset began this run; what the run before it did behind that is undone."""
+        failed = event.workflow_task_failed_event_attributes
+        if failed.cause != WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
+            return _NOTHING
+        return (Item("status", at, {"isReset": True, "reason": failed.failure.message}),)
+
+    # What people say.
+
+    async def _update_accepted(self, event: HistoryEvent, at: datetime) -> _Items:
+        request = event.workflow_execution_update_accepted_event_attributes.accepted_request
+        if not request.input.name:  # of one that came again after a reset
+            request = self._updates.get(request.meta.update_id, request)
+        given = request.input.args.payloads
+        if request.input.name == "add_message":
+            message = await self._first(given, UserMessage)
+            return (Item("message", at, past_items.message_data(message, self._url)),)
+        if request.input.name == "take_approvers_answer":
+            answer = await self._first(given, ApproverAnswer)
+            data: Data = {
+                "role": "approver",
+                "by": answer.approver,
+                "question": answer.question_id,
+                "approved": answer.approved,
+                "note": answer.note,
+            }
+            return (Item("message", at, data),)
+        return _NOTHING
+
+    async def _signaled(self, event: HistoryEvent, at: datetime) -> _Items:
+        name = event.workflow_execution_signaled_event_attributes.signal_name
+        data: Data = {"role": "operator", "signal": name}
+        return (Item("message", at, data),) if name in _OPERATORS_SIGNALS else _NOTHING
+
+    # Calls.
+
+    async def _activity_scheduled(self, event: HistoryEvent, at: datetime) -> _Items:
+        scheduled = event.activity_task_scheduled_event_attributes
+        name, given = scheduled.activity_type.name, scheduled.input.payloads
+        if name == MODEL_CALL:
+            asked = await self._first(given, CallModelInput)
+            self.iteration = asked.iteration
+            return (*self._statuses(asked.statuses), past_items.model_call(asked, at))
+        if name == SUMMARY:
+            return (past_items.model_call(await self._first(given, CompactContextInput), at),)
+        if name == PUBLISHED:
+            return self._statuses((await self._first(given, PublishInput)).events)
+        if name in {TOOL_CALL, AGENT_CALL}:
+            called = await self._first(given, RunToolInput if name == TOOL_CALL else LoadAgentInput)
+            return (*self._statuses(called.statuses), past_items.tool_call(called, at))
+        return _NOTHING
+
+    def _statuses(self, events: Iterable[TaskEvent]) -> Iterator[Item]:
+        """Yield the statuses that no call before has carried."""
+        for each in events:
+            if isinstance(each, StatusChanged) and each.version > self.version:
+                self.version = each.version
+                yield past_items.status(each, self._url)
+
+    async def _activity_ended(self, event: HistoryEvent, at: datetime) -> _Items:
+        ended = _attributes(event)
+        if ended.scheduled_event_id not in self._scheduled:
+            return _NOTHING
+        scheduled, began = self._scheduled[ended.scheduled_event_id]
+        attempts = self._attempts.get(ended.scheduled_event_id, 1)
+        times: Data = {"startedAt": rfc3339(began), "endedAt": rfc3339(at), "attempts": attempts}
+        name = scheduled.activity_type.name
+        if _kind(event) == "activity_task_completed":
+            return await self._call_ended(name, scheduled.input.payloads, ended.result.payloads, at, times)
+        failure = await self._failure(event)
+        if name in {MODEL_CALL, SUMMARY}:
+            return (Item("modelReply", at, {**failure, **times}),)
+        if name in {TOOL_CALL, AGENT_CALL}:
+            kind = RunToolInput if name == TOOL_CALL else LoadAgentInput
+            call = (await self._first(scheduled.input.payloads, kind)).call
+            data: Data = {"callId": call.id, "name": call.name, "isError": True, **failure, **times}
+            return (Item("toolResult", at, data),)
+        return _NOTHING
+
+    async def _call_ended(
+        self, name: str, given: Iterable[Payload], result: Iterable[Payload], at: datetime, times: Data
+    ) -> _Items:
+        if name in {MODEL_CALL, SUMMARY}:
+            kind = AssistantMessage if name == MODEL_CALL else SummaryMessage
+            data = past_items.reply_data(await self._first(result, kind))
+            if name == SUMMARY:
+                data["model"] = (await self._first(given, CompactContextInput)).model
+            return (Item("modelReply", at, {**data, **times}),)
+        if name == TOOL_CALL:
+            reply = await self._tool_reply(result)
+            return _NOTHING if isinstance(reply, Question) else self._result(reply, at, times)
+        if name == STORED_RESULT:
+            return self._result((await self._first(given, StoreResultInput)).result, at, times)
+        if name == AGENT_CALL:
+            return await self._agent_loaded(given, result, at)
+        return _NOTHING
+
+    async def _marker(self, event: HistoryEvent, at: datetime) -> _Items:
+        """Tell of a quick call, of which history has the result alone; the reply before says what it asked.
+
+        Its own times are those of the worker, which may differ from the server's.
+        """
+        marker = event.marker_recorded_event_attributes
+        result = marker.details["result"].payloads if "result" in marker.details else ()
+        if marker.marker_name != _QUICK or not result:
+            return _NOTHING
+        about = json.loads(marker.details["data"].payloads[0].data)
+        if about["activity_type"] != TOOL_CALL:
+            return _NOTHING
+        reply = await self._tool_reply(result)
+        call_id = reply.call.id if isinstance(reply, Question) else reply.call_id
+        began = _moment(about["original_schedule_time"]) or at
+        ended = max(began, _moment(about["complete_time"]) or at)
+        call = next((each for each in await self._last_calls() if each.id == call_id), None)
+        data: Data = {"callId": call_id, "name": call.name, "arguments": call.arguments} if call else {}
+        calls = (Item("toolCall", began, data or {"callId": call_id}),)
+        if isinstance(reply, Question):
+            return calls
+        times: Data = {"startedAt": rfc3339(began), "endedAt": rfc3339(ended), "attempts": 1}
+        return (*calls, *self._result(reply, ended, times))
+
+    async def _last_calls(self) -> tuple[ToolCall, ...]:
+        """Return what the last reply asks for."""
+        return (await self._first(self._reply, AssistantMessage)).tool_calls if self._reply else ()
+
+    def _result(self, result: ToolMessage, at: datetime, times: Data) -> Iterator[Item]:
+        return past_items.tool_result(result, at, times, self._url)
+
+    # Other agents.
+
+    async def _child_begun(self, event: HistoryEvent, at: datetime) -> _Items:
+        child = event.start_child_workflow_execution_initiated_event_attributes
+        task = await self._first(child.input.payloads, TaskInput)
+        data: Data = {
+            "taskId": child.workflow_id,
+            "agentId": task.agent.id,
+            "state": TaskState.SUBMITTED.value,
+            "request": text_of(task.message.parts),
+        }
+        key = child.workflow_id.rpartition("/")[2]
+        if call := next((each for each in await self._last_calls() if call_key(each) == key), None):
+            data |= {"callId": call.id, "name": call.name}
+        return (Item("subAgent", at, data),)
+
+    async def _child_ended(self, event: HistoryEvent, at: datetime) -> _Items:
+        ended = _attributes(event)
+        state = _CHILD_ENDS[_end(_kind(event), _CHILD)]
+        data: Data = {"taskId": ended.workflow_execution.workflow_id, "state": state.value}
+        if state is TaskState.COMPLETED:
+            result = await self._first(ended.result.payloads, TaskResult)
+            data |= {"state": result.state.value, "usage": result.usage.to_metadata()}
+        return (Item("subAgent", at, data),)
+
+    async def _agent_loaded(
+        self, given: Iterable[Payload], result: Iterable[Payload], at: datetime
+    ) -> _Items:
+        """Tell of a handover; a sub-agent is told of when its task begins."""
+        load, loaded = await self._first(given, LoadAgentInput), await self._first(result, LoadedAgent)
+        if loaded.question or loaded.refused or load.child != self._url.task_id:
+            return _NOTHING
+        data: Data = {"agentId": load.agent_id, "callId": load.call.id, "isHandover": True}
+        return (Item("subAgent", at, data),)
+
+    # Payloads.
+
+    async def _failure(self, event: HistoryEvent) -> Data:
+        """Return how an activity ended that did not complete."""
+        if _kind(event) == "activity_task_canceled":
+            return {"error": "canceled"}
+        error = await self._converter.decode_failure(_attributes(event).failure)
+        told = error.message if isinstance(error, FailureError) else str(error)
+        named = error.type if isinstance(error, ApplicationError) else None
+        return {"error": told, "reason": named or type(error).__name__}
+
+    async def _tool_reply(self, result: Iterable[Payload]) -> ToolMessage | Question:
+        # The annotation is of a type; the converter takes any that pydantic can read.
+        return await self._first(result, cast("type[ToolMessage | Question]", ToolReply))
+
+    async def _first(self, payloads: Iterable[Payload], kind: type[T]) -> T:
+        (value,) = await self._converter.decode(list(payloads)[:1], [kind])
+        return value
+
+
+def _kind(event: HistoryEvent) -> str:
+    return (event.WhichOneof("attributes") or "").removesuffix("_event_attributes")
+
+
+def _end(kind: str, prefix: str) -> str:
+    return kind.removeprefix(prefix) if kind.startswith(prefix) else ""
+
+
+def _attributes(event: HistoryEvent) -> Any:  # noqa: ANN401 -- of the four ends of an activity, or five of a child
+    return getattr(event, event.WhichOneof("attributes") or "")
+
+
+def _moment(time: Mapping[str, int] | None) -> datetime | None:
+    """Read a time as the SDK writes it into markers."""
+    if not time:
+        return None
+    return datetime.fromtimestamp(time["seconds"], UTC).replace(microsecond=time["nanos"] // 1000)

@@ -1,0 +1,130 @@
+"""What clients are told of the past of a task: one thing that happened, as JSON. Pure.
+
+The types and what each says are listed in docs/protocol/extension.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
+
+from everloop.runtime.protocol.tasks import FORK, TaskUrl, result_url, to_message
+from everloop.workflows.contract.calls import CallModelInput, CompactContextInput, ToolCallInput
+from everloop.workflows.contract.events import REASON, StatusChanged
+from everloop.workflows.contract.messages import AssistantMessage, Message, SummaryMessage, ToolMessage
+from everloop.workflows.contract.names import is_child_task_id
+from everloop.workflows.contract.tasks import TaskInput
+
+Data = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that happened."""
+
+    type: str
+    at: datetime
+    data: Data
+
+
+def rfc3339(at: datetime) -> str:
+    """Return a time as all of the extension writes it: in UTC, to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def created(task: TaskInput, url: TaskUrl) -> Iterator[Item]:
+    """Yield how a task began: which agent, from whose past if it is a fork, and with what."""
+    data: Data = {"agentId": task.agent.id, "contextId": task.context_id}
+    if task.fork:
+        data[FORK] = {"taskId": task.fork.task_id, "iteration": task.fork.iteration}
+    if is_child_task_id(url.task_id):
+        data["parentTaskId"] = url.task_id.rpartition("/")[0]
+    yield Item("taskCreated", task.created_at, data)
+    yield Item("message", task.created_at, message_data(task.message, url))
+
+
+def message_data(message: Message, url: TaskUrl) -> Data:
+    """Return a message as A2A writes it."""
+    return {"role": message.role, "message": MessageToDict(to_message(message, url))}
+
+
+def status(changed: StatusChanged, url: TaskUrl) -> Item:
+    """Return a status, without what was received with it, which is told where it arrived."""
+    data: Data = {"state": changed.state.value, **changed.metadata}
+    if changed.message:
+        reason = changed.message.metadata.get(REASON)
+        data |= message_data(changed.message, url) | ({REASON: reason} if reason else {})
+    if changed.questions:
+        data["questions"] = [
+            {"id": each.id, "kind": each.kind.value, "text": each.text, "callId": each.call.id}
+            for each in changed.questions
+        ]
+    return Item("status", changed.at, data)
+
+
+def model_call(call: CallModelInput | CompactContextInput, at: datetime) -> Item:
+    """Return that the model is asked; the reply gets the `position` in the transcript."""
+    purpose = "summary" if isinstance(call, CompactContextInput) else "reply"
+    return Item("modelCall", at, {"model": call.model, "purpose": purpose, "position": call.length})
+
+
+def reply_data(reply: AssistantMessage | SummaryMessage) -> Data:
+    """Return a reply of the model, without what is for its provider alone."""
+    if isinstance(reply, SummaryMessage):
+        return {"summary": reply.text, "usage": reply.usage.to_metadata()}
+    calls: list[JsonValue] = [
+        {"id": call.id, "name": call.name, "arguments": call.arguments} for call in reply.tool_calls
+    ]
+    optional: Data = {
+        "thought": reply.reasoning,
+        "toolCalls": calls,
+        "refused": reply.refused,
+        "closing": reply.closing,
+        "reason": reply.reason,
+    }
+    return {
+        "model": reply.source or reply.model,
+        "text": reply.text,
+        "finishReason": reply.finish_reason,
+        "usage": reply.usage.to_metadata(),
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def tool_call(run: ToolCallInput, at: datetime) -> Item:
+    """Return that a tool is called; `answers` are those for which the call comes again."""
+    data: Data = {"callId": run.call.id, "name": run.call.name, "arguments": run.call.arguments}
+    if run.answers:
+        data["answers"] = [
+            {"question": each.question_id, "approved": each.approved, "by": each.by} for each in run.answers
+        ]
+    return Item("toolCall", at, data)
+
+
+def tool_result(result: ToolMessage, at: datetime, times: Data, url: TaskUrl) -> Iterator[Item]:
+    """Yield what a call came to, and the artifacts that it wrote."""
+    yield Item("toolResult", at, {**result_data(result, url), **times})
+    if result.outcome == "ok":
+        for artifact_id in result.artifacts:
+            yield Item("artifact", at, {"artifactId": artifact_id, "callId": result.call_id})
+
+
+def result_data(result: ToolMessage, url: TaskUrl) -> Data:
+    """Return the result as the model reads it; of a longer one, how large the whole is, and where it is."""
+    data: Data = {
+        "callId": result.call_id,
+        "name": result.name,
+        "result": result.content,
+        "outcome": result.outcome,
+        "isError": result.outcome != "ok",
+    }
+    if result.whole:
+        whole = result_url(url.public_url, url.task_id, result.call_id)
+        data |= {"isCut": True, "size": result.whole, **({"url": whole} if result.kept else {})}
+    if result.raised_at:
+        data["raisedAt"] = result.raised_at
+    if result.cached:
+        data["isCached"] = True
+    return data
