@@ -85,7 +85,8 @@ async def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then let open requests end within the grace period.
 
-    `inherited`: the socket to serve on, which other processes may have too; default: one of its own.
+    `inherited`: the socket to serve on, which other processes may have too; default: one of its own. With it
+    SIGHUP leaves new requests to the others, and lets open ones end by themselves within the grace period.
     """
     telemetry = configure_telemetry("everloop-gateway")
     try:
@@ -105,6 +106,8 @@ async def run(
                 stops.append(grpc_server.stop)
             server = GatewayServer(app, settings)
             _on_signals(*stops, server.stop)
+            if inherited:
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.leave)
             settle()
             telemetry.ready()
             served = [agent.id for agent in agents]

@@ -73,15 +73,17 @@ def end_steps(
     return [*steps, views.publishing(*place, [completed], lease)]
 
 
-# The span around a tool call (OpenTelemetry semantic conventions for generative AI).
+# The span around a tool call (OpenTelemetry semantic conventions for generative AI), and its log lines.
 
 
 @contextmanager
 def tool_span(agent: Agent, call: RunToolInput, *, has_content: bool = False) -> Generator[Span]:
-    """Trace one attempt of a call; with its arguments only if it `has_content`.
+    """Trace one attempt of a call; with its arguments only if it `has_content`, and in the log at debug.
 
     An exception is recorded by its kind.
     """
+    about = {"agent": agent.id, "tool": call.call.name, "call_id": call.call.id}
+    _log.debug("tool called", **about, arguments=call.call.arguments)
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.call.name,
@@ -98,8 +100,11 @@ def tool_span(agent: Agent, call: RunToolInput, *, has_content: bool = False) ->
 
 
 def record_outcome(span: Span, reply: ToolReply, *, has_content: bool = False) -> None:
-    """Put what the call came to on the span."""
+    """Put what the call came to on the span, and into the log at debug."""
     outcome = reply.outcome if isinstance(reply, ToolMessage) else "question"
+    if isinstance(reply, ToolMessage):
+        about = {"tool": reply.name, "call_id": reply.call_id, "raised_at": reply.raised_at}
+        _log.debug("tool ended", **about, outcome=outcome, result=beginning(reply.content))
     span.set_attribute("everloop.tool.outcome", outcome)
     if isinstance(reply, ToolMessage) and reply.cached:
         span.set_attribute("everloop.tool.cached", value=True)

@@ -133,6 +133,8 @@ class ChatRequest(BaseModel):
     model: str
     messages: list[ChatMessage] = Field(min_length=1)
     tools: list[OfferedTool] = []
+    tool_choice: JsonValue = None
+    response_format: Mapping[str, JsonValue] = {}
     stream: bool = False
     stream_options: StreamOptions | None = None
 
@@ -173,3 +175,16 @@ class ChatRequest(BaseModel):
     @property
     def tool_names(self) -> frozenset[str]:
         return frozenset(offered.function.name for offered in self.tools)
+
+    @property
+    def forced_tool(self) -> str:
+        """The tool that has to be called; empty: there is none."""
+        function = self.tool_choice.get("function") if isinstance(self.tool_choice, dict) else None
+        return str(function.get("name", "")) if isinstance(function, dict) else ""
+
+    @property
+    def output_schema(self) -> Mapping[str, JsonValue]:
+        """The JSON schema that the answer has to fit; empty: there is none."""
+        named = self.response_format.get("json_schema")
+        schema = named.get("schema") if isinstance(named, dict) else None
+        return schema if isinstance(schema, dict) else {}

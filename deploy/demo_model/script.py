@@ -1,5 +1,7 @@
 """What the demo model says: a fixed script over the tools of the demo agent, no language model.
 
+For other agents it stands in as well as it can (`stand_in`).
+
 The script keeps nothing between requests. It reads what was already done from the messages, so the same
 conversation always gets the same answer, whichever process asks.
 """
@@ -12,9 +14,11 @@ from pydantic import JsonValue
 
 from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage, UserMessage
 from everloop.deploy.demo_model.completion import Call, Refusal, Reply
+from everloop.deploy.demo_model.stand_in import Result, stand_in
 
 MODEL = "everloop-demo-scripted"
 SCRIPTED = "This is Everloop's scripted demo model: no language model wrote this text."
+TOOLS_OF_THE_DEMO = frozenset({"list_files", "read_file", "calculate"})
 MAX_FILES = 3
 MAX_COUNT = 10_000
 
@@ -38,24 +42,16 @@ _EXPRESSION = re.compile(r"[(\d][\d\s.()+\-*/%]*[+\-*/%][\d\s.()+\-*/%]*[)\d]")
 
 
 @dataclass(frozen=True)
-class ToolResult:
-    """A call of this turn and what came of it."""
-
-    name: str
-    content: str
-
-
-@dataclass(frozen=True)
 class Turn:
     """The newest message of the user, and what was done since."""
 
     prompt: str
-    results: Sequence[ToolResult]
+    results: Sequence[Result]
     tools: frozenset[str]
 
     def of(self, name: str) -> list[str]:
         """Return the results of one tool, in the order of the calls."""
-        return [result.content for result in self.results if result.name == name]
+        return [result.content for result in self.results if result.tool == name]
 
     def lacks(self, name: str) -> bool:
         """Whether the tool is on offer and was not used yet."""
@@ -75,19 +71,20 @@ def next_reply(request: ChatRequest) -> Reply:
     """Return what the script says to this conversation."""
     turn = _turn(request)
     prompt = turn.prompt.casefold()
-    if re.search(r"\b(director|folder|files?\b)", prompt) and {"list_files", "read_file"} <= turn.tools:
+    is_demo = turn.tools >= TOOLS_OF_THE_DEMO
+    if re.search(r"\b(director|folder|files?\b)", prompt) and is_demo:
         return _survey(turn)
     if counting := re.search(r"\bcount to (\d{1,9})\b", prompt):
         return _count(min(int(counting[1]), MAX_COUNT))
-    if (expression := _EXPRESSION.search(turn.prompt)) and "calculate" in turn.tools:
+    if (expression := _EXPRESSION.search(turn.prompt)) and is_demo:
         return _calculate(turn, expression[0].strip())
-    return Reply(EXPLANATION)
+    return Reply(EXPLANATION) if is_demo else stand_in(request, turn.results)
 
 
 def _turn(request: ChatRequest) -> Turn:
     prompt = ""
     names: dict[str, str] = {}
-    results: list[ToolResult] = []
+    results: list[Result] = []
     for message in request.messages:
         match message:
             case UserMessage():
@@ -95,7 +92,7 @@ def _turn(request: ChatRequest) -> Turn:
             case AssistantMessage():
                 names.update({call.id: call.function.name for call in message.tool_calls})
             case ToolMessage():
-                results.append(ToolResult(names[message.tool_call_id], message.text))
+                results.append(Result(names[message.tool_call_id], message.text))
             case _:
                 pass
     return Turn(prompt, results, request.tool_names)

@@ -25,7 +25,8 @@ class Service:
 
     `environment` None means the supervisor's own. `needs`: services that have to be ready before it begins.
     `is_prepared`: its command is one of `everloop.deploy.local.prepared`, which waits for a line before it
-    begins. `files` are descriptors that the process inherits.
+    begins. `files` are descriptors that the process inherits. `leaves_at`: the signal at which it ends when
+    what it does has ended.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Service:
     needs: Sequence[str] = ()
     is_prepared: bool = False
     files: Sequence[int] = ()
+    leaves_at: signal.Signals = signal.SIGTERM
 
 
 class ChildProcess:
@@ -48,6 +50,7 @@ class ChildProcess:
         self._say = say
         self._process: asyncio.subprocess.Process | None = None
         self._started_at = 0.0
+        self._log_size = 0
         self._waits = False  # for its beginning, prepared
         self._keeper: asyncio.Task[None] | None = None
 
@@ -70,6 +73,14 @@ class ChildProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             self._log.replace(self._log.with_name(f"{self._log.name}.previous"))
+
+    @property
+    def output(self) -> str:
+        """What the log got since the last start, of this process and of others that write to the same log."""
+        with contextlib.suppress(FileNotFoundError), self._log.open("rb") as log:
+            log.seek(self._log_size)
+            return log.read().decode(errors="replace")
+        return ""
 
     def tail(self) -> str:
         """Return the end of the log, and where it is."""
@@ -100,6 +111,7 @@ class ChildProcess:
         if not (self.is_running and self._waits):
             await self._spawn()
         self._started_at, self._waits = time.time(), False
+        self._log_size = self._log.stat().st_size
         if self._process and self._process.stdin:
             self._process.stdin.write(b"begin\n")
             self._process.stdin.close()
@@ -139,6 +151,11 @@ class ChildProcess:
         except TimeoutError:
             self._say(f"{self.name} did not stop within {timeout:g} s; it is killed")
             await self.kill()
+
+    async def leave(self) -> None:
+        """Let it end, and wait until it has, however long that takes."""
+        self._signal(self._service.leaves_at)
+        await self._end()
 
     async def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -16,6 +17,7 @@ from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.child_process import Service
 from everloop.deploy.local.errors import AlreadyRunningError
 from everloop.deploy.local.ports import Ports, choose_ports
+from everloop.deploy.local.prepared import LISTENER
 from everloop.deploy.local.readiness import (
     http_answers,
     probing_client,
@@ -102,6 +104,17 @@ class LocalStack:
         servers = self.servers(client)
         return [*servers, self._worker(client), self._gateway(client)]
 
+    def reloadable(self, listener: int) -> list[Service]:
+        """Return worker and gateway for a `Reloader`: `listener` is the file of the socket to serve on."""
+        worker, gateway = (
+            self._prepared(name, _unknown, module, *arguments)
+            for name, module, arguments in (
+                ("worker", "everloop.worker", ()),
+                ("gateway", "everloop.gateway.__main__", (LISTENER, str(listener))),
+            )
+        )
+        return [worker, replace(gateway, files=(listener,), leaves_at=signal.SIGHUP)]
+
     def servers(self, client: httpx.AsyncClient) -> list[Service]:
         """Return the processes that worker and gateway need."""
         servers = [self._temporal(client), self._valkey()]
@@ -156,8 +169,10 @@ class LocalStack:
 
         return self._prepared("gateway", is_ready, "everloop.gateway.__main__")
 
-    def _prepared(self, name: str, is_ready: Callable[[float], Awaitable[bool]], module: str) -> Service:
-        service = self._python(name, is_ready, "-m", "everloop.deploy.local.prepared", module)
+    def _prepared(
+        self, name: str, is_ready: Callable[[float], Awaitable[bool]], module: str, *arguments: str
+    ) -> Service:
+        service = self._python(name, is_ready, "-m", "everloop.deploy.local.prepared", module, *arguments)
         return replace(service, is_prepared=True, needs=("temporal", "valkey"))
 
     def _python(self, name: str, is_ready: Callable[[float], Awaitable[bool]], *arguments: str) -> Service:
@@ -233,6 +248,11 @@ def _forget(directory: Path) -> None:
         shutil.rmtree(directory / name, ignore_errors=True)
     for name in ("temporal.db", "temporal.db-shm", "temporal.db-wal", LEDGER, "ports.json"):
         (directory / name).unlink(missing_ok=True)
+
+
+async def _unknown(_since: float) -> bool:
+    """Say nothing of a process that a `Reloader` runs: it reads in the log that the process is ready."""
+    return False
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typer.core import TyperOption
 
 from everloop import __version__
 from everloop.cli import housekeeping, keys, schedules, servers, stack
+from everloop.cli.author.dev import dev
 from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
@@ -36,6 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Settings are variables of the environment: docs/settings.md lists them.",
 )
+app.command(rich_help_panel="Write")(dev)
 stack.register(app)
 servers.register(app)
 app.add_typer(keys.app, name="keys", rich_help_panel="Operate")

@@ -115,7 +115,7 @@ def _console() -> "Console":
 def _plain(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) + GAP for column in zip(*rows, strict=True)]
     return [
-        "".join(f"{_printable(cell):<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        "".join(f"{printable(cell):<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
 
@@ -124,10 +124,11 @@ def _text(value: str, style: str = "") -> "Text":
     """Return a text whose brackets are no markup, and which cannot steer the terminal."""
     from rich.text import Text
 
-    return Text(_printable(value), style)
+    return Text(printable(value), style)
 
 
-def _printable(value: str) -> str:
+def printable(value: str) -> str:
+    """Return a text that cannot steer the terminal."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
 
 

@@ -171,6 +171,10 @@ class GatewayServer(uvicorn.Server):
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    def leave(self) -> None:
+        """Take no more connections, and end when the open ones have: another process serves on the socket."""
+        self.should_exit = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         # Uvicorn's own handlers end the process by the signal before what we opened is closed.

@@ -1,0 +1,294 @@
+"""`everloop dev`: agents served while they are written, and loaded anew when a file is saved."""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everloop.cli.author.live_log import LiveLog, rendered
+from everloop.cli.author.project import ENV, Project, find_project, read_env, shown_path
+from everloop.cli.output import INTERRUPTED, CommandError, print_fields, print_line, printable, reported
+from everloop.cli.servers import LOOPBACK, STATE, check_local_servers
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from everloop.deploy.local.reloader import Reloader
+    from everloop.deploy.local.stack import LocalStack
+
+INTERRUPTED_START = "interrupted before it was up; all that had started is stopped"
+LONG = str(24 * 60 * 60)
+"""Seconds that an old worker gets to end its calls."""
+
+QUICK = 1.0
+"""Seconds within which an old worker that has nothing to do is gone."""
+
+STAND_IN = "none: a script stands in, which calls your tools with made-up values"
+
+SETTINGS_FILES = frozenset({ENV, "models.toml"})
+NOT_WATCHED = frozenset({"tests", STATE.name})
+
+_PROCESS = re.compile(r"^(worker|gateway): ", re.MULTILINE)
+_PLACE = re.compile(r"(?P<file>[^\s:]+\.py):(?P<line>\d+): ")
+
+
+def dev(
+    where: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE|DIR]", help="Agents: a file, or a folder (default: agent.py, agents)."),
+    ] = None,
+    directory: Annotated[
+        Path, typer.Option(metavar="PATH", file_okay=False, help="Where state is kept, logs included.")
+    ] = STATE,
+) -> None:
+    """Serve agents while you write them; a saved file is loaded at once.
+
+    Temporal, Valkey, a worker and a gateway run until Ctrl-C. What tools are called with and come to is shown
+    as it happens. Variables of the file `.env` count where the environment does not set them. Without a model
+    of yours a script stands in for one: it calls your tools with made-up values.
+    """
+    check_local_servers()
+    project = find_project(where)
+    os.chdir(project.directory)
+    from everloop.deploy.local.errors import LocalStackError
+    from everloop.deploy.local.supervisor import run_until_signal
+
+    session = _Session(project, directory.absolute(), dict(os.environ))
+    session.read_settings()
+    with reported(LocalStackError, interrupted=INTERRUPTED_START):
+        run_until_signal(session.run())
+    if not session.is_up:
+        raise CommandError(INTERRUPTED_START, INTERRUPTED)
+    _say("stopped; tasks that have not ended go on at the next start")
+
+
+@dataclass
+class _Session:
+    """One run of the command. `environment` is that in which it was started."""
+
+    project: Project
+    state: Path
+    environment: Mapping[str, str]
+    is_up: bool = False
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    def read_settings(self) -> None:
+        """Let what `.env` says count where the environment says nothing."""
+        os.environ.clear()
+        os.environ.update({**read_env(self.project.directory), **self.environment})
+
+    async def run(self) -> int:
+        from everloop.deploy.local.readiness import probing_client
+        from everloop.deploy.local.reloader import Reloader
+        from everloop.deploy.local.stack import locked
+        from everloop.deploy.local.supervisor import Supervisor
+
+        with locked(self.state):
+            stack = self._stack()
+            with _listener(stack.ports.gateway) as listener:
+                async with probing_client() as client:
+                    supervisor = Supervisor(stack.servers(client), stack.logs, _say_trouble)
+                    reloader = Reloader(stack.reloadable(listener.fileno()), stack.logs, _say_trouble)
+                    try:
+                        await reloader.prepare()
+                        await supervisor.start()
+                        await self._serve(stack, reloader, listener.fileno())
+                    finally:
+                        for task in self._tasks:
+                            task.cancel()
+                        await reloader.stop()
+                        await supervisor.stop()
+        return 0
+
+    def _stack(self) -> "LocalStack":
+        from everloop.deploy.local.ports import choose_ports
+        from everloop.deploy.local.settings import load_settings
+        from everloop.deploy.local.stack import LocalStack
+
+        settings = load_settings()
+        variables = {
+            "EVERLOOP_AGENTS": self.project.agents,
+            "EVERLOOP_LOG_LEVEL": "debug",  # it tells of tools what is shown here
+            "EVERLOOP_SHUTDOWN_GRACE": LONG,
+            "PYTHONDONTWRITEBYTECODE": "1",  # two saves within a second are taken for one by what is cached
+        }
+        ports = choose_ports(self.state / "ports.json", settings.wanted_ports, _say)
+        return LocalStack(self.state, settings, ports, variables)
+
+    async def _serve(self, stack: "LocalStack", reloader: "Reloader", listener: int) -> None:
+        _announce(stack, self.project)
+        self._keep(_show_log(stack.logs / "worker.log"))
+        await self._load(stack, reloader, "")
+        self.is_up = True
+        async with aclosing(_changes(self.project)) as changes:
+            async for changed in changes:
+                if changed & SETTINGS_FILES:
+                    self.read_settings()
+                    stack = _with_settings(stack)
+                    await reloader.change(stack.reloadable(listener))
+                await self._load(stack, reloader, ", ".join(sorted(changed)))
+
+    async def _load(self, stack: "LocalStack", reloader: "Reloader", changed: str) -> None:
+        """Let new processes load the agents, and say what came of it; then get the next ones ready."""
+        from everloop.deploy.local.errors import NotReadyError
+
+        began, is_first = time.monotonic(), not reloader.pid("worker")
+        try:
+            await reloader.replace()
+        except NotReadyError as error:
+            show_flaw(str(error))
+            then = "it is tried again when you save" if is_first else "the version before goes on serving"
+            _show(f"  {then}", "dim")
+        else:
+            agents = ", ".join(_agents_in(stack.logs / "worker.log"))
+            if changed:
+                _show(f"✓ {changed}: loaded in {time.monotonic() - began:.1f} s; serves {agents}", "green")
+                self._keep(_tell_of_leaving(reloader))
+            else:
+                _show(f"✓ serves {agents}", "green")
+        await reloader.prepare()
+
+    def _keep(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _show_log(log: Path) -> None:
+    async with aclosing(LiveLog(log).records()) as records:
+        async for record in records:
+            if line := rendered(record):
+                _print(line)
+
+
+async def _tell_of_leaving(reloader: "Reloader") -> None:
+    """Say what tasks go on with, if an old worker has calls to end."""
+    await asyncio.sleep(QUICK)
+    if reloader.leaving:
+        _show("  calls that are under way end in the version before; their tasks go on with this one", "dim")
+
+
+async def _changes(project: Project) -> AsyncGenerator[frozenset[str]]:
+    """Yield the names of files that were saved, those at about the same time together."""
+    from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] -- of a parameter that is not used
+
+    class Agents(PythonFilter):
+        def __call__(self, change: object, path: str) -> bool:
+            file = Path(path)
+            below = file.parts[len(project.directory.parts) : -1]
+            is_wanted = file.name in SETTINGS_FILES or super().__call__(change, path)  # type: ignore[arg-type]
+            return is_wanted and not NOT_WATCHED.intersection(below)
+
+    saved = awatch(*project.watched, watch_filter=Agents())
+    async for changed in saved:
+        yield frozenset(Path(path).name for _, path in changed)
+
+
+def _with_settings(stack: "LocalStack") -> "LocalStack":
+    """Return the stack with the settings that count now; where they are wrong, it stays as it is."""
+    from everloop.deploy.local.errors import StackSettingsError
+    from everloop.deploy.local.settings import load_settings
+
+    try:
+        settings = load_settings()
+    except StackSettingsError as error:
+        show_flaw(str(error))
+        return stack
+    if settings.uses_demo_model and not stack.settings.uses_demo_model:
+        _show("✗ without a model the stand-in is needed: start `everloop dev` again", "bold red")
+        return stack
+    return replace(stack, settings=settings)
+
+
+@contextmanager
+def _listener(port: int) -> Generator[socket.socket]:
+    """Yield the socket that one gateway after another serves on, so that no client finds none."""
+    host = os.environ.get("EVERLOOP_HOST") or LOOPBACK
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    with listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+        yield listener
+
+
+def _agents_in(log: Path) -> list[str]:
+    """Return which agents the newest worker serves."""
+    ready = [line for line in log.read_bytes().splitlines() if b'"worker ready"' in line]
+    return json.loads(ready[-1])["agents"] if ready else []
+
+
+# What is shown.
+
+
+def _announce(stack: "LocalStack", project: Project) -> None:
+    from everloop.deploy.demo_model.script import MODEL
+
+    is_scripted = stack.model == MODEL
+    print_line("")
+    print_fields(
+        {
+            "  Gateway": stack.gateway_url,
+            "  Temporal UI": stack.temporal_ui,
+            "  Model": STAND_IN if is_scripted else stack.model,
+            "  Logs": shown_path(stack.logs),
+            "  Agents": project.agents,
+        }
+    )
+    if is_scripted:
+        print_line(f"\n  For a real one set EVERLOOP_MODEL and its provider's key in {ENV}: docs/models.md.")
+    print_line("  Save a file, and it is loaded. Ctrl-C stops all; tasks go on at the next start.\n")
+    sys.stdout.flush()
+
+
+def show_flaw(message: str) -> None:
+    """Show what is wrong with a file, and the line of it."""
+    text = _PROCESS.sub("", message)
+    _show(f"✗ {text}", "bold red")
+    if (place := _PLACE.search(text)) and (lines := _lines_of(Path(place["file"]))):
+        number = int(place["line"])
+        for shown in range(max(number - 2, 1), min(number + 1, len(lines)) + 1):
+            mark, style = (">", "") if shown == number else (" ", "dim")
+            _show(f"  {mark} {shown:>4} │ {lines[shown - 1]}", style)
+
+
+def _lines_of(file: Path) -> list[str]:
+    with suppress(OSError, UnicodeDecodeError):
+        return file.read_text(encoding="utf-8").splitlines()
+    return []
+
+
+def _say(line: str) -> None:
+    _show(line, "")
+
+
+def _say_trouble(line: str) -> None:
+    """Leave out what processes say when all is well."""
+    if " is ready " not in line:
+        _show(f"  {line}", "yellow")
+
+
+def _show(line: str, style: str) -> None:
+    from rich.text import Text
+
+    _print(Text(printable(line), style))
+
+
+def _print(text: "Text") -> None:
+    from rich.console import Console
+
+    with suppress(OSError):  # a terminal that went away must not stop the processes
+        Console(highlight=False, soft_wrap=True).print(text)
+        sys.stdout.flush()

@@ -1,0 +1,110 @@
+"""What a worker logs, as people read it while it happens: tools that are called, and what goes wrong."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from everloop.cli.output import printable
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+PAUSE = 0.1
+MOST = 300
+"""Characters of what a tool is called with, or comes to."""
+
+Record = Mapping[str, Any]
+"""A line of the log."""
+
+_KNOWN = frozenset({"event", "level", "logger", "timestamp", "owner_hash", "context_id", "stack", "trace_id"})
+_IN_OTHER_LINES = frozenset({"tool failed"})
+
+
+class LiveLog:
+    """Reads what a log gets from now on."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._rest = b""
+        self._position = self._size
+
+    async def records(self) -> AsyncGenerator[Record]:
+        """Yield each line that is one of Everloop's, for ever."""
+        while True:
+            for line in self._new_lines():
+                if record := _record(line):
+                    yield record
+            await asyncio.sleep(PAUSE)
+
+    @property
+    def _size(self) -> int:
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def _new_lines(self) -> list[bytes]:
+        if self._size < self._position:  # it is another log by now
+            self._position, self._rest = 0, b""
+        if self._size == self._position:
+            return []
+        with self._log.open("rb") as file:
+            file.seek(self._position)
+            read = file.read()
+        self._position += len(read)
+        *lines, self._rest = (self._rest + read).split(b"\n")
+        return lines
+
+
+def rendered(record: Record) -> "Text | None":
+    """Return a line of the log for people; None if it is not for them."""
+    match record.get("event"):
+        case "tool called":
+            called = f"{record.get('tool')}({_arguments(str(record.get('arguments', '')))})"
+            return _line("  → ", "cyan", called, f"   {record.get('agent')}")
+        case "tool ended":
+            if record.get("raised_at"):
+                return None  # which its traceback has told
+            failed = record.get("outcome") == "error"
+            came = f"{record.get('tool')}: {_short(str(record.get('result', '')))}"
+            return _line("  ✗ " if failed else "  ← ", "red" if failed else "green", came)
+        case "tool traceback":
+            words = str(record.get("exception", "")).strip().splitlines()
+            failed = f"{record.get('tool')}: {_short(words[-1] if words else 'it failed')}"
+            return _line("  ✗ ", "red", failed, f"   {record.get('raised_at') or ''}")
+        case _:
+            return _warning(record)
+
+
+def _warning(record: Record) -> "Text | None":
+    if record.get("level") not in {"warning", "error", "critical"} or record["event"] in _IN_OTHER_LINES:
+        return None
+    fields = [f"{name}={value}" for name, value in record.items() if name not in _KNOWN and value]
+    return _line("  ! ", "yellow", str(record["event"]), _short(f"   {' '.join(fields)}") if fields else "")
+
+
+def _line(mark: str, style: str, text: str, aside: str = "") -> "Text":
+    from rich.text import Text
+
+    return Text.assemble((mark, style), printable(text), (printable(aside), "dim"))
+
+
+def _arguments(text: str) -> str:
+    try:
+        given = cast("dict[str, Any]", json.loads(text or "{}"))
+        named = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in given.items()]
+    except (ValueError, AttributeError):  # the model wrote something else
+        return _short(text)
+    return _short(", ".join(named))
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST else f"{line[:MOST]} …"
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        record: object = json.loads(line)
+    except ValueError:
+        return None
+    return cast("Record", record) if isinstance(record, dict) and "event" in record else None

@@ -1,0 +1,75 @@
+"""The project that is worked on: where its agents are, and what its `.env` says."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from everloop.cli.output import CommandError
+
+MAIN = "agent.py"
+FOLDER = "agents"
+ENV = ".env"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A directory to work in, and what EVERLOOP_AGENTS is to say there."""
+
+    directory: Path
+    agents: str
+
+    @property
+    def watched(self) -> list[Path]:
+        """The directories whose files are those of agents, or are imported by them."""
+        places = [self.directory / place.strip() for place in self.agents.split(",") if _is_path(place)]
+        folders = [place if place.is_dir() else place.parent for place in places]
+        every = {self.directory, *(folder.resolve() for folder in folders)}
+        return sorted(each for each in every if not any(other in each.parents for other in every))
+
+
+def find_project(where: Path | None) -> Project:
+    """Return the project of a file, of a directory, or of the working directory.
+
+    Raises:
+        CommandError: there are no agents.
+    """
+    here = Path.cwd()
+    if where is None:
+        if named := os.environ.get("EVERLOOP_AGENTS"):
+            return Project(here, named)
+        if found := _agents_below(here):
+            return found
+        raise CommandError(
+            f"here is neither {MAIN} nor a folder {FOLDER}; name the file or folder of your agents "
+            "(everloop dev FILE), or begin a project: everloop new NAME"
+        )
+    if where.is_file() and where.suffix == ".py":
+        return Project(here, str(where))
+    if where.is_dir():
+        # With a separator in it, it is taken for a path, whatever it is called.
+        return _agents_below(where) or Project(here, f"{where}{os.sep}")
+    wrong = "is no Python file" if where.exists() else "is not there"
+    raise CommandError(f"{str(where)!r} {wrong}; expected a file NAME.py, or a folder of such files")
+
+
+def _agents_below(directory: Path) -> Project | None:
+    names = [name for name in (MAIN, FOLDER) if (directory / name).exists()]
+    return Project(directory.resolve(), names[0]) if names else None
+
+
+def read_env(directory: Path) -> dict[str, str]:
+    """Return what the `.env` of a directory says; what is not set there, or wrong, is left out."""
+    from dotenv import dotenv_values
+
+    file = directory / ENV
+    return {name: value for name, value in dotenv_values(file).items() if value} if file.is_file() else {}
+
+
+def _is_path(place: str) -> bool:
+    return ":" not in place
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as people know it: relative to where they are, if it is below."""
+    path, here = path.absolute(), Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

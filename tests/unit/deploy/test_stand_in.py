@@ -1,0 +1,116 @@
+"""What stands in for a model: which tools it calls, with what, and that all of it fits their schemas."""
+
+import json
+from datetime import date
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, EmailStr, Field
+
+from everloop.deploy.demo_model.chat_request import ChatRequest
+from everloop.deploy.demo_model.script import MODEL, next_reply
+from everloop.deploy.demo_model.stand_in import STAND_IN, made_up
+
+TEXT: dict[str, Any] = {"type": "string"}
+
+
+class Unit(StrEnum):
+    """An enum of a tool."""
+
+    CELSIUS = "celsius"
+    FAHRENHEIT = "fahrenheit"
+
+
+class Node(BaseModel):
+    """It holds its like."""
+
+    name: Annotated[str, Field(min_length=5, max_length=8)]
+    parts: list["Node"] = []
+    next: "Node | None"
+
+
+class Everything(BaseModel):
+    """One field of each kind."""
+
+    unit: Unit
+    level: Literal["low", "high"]
+    day: date
+    count: Annotated[int, Field(ge=3, lt=9)]
+    share: Annotated[float, Field(gt=0, le=1)]
+    tags: Annotated[list[str], Field(min_length=2)]
+    pair: tuple[int, str]
+    node: Node
+    maybe: int | None
+    where: EmailStr
+    known: dict[str, int]
+    is_new: bool
+    left_out: str = "as it is"
+
+
+def asked(prompt: str, tools: dict[str, dict[str, Any]], **more: object) -> ChatRequest:
+    offered = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": f"Tell the {name}.",
+                "parameters": {"type": "object", "properties": given, "required": [*given]},
+            },
+        }
+        for name, given in tools.items()
+    ]
+    said = [{"role": "user", "content": prompt}]
+    return ChatRequest.model_validate({"model": MODEL, "messages": said, "tools": offered, **more})
+
+
+CASES: list[tuple[str, dict[str, Any], list[tuple[str, Any]]]] = [
+    ("How warm is it in Oslo?", {"temperature": {"city": TEXT}}, [("temperature", {"city": "Oslo"})]),
+    ("Tell the time", {"temperature": {"city": TEXT}, "time": {}}, [("time", {})]),
+    ('Send "hi" to Ann', {"send": {"text": TEXT, "to": TEXT}}, [("send", {"text": "hi", "to": "Ann"})]),
+    ("What else?", {"temperature": {"city": TEXT}, "time": {}}, []),
+    ("request input", {"request_input": {}, "time": {}}, [("request_input", {})]),
+    ("Anything", {"request_input": {"text": TEXT}}, []),
+]
+
+
+@pytest.mark.parametrize(("prompt", "tools", "calls"), CASES)
+def test_it_calls_what_the_message_is_about(
+    prompt: str, tools: dict[str, dict[str, Any]], calls: list[tuple[str, Any]]
+) -> None:
+    """Tools by their names and words; the only one whatever is said; Everloop's own only by name."""
+    reply = next_reply(asked(prompt, tools))
+
+    assert [(call.name, call.arguments) for call in reply.calls] == calls
+    assert calls or reply.text.startswith(STAND_IN)
+
+
+def test_it_answers_with_what_the_tools_came_to() -> None:
+    """After the calls, with their results and that it is a stand-in; or data where data is asked for."""
+    tools: dict[str, dict[str, Any]] = {"temperature": {"city": TEXT}}
+    call = {"id": "c", "type": "function", "function": {"name": "temperature", "arguments": "{}"}}
+    past: list[Any] = [
+        {"role": "user", "content": "Oslo?"},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "4 degrees"},
+    ]
+    schema = {"type": "json_schema", "json_schema": {"schema": Everything.model_json_schema()}}
+
+    said = next_reply(asked("Oslo?", tools, messages=past)).text
+    data = next_reply(asked("Oslo?", tools, messages=past, response_format=schema)).text
+
+    assert said.startswith(STAND_IN)
+    assert "temperature: 4 degrees" in said
+    assert Everything.model_validate_json(data).model_dump(mode="json")["left_out"] == "as it is"
+
+
+def test_made_up_values_fit_their_schema() -> None:
+    """Each kind that pydantic makes of parameters; what the message says goes before what is made up."""
+    schema = Everything.model_json_schema()
+
+    value = made_up(schema, "It is fahrenheit and high, 7 of them")
+
+    jsonschema.validate(json.loads(json.dumps(value)), schema)
+    made = Everything.model_validate(value)
+    assert (made.unit, made.level, made.count) == (Unit.FAHRENHEIT, "high", 7)
