@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         TextDelta,
         ThoughtDelta,
     )
+    from everloop.testing.run import run
     from everloop.workflows.contract.questions import Answer
     from everloop.workflows.contract.tasks import Identity
 
@@ -52,7 +53,7 @@ __all__ += ["Opaque", "OutputSchema", "Plugin", "ProviderToolDelta", "RefusalDel
 __all__ += ["Skill", "SystemPrompt", "TaskOutcome", "TextDelta", "ThoughtDelta", "Tool", "ToolContext"]
 __all__ += ["Turn", "Veto"]
 __all__ += ["artifacts", "async_prompt", "budget", "guard", "handoff", "mcp", "narrator", "peer"]
-__all__ += ["prompt", "request_input", "sub_agent", "tool", "tools"]
+__all__ += ["prompt", "request_input", "run", "sub_agent", "tool", "tools"]
 
 _HOMES = {
     name: module
@@ -76,6 +77,7 @@ _HOMES = {
         "everloop.agents.guard": "budget guard",
         "everloop.agents.mcp.plugin": "mcp",
         "everloop.agents.peer.plugin": "peer",
+        "everloop.testing.run": "run",
     }.items()
     for name in names.split()
 }

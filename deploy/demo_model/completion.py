@@ -1,6 +1,7 @@
 """What a scripted model replies, and how OpenAI's Chat Completions say it: whole, or in chunks."""
 
 import json
+import math
 import re
 import time
 import uuid
@@ -42,7 +43,8 @@ class Reply:
     """What the model answers: text, and tools to call, if any.
 
     `thought` is reasoning before it. `finish_reason` is by default what the reply suggests. `usage` is
-    (input, output) tokens; by default words are counted. `is_cut`: the connection is lost in the middle.
+    (input, output) tokens; by default four characters count as one. `is_cut`: the connection is lost in the
+    middle.
     """
 
     text: str = ""
@@ -136,10 +138,10 @@ class Completion:
 
 
 def complete(request: ChatRequest, reply: Reply) -> Completion:
-    """Put a reply under a new id; tokens are counted as words, unless the reply says how many they are."""
-    asked = len(request.model_dump_json().split())
+    """Put a reply under a new id; four characters are a token, unless the reply says how many there are."""
+    asked = math.ceil(len(request.model_dump_json(exclude_defaults=True)) / 4)
     said = [reply.thought, reply.text, *(f"{call.name} {arguments_text(call)}" for call in reply.calls)]
-    sent, written = reply.usage or (asked, sum(len(text.split()) for text in said))
+    sent, written = reply.usage or (asked, math.ceil(len("".join(said)) / 4))
     usage = CompletionUsage(prompt_tokens=sent, completion_tokens=written, total_tokens=sent + written)
     return Completion(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model, reply, usage)
 

@@ -1,0 +1,55 @@
+"""Testing agents: `from everloop.testing import Script, call, running`.
+
+Nothing is loaded before it is asked for: pytest loads the plugin in here also where nobody uses it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everloop.deploy.demo_model.chat_request import ChatRequest
+    from everloop.deploy.demo_model.completion import Call, Refusal, Reply
+    from everloop.testing.app import App, running
+    from everloop.testing.errors import (
+        AgentsError,
+        CaseError,
+        ScriptError,
+        ServersError,
+        TaskError,
+        TestingError,
+        WorkerProcessError,
+    )
+    from everloop.testing.model import FunctionModel, Script, StandIn, call, cut, fail
+    from everloop.testing.recording import Recording
+    from everloop.testing.run import run
+
+__all__ = ["AgentsError", "App", "Call", "CaseError", "ChatRequest", "FunctionModel", "Recording", "Refusal"]
+__all__ += ["Reply", "StandIn"]
+__all__ += ["Script", "ScriptError", "ServersError", "TaskError", "TestingError", "WorkerProcessError"]
+__all__ += ["call", "cut", "fail", "run", "running"]
+
+_HOMES = {
+    name: module
+    for module, names in {
+        "everloop.deploy.demo_model.chat_request": "ChatRequest",
+        "everloop.deploy.demo_model.completion": "Call Refusal Reply",
+        "everloop.testing.app": "App running",
+        "everloop.testing.errors": (
+            "AgentsError CaseError ScriptError ServersError TaskError TestingError WorkerProcessError"
+        ),
+        "everloop.testing.model": "FunctionModel Script StandIn call cut fail",
+        "everloop.testing.recording": "Recording",
+        "everloop.testing.run": "run",
+    }.items()
+    for name in names.split()
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

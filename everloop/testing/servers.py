@@ -190,7 +190,7 @@ def _start_keeper(directory: Path) -> None:
     ports, redis = TemporalPorts(free_port(), free_port(), free_port(), free_port()), free_port()
     directory.mkdir(mode=0o700)
     temporal = [*temporal_command(ports), "--dynamic-config-value", f"{TIME_SKIPPING}=true"]
-    valkey = [*valkey_command(redis, directory), "--appendfsync", "no", "--databases", str(DATABASES)]
+    valkey = [*valkey_command(redis, directory), "--databases", str(DATABASES)]
     if shutil.which(temporal[0]) is None:
         raise ServersError(f"tests need the `temporal` command, which is not installed: {INSTALL}")
     addresses = {

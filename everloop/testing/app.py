@@ -1,0 +1,294 @@
+"""Agents that run for a test: with a gateway, a worker, real servers, and what stands in for the model."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import JsonValue
+from temporalio.client import Client as TemporalClient
+
+from everloop.agents.agent import Agent
+from everloop.client import (
+    Client,
+    Content,
+    Done,
+    Event,
+    Part,
+    Question,
+    Result,
+    StatusChanged,
+    ToolCallStarted,
+    WaitTimeoutError,
+)
+from everloop.testing.clock import skip_time
+from everloop.testing.errors import TaskError, WorkerProcessError
+from everloop.testing.model import StandIn
+from everloop.testing.stack import NOTHING_ELSE, Stack, Worker, running_stack
+
+TIMEOUT = 60.0
+"""Seconds that a test waits for a task, unless it says otherwise."""
+
+T = TypeVar("T")
+Task = Result | str
+"""A task as it was told, or its id."""
+
+
+@asynccontextmanager
+async def running(
+    *agents: Agent,
+    model: StandIn | str | None = None,
+    worker: Worker = "here",
+    timeout: float = TIMEOUT,  # noqa: ASYNC109 -- of each call of the app
+    settings: Mapping[str, str] = NOTHING_ELSE,
+) -> AsyncGenerator["App"]:
+    """Run agents in this process, against the Temporal and the Valkey of the test session.
+
+    Args:
+        agents: The first is the default one. Those of sub-agents and handoffs have to be among them.
+        model: A `Script`, `FunctionModel` or `Recording` in place of all models; or the name of the model of
+            agents that name none, which is then really asked, as those are that agents name.
+        worker: "here", where breakpoints and shared variables work; "process": in a copy of this process,
+            which `App.kill_worker` can kill.
+        timeout: Seconds that the methods of the app wait for a task.
+        settings: Variables (EVERLOOP_…), in place of those of the environment, none of which count.
+
+    Raises:
+        AgentsError: an agent, or a setting, cannot be used.
+        ServersError: Temporal and Valkey are not installed, or do not start.
+        WorkerProcessError: the worker cannot be a process of its own.
+    """
+    async with AsyncExitStack() as opened:
+        stack = await opened.enter_async_context(running_stack(agents, model, worker, settings))
+        app = App(stack, agents[0].id, model if isinstance(model, StandIn) else None, timeout)
+        opened.push_async_callback(app.close)
+        yield app
+
+
+class App:
+    """Agents that run, and a client of them. `running` makes one."""
+
+    def __init__(self, stack: Stack, agent: str, model: StandIn | None, timeout: float) -> None:
+        self.url = stack.url
+        """Where the gateway answers."""
+        self.temporal_ui = stack.servers.temporal_ui
+        """Where the histories of the tasks can be looked at, as long as the test runs."""
+        self._stack = stack
+        self._agent = agent
+        self._model = model
+        self._timeout = timeout
+        self._clients: dict[str, Client] = {}
+        self._tasks: set[str] = set()
+
+    @property
+    def client(self) -> Client:
+        """The client of the default agent."""
+        return self.client_of(self._agent)
+
+    def client_of(self, agent: str) -> Client:
+        """Return the client of an agent, by its id."""
+        if agent not in self._clients:
+            self._clients[agent] = Client(self.url, agent=agent)
+        return self._clients[agent]
+
+    async def ask(  # noqa: PLR0913 -- all have names and defaults
+        self,
+        *content: Content,
+        agent: str = "",
+        context_id: str = "",
+        task: Task = "",
+        files: Sequence[str | Path | Part] = (),
+        data: JsonValue = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 -- the error says how the task stands
+    ) -> Result:
+        """Send a message, and return what came of it: the end of the task, or what it asks.
+
+        Args:
+            content: Texts and parts.
+            agent: The id of an agent; empty: the default one.
+            context_id: The conversation that it goes on with; empty begins one.
+            task: The task that it goes to; empty begins one.
+            files: Paths of files that go with it, or parts.
+            data: A JSON value that goes with it.
+            metadata: Of the message.
+            timeout: Seconds; None for that of the app.
+
+        Raises:
+            ScriptError: the model was asked what it has no reply to.
+            TaskError: the time is up.
+        """
+        return await self._watched(
+            self.client_of(agent or self._agent).send(
+                *content,
+                context_id=context_id,
+                task_id=_id(task),
+                files=files,
+                data=data,
+                metadata=metadata,
+                timeout=timeout or self._timeout,
+            )
+        )
+
+    async def start(
+        self,
+        *content: Content,
+        agent: str = "",
+        context_id: str = "",
+        files: Sequence[str | Path | Part] = (),
+        data: JsonValue = None,
+        metadata: Mapping[str, JsonValue] | None = None,
+    ) -> Result:
+        """Send a message, and return as soon as its task is there; `wait` waits for it. Arguments: see `ask`.
+
+        Raises:
+            ScriptError: the model was asked what it has no reply to.
+            TaskError: the time is up.
+        """
+        return await self._watched(
+            self.client_of(agent or self._agent).send(
+                *content,
+                context_id=context_id,
+                files=files,
+                data=data,
+                metadata=metadata,
+                detach=True,
+                timeout=self._timeout,
+            )
+        )
+
+    async def wait(
+        self,
+        task: Task,
+        *,
+        call: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109 -- as of ask
+    ) -> Result:
+        """Wait until a task has ended, or asks something; with `call`, until it calls the tool of that name.
+
+        Raises:
+            ScriptError: the model was asked what it has no reply to.
+            TaskError: the time is up, or the task has ended without such a call.
+        """
+        return await self._watched(self._wait(_id(task), call, timeout or self._timeout))
+
+    async def answer(self, task: Task, value: JsonValue, *, question: str = "") -> Result:
+        """Answer what a task asks, its oldest question by default, and return what came of it.
+
+        Raises:
+            ScriptError: the model was asked what it has no reply to.
+            TaskError: the time is up.
+        """
+        answering = self.client.answer(_id(task), value, question_id=question, timeout=self._timeout)
+        return await self._watched(answering)
+
+    async def approve(
+        self, task: Task, *, approved: bool = True, note: str = "", question: str = ""
+    ) -> Result:
+        """Say yes or no to a call that waits for it, and return what came of it.
+
+        Raises:
+            ScriptError: the model was asked what it has no reply to.
+            TaskError: the time is up.
+        """
+        approving = self.client.approve(
+            _id(task), question, approved=approved, note=note, timeout=self._timeout
+        )
+        return await self._watched(approving)
+
+    async def cancel(self, task: Task) -> Result:
+        """Cancel a task, and return it once it has ended.
+
+        Raises:
+            ClientError: there is no such task, or it has ended.
+        """
+        await self.client.cancel(_id(task))
+        return await self.wait(task)
+
+    async def kill_worker(self) -> None:
+        """Kill the worker by SIGKILL, and start another one.
+
+        Raises:
+            WorkerProcessError: the worker is no process of its own.
+        """
+        if not self._stack.process:
+            raise WorkerProcessError(
+                "the worker runs in the process of the test, which would be killed with it; give it one of "
+                'its own: running(…, worker="process")'
+            )
+        await self._stack.process.kill()
+        await self._stack.process.start()
+
+    async def skip_time(self, duration: timedelta, *, task: Task = "") -> None:
+        """Let time pass at once for a task; by default for all of this app that have not ended.
+
+        What waits for a time happens: limits of wall clock, deadlines of questions, pauses before a tool is
+        tried again. What a model or a tool does takes real time.
+
+        Raises:
+            TaskError: a task is busy with a model or a tool.
+        """
+        ids = {_id(task)} if task else self._tasks
+        temporal = await TemporalClient.connect(self._stack.servers.temporal)
+        await skip_time(temporal, ids, duration)
+
+    async def close(self) -> None:
+        """Close the clients. `running` does it."""
+        for client in self._clients.values():
+            await client.close()
+
+    async def _wait(self, task_id: str, call: str, timeout: float) -> Result:  # noqa: ASYNC109 -- as of ask
+        try:
+            async with asyncio.timeout(timeout), aclosing(self.client.watch(task_id)) as events:
+                async for event in events:
+                    if _is_awaited(event, call):
+                        return event.result if isinstance(event, Done) else await self.client.task(task_id)
+        except TimeoutError:
+            raise WaitTimeoutError("", await self.client.task(task_id)) from None
+        ended = await self.client.task(task_id)
+        if call and not any(each.name == call for each in ended.tool_calls):
+            raise TaskError(f"task {task_id} has ended without a call of {call!r}: {_told(ended)}")
+        return ended
+
+    async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return what comes of it, unless the model has no reply before."""
+        working = asyncio.ensure_future(work)
+        try:
+            while not working.done():
+                await asyncio.wait((working,), timeout=_LOOK)
+                if self._model:
+                    self._model.raise_problem()
+            result = working.result()
+        except WaitTimeoutError as error:
+            raise TaskError(
+                f"the task did not end in time, nor asked anything: {_told(error.result)}"
+            ) from None
+        finally:
+            working.cancel()
+        if result.id:
+            self._tasks.add(result.id)
+        return result
+
+
+_LOOK = 0.05
+"""Seconds between two looks whether the model was asked what it has no reply to."""
+
+
+def _id(task: Task) -> str:
+    return task.id if isinstance(task, Result) else task
+
+
+def _is_awaited(event: Event, call: str) -> bool:
+    if call:
+        return isinstance(event, ToolCallStarted) and event.name == call
+    is_waiting = isinstance(event, StatusChanged) and event.state.is_waiting
+    return isinstance(event, Done | Question) or is_waiting
+
+
+def _told(result: Result) -> str:
+    """Return how a task stands, in words."""
+    calls = ", ".join(f"{call.name} ({call.outcome or 'running'})" for call in result.tool_calls) or "none"
+    why = f": {result.error}" if result.error else ""
+    return f"it is {result.state}{why}; tool calls: {calls}; answer so far: {result.text!r}"

@@ -1,0 +1,29 @@
+"""The plugin of pytest: the fixture `everloop_app`.
+
+Every pytest of who has Everloop installed loads it: it imports nothing of Everloop before a test asks for it.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+try:
+    from pytest_asyncio import fixture
+except ImportError:
+    from pytest import fixture  # noqa: PT013 -- anyio's plugin takes it
+
+if TYPE_CHECKING:
+    from everloop.testing.app import App
+
+
+@fixture
+async def everloop_app() -> AsyncGenerator[Callable[..., Awaitable["App"]]]:
+    """What starts agents for a test, and stops them after it; it is called and awaited as `running` is."""
+    async with AsyncExitStack() as opened:
+
+        async def start(*agents: Any, **options: Any) -> "App":  # noqa: ANN401 -- those of running
+            from everloop.testing.app import running  # noqa: PLC0415 -- see the head of this module
+
+            return await opened.enter_async_context(running(*agents, **options))
+
+        yield start

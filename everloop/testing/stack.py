@@ -1,0 +1,167 @@
+"""A gateway and a worker in this process, on the servers of the session, with settings of their own."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import ValidationError
+from redis.asyncio import Redis
+
+from everloop.activities.model.clients import check_agents
+from everloop.agents.agent import Agent
+from everloop.agents.errors import AgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.__main__ import opened_app
+from everloop.gateway.http.server import GatewayServer, listen
+from everloop.gateway.settings import GatewaySettings
+from everloop.models.catalogue import Catalogue, ModelsSettings
+from everloop.runtime.settings import PREFIX, StartError, explain
+from everloop.testing.errors import AgentsError
+from everloop.testing.model import StandIn
+from everloop.testing.process import WorkerProcess, quieten
+from everloop.testing.servers import DATABASES, Servers, session_servers
+from everloop.worker import working
+from everloop.workers.ports import queues_named_by
+from everloop.workers.settings import WorkerSettings
+from everloop.workflows.contract import names
+
+Worker = Literal["here", "process"]
+"""Where the worker runs: in this process, for breakpoints, or in one of its own, which can be killed."""
+
+NOTHING_ELSE: Mapping[str, str] = {}
+
+_APPS = "everloop-testing:apps"
+_WEBHOOKS = "127.0.0.0/8,::1,localhost"
+_OTHERS = "TEMPORAL_"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What runs for one app."""
+
+    url: str
+    servers: Servers
+    process: WorkerProcess | None
+
+
+@asynccontextmanager
+async def running_stack(
+    agents: Sequence[Agent], model: StandIn | str | None, worker: Worker, settings: Mapping[str, str]
+) -> AsyncGenerator[Stack]:
+    """Start a gateway and a worker that serve these agents, and stop them at the end of the block.
+
+    Raises:
+        AgentsError: these agents, or their settings, cannot be run.
+        ServersError: the servers are not installed, or do not start.
+        WorkerProcessError: the worker cannot be a process of its own.
+    """
+    quieten()
+    async with AsyncExitStack() as opened:
+        with _told():
+            registry = AgentRegistry(agents)
+            if registry.missed:
+                raise AgentsError(f"{registry.missed[0]}: give running(…) that agent too")
+            catalogue = _catalogue(model)
+        if isinstance(model, StandIn):
+            catalogue = await opened.enter_async_context(model.opened(catalogue))
+        with _told():
+            check_agents(catalogue, registry)
+        servers = await session_servers()
+        variables = {**await _variables(servers), **settings}
+        async with _starting(variables):
+            with _told():
+                url = await opened.enter_async_context(_gateway(registry))
+                queues = (*names.WORKER_QUEUES, *sorted(queues_named_by(registry)))
+                process = WorkerProcess(agents, queues, catalogue) if worker == "process" else None
+                here = working(registry, queues, WorkerSettings(shutdown_grace=0), catalogue)
+                await opened.enter_async_context(process.running() if process else here)
+        yield Stack(url, servers, process)
+
+
+@asynccontextmanager
+async def _gateway(agents: AgentRegistry) -> AsyncGenerator[str]:
+    async with AsyncExitStack() as opened:
+        listener = opened.enter_context(listen(GatewaySettings()))
+        settings = GatewaySettings(port=listener.getsockname()[1])
+        app, _ = await opened.enter_async_context(opened_app(settings, agents))
+        server = GatewayServer(app, settings)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield settings.url
+        finally:
+            server.stop()
+            await serving
+
+
+def _catalogue(model: StandIn | str | None) -> Catalogue:
+    asked = ModelsSettings()
+    default = model if isinstance(model, str) else asked.model
+    return Catalogue.load(asked.file, default, os.environ)
+
+
+async def _variables(servers: Servers) -> dict[str, str]:
+    """Return the settings of an app: what it keeps is its own, though the servers are shared."""
+    async with Redis.from_url(servers.redis) as redis:
+        number = await redis.incr(_APPS)
+    database = (number - 1) % (DATABASES - 1) + 1
+    url = f"{servers.redis.rpartition('/')[0]}/{database}"
+    if number > database:
+        async with Redis.from_url(url) as redis:
+            await redis.flushdb()
+    return {
+        "TEMPORAL_ADDRESS": servers.temporal,
+        "TEMPORAL_CONFIG_FILE": os.devnull,
+        "EVERLOOP_REDIS_URL": url,
+        "EVERLOOP_BLOB_DIRECTORY": str(servers.directory / f"blobs-{number}"),
+        "EVERLOOP_TASK_QUEUE": f"test-{number}",
+        "EVERLOOP_PORT": "0",
+        "EVERLOOP_SHUTDOWN_GRACE": "1",
+        "EVERLOOP_PUSH_ALLOW": _WEBHOOKS,
+    }
+
+
+_start = threading.Lock()
+
+
+@asynccontextmanager
+async def _starting(variables: Mapping[str, str]) -> AsyncGenerator[None]:
+    """Let these be all settings of Everloop and Temporal that the environment has, while an app starts."""
+    while not _start.acquire(blocking=False):  # noqa: ASYNC110 -- other threads share the environment
+        await asyncio.sleep(0.01)
+    try:
+        before = {name: value for name, value in os.environ.items() if name.startswith((PREFIX, _OTHERS))}
+        _replace(before, variables)
+        try:
+            yield
+        finally:
+            _replace(variables, before)
+    finally:
+        _start.release()
+
+
+def _replace(old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    for name in old:
+        os.environ.pop(name, None)
+    os.environ.update(new)
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Say what is wrong with agents and settings as an error of the test.
+
+    Raises:
+        AgentsError: something is.
+    """
+    try:
+        yield
+    except StartError as error:
+        hint = "; or let running(…, model=Script(…)) stand in for the model"
+        raise AgentsError(f"{error}{hint if 'agent ' in str(error) else ''}") from None
+    except AgentError as error:
+        raise AgentsError(str(error)) from None
+    except ValidationError as error:
+        raise AgentsError(f"wrong setting: {explain(error)}") from None
