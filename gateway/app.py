@@ -26,6 +26,7 @@ from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.downloads.routes import Downloads
 from everloop.gateway.extension.approvals import Approvals
 from everloop.gateway.extension.codec import codec_routes
+from everloop.gateway.extension.fork import Forks
 from everloop.gateway.extension.health import Gauges, Probe, health_routes
 from everloop.gateway.extension.past import Past, Seen
 from everloop.gateway.extension.shell import Extension
@@ -113,6 +114,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     limits = BodyLimits(settings.max_body_bytes)
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
     extension = Extension(access, limits, lambda: fanout.is_closed)
+    seen, histories = Seen(snapshots), Histories(client, views)
     # Any call to the store will do as a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
     loops = [fanout.run, sweep.run]
@@ -123,7 +125,8 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *card_routes(cards),
             *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, snapshots, extension).routes,
-            *Past(extension, Seen(snapshots), Histories(client, views), tasks, settings.url).routes,
+            *Past(extension, seen, histories, tasks, settings.url).routes,
+            *Forks(extension, settings, agents, views, tasks, snapshots, seen, histories, admission).routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             *health_routes(probes),
             # Last: the first word of some of these addresses is whatever a client makes it.

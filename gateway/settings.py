@@ -35,7 +35,8 @@ class GatewaySettings(Settings):
     all (10,000) and of one owner (1,000).
     `shutdown_grace`: seconds that running requests get at SIGTERM (10). `csv_formulas`: cells
     of CSV stay as they are also where a spreadsheet would calculate them (false). `codec_origins`: where
-    Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none). An
+    Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none).
+    `fork_models`: patterns of models that forks may choose besides those that agents name (none). An
     empty variable counts as not set.
     """
 
@@ -54,6 +55,7 @@ class GatewaySettings(Settings):
     max_streams_per_owner: int = Field(default=1_000, ge=1)
     csv_formulas: bool = False
     codec_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
+    fork_models: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
 
     @field_validator("max_body_bytes")
     @classmethod

@@ -1,10 +1,11 @@
 """Takes in messages: each starts a task or goes to one."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import cast
 
 from a2a.utils.errors import InvalidParamsError
 from structlog.contextvars import bind_contextvars
@@ -41,10 +42,13 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import context_key, derive_context_id
 from everloop.workflows.contract.questions import QUESTION, names_question_for_sure
-from everloop.workflows.contract.tasks import Identity, Route, TaskInput, TaskView
+from everloop.workflows.contract.tasks import AgentSpec, Fork, Identity, Route, TaskInput, TaskView
 
 AWAITED_BYTES = 16_000
 """A message of this size always gets to a task that waits for its user: it may be what lets the task end."""
+
+AS_IT_IS: Mapping[str, object] = {}
+"""Nothing else about a task than its message and its agent say."""
 
 MAX_SUMMARY_BYTES = 200
 """Of the line that the Temporal UI shows for a task; Temporal refuses 400 and more."""
@@ -101,8 +105,24 @@ class Admission:
             return await self._start(incoming, viewer, identity)
         return await self._continue(incoming, viewer)
 
+    async def fork(
+        self, incoming: IncomingMessage, identity: Identity | None, spec: AgentSpec, fork: Fork
+    ) -> Admitted:
+        """Start a task from the past of another, unless there is one of its id; never answer it at once.
+
+        Raises:
+            as `take_in` does of a message that starts a task.
+        """
+        viewer = Viewer(incoming.owner, incoming.agent.id)
+        admitted = await self._start(incoming, viewer, identity, {"agent": spec, "fork": fork})
+        return cast("Admitted", admitted)  # an agent that does not route answers nothing at once
+
     async def _start(
-        self, incoming: IncomingMessage, viewer: Viewer, identity: Identity | None
+        self,
+        incoming: IncomingMessage,
+        viewer: Viewer,
+        identity: Identity | None,
+        changes: Mapping[str, object] = AS_IT_IS,
     ) -> Admitted | DirectAnswer:
         if names_question_for_sure(incoming.message):  # it may hold a secret
             raise InvalidParamsError(
@@ -127,7 +147,7 @@ class Admission:
                 created_at=datetime.now(UTC),
                 identity=identity,
                 digest=incoming.digest,
-            )
+            ).model_copy(update=changes)
             begun = await self._begin(incoming, task)
             if isinstance(begun, DirectAnswer):
                 return begun
@@ -151,7 +171,7 @@ class Admission:
         is_new = await self.tasks.start(task_id, task, summary=_summary(agent, task.message))
         if is_new:
             tasks_started.add(1, {"agent": agent.id})
-        if agent.routing == "auto":
+        if task.agent.routing == "auto":
             if answered := await self._decided(incoming, task):
                 await self.limits.release_task(task.owner, task_id)
                 return answered

@@ -1,0 +1,321 @@
+"""A new task that goes on from the past of another: with another message, agent or model.
+
+    POST /tasks/{id}/fork   {"iteration": 3, "message": {…A2A Message…}, "agent": "…", "model": "…"}
+
+The past is given to the new task, with the results of its calls; nothing of it happens again (ADR 38).
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar
+from uuid import uuid4
+
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import MessageToDict
+from pydantic import Field
+from starlette.responses import Response
+from starlette.routing import Route
+
+from everloop.agents.agent import Agent
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.auth.scopes import check_agent
+from everloop.gateway.context import Viewer, identity_of
+from everloop.gateway.extension.past import Seen
+from everloop.gateway.extension.shell import Body, Call, Extension, answer
+from everloop.gateway.operations.admission import Admission
+from everloop.gateway.requests.messages import (
+    IDEMPOTENCY_KEY,
+    IncomingMessage,
+    content_of,
+    read_message,
+)
+from everloop.gateway.requests.proto import read_params
+from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.tasks.history import Histories
+from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.protocol.tasks import TaskUrl, to_task
+from everloop.stores.views.interface import Snapshot
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    ToolMessage,
+    TranscriptMessage,
+    UserMessage,
+)
+from everloop.workflows.contract.names import (
+    derive_task_id,
+    is_child_task_id,
+    kept_by,
+    unique_message_id,
+    view_message_id,
+)
+from everloop.workflows.contract.tasks import AgentSpec, Fork, TaskView
+
+MAX_ITERATION = 1_000_000
+
+
+class _ForkBody(Body):
+    expected: ClassVar[str] = (
+        '{"iteration": 3, "message": {…}, "agent": "…", "model": "…"}, of which each may be left out; '
+        "iteration counts from 1, and 0 keeps what was said before the first one"
+    )
+
+    iteration: int | None = Field(default=None, ge=0, le=MAX_ITERATION)
+    message: dict[str, Any] | None = None
+    agent: str = ""
+    model: str = ""
+
+
+class Forks:
+    """Begins forks; the same request finds what it has begun, by its Idempotency-Key or messageId."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that reading one task and starting another takes
+        self,
+        extension: Extension,
+        settings: GatewaySettings,
+        agents: AgentRegistry,
+        views: TaskViews,
+        tasks: Tasks,
+        snapshots: Snapshots,
+        seen: Seen,
+        histories: Histories,
+        admission: Admission,
+    ) -> None:
+        self._extension = extension
+        self._settings = settings
+        self._agents = agents
+        self._views = views
+        self._tasks = tasks
+        self._snapshots = snapshots
+        self._seen = seen
+        self._histories = histories
+        self._admission = admission
+
+    @property
+    def routes(self) -> list[Route]:
+        """All addresses."""
+        return [self._extension.route("/tasks/{id}/fork", POST=self._fork)]
+
+    async def _fork(self, call: Call) -> Response:
+        body, origin_id = await call.body(_ForkBody), call.id()
+        origin = (await self._seen.find(call, origin_id)).view
+        if is_child_task_id(origin_id):
+            raise InvalidParamsError(
+                f"task {origin_id!r} is a sub-agent's, which is read only; fork {origin.task_id!r}"
+            )
+        agent, spec = self._agent(call, body, origin)
+        key = call.request.headers.get(IDEMPOTENCY_KEY, "")
+        incoming = self._message(body, call, agent, origin, key)
+        fork_id = _fork_id(call.owner, agent, body, origin, incoming, key)
+        snapshot = await self._known(fork_id, Viewer(call.owner, agent.id), incoming, call)
+        if snapshot is None:
+            fork = await self._past(origin, body.iteration)
+            said = replace(incoming or _said_again(fork, agent, call.owner), task_id=fork_id)
+            _check(said, fork, is_new=incoming is not None)
+            admitted = await self._admission.fork(said, identity_of(call.caller), spec, fork)
+            snapshot = await self._snapshots.whole(admitted.snapshot, call.held)
+        task = to_task(snapshot.view, self._settings.url)
+        return answer({"task": MessageToDict(task)}, 201)
+
+    def _agent(self, call: Call, body: _ForkBody, origin: TaskView) -> tuple[Agent, AgentSpec]:
+        """Return who goes on, and how.
+
+        Raises:
+            InvalidParamsError: there is no such agent, or the model may not be chosen.
+            ForbiddenError: the caller has nothing to do with the agent.
+        """
+        agent_id = body.agent or origin.agent_id
+        check_agent(call.caller, agent_id)
+        try:
+            agent = self._agents.find(agent_id)
+        except UnknownAgentError as error:
+            raise InvalidParamsError(f"agent: {error}") from None
+        spec = agent.spec.model_copy(update={"routing": "task"})
+        if not body.model:
+            return agent, spec
+        specs = [each.spec for each in self._agents]
+        named = {name for each in specs for name in (each.model, *each.fallback_models) if name}
+        if not any(fnmatchcase(body.model, each) for each in (*named, *self._settings.fork_models)):
+            raise InvalidParamsError(
+                f"model {body.model!r} may not be chosen here; choose one that an agent names "
+                f"({', '.join(sorted(named)) or 'none does'}), or ask the operator for EVERLOOP_FORK_MODELS"
+            )
+        return agent, spec.model_copy(update={"model": body.model, "fallback_models": ()})
+
+    def _message(
+        self, body: _ForkBody, call: Call, agent: Agent, origin: TaskView, key: str
+    ) -> IncomingMessage | None:
+        """Return what is said in the fork, None for nothing.
+
+        Raises:
+            A2AError: as for SendMessage; or the message is for a task or context of its own.
+        """
+        if body.message is None:
+            return None
+        sent = read_params(pb.SendMessageRequest, {"message": body.message})
+        if sent.message.task_id or sent.message.context_id not in {"", origin.context_id}:
+            raise InvalidParamsError(
+                "message.taskId and message.contextId are those of the fork, which has the context of its "
+                "origin; leave them out"
+            )
+        limit = self._settings.max_message_bytes
+        incoming = read_message(sent, call.owner, agent, max_bytes=limit, key=key)
+        return replace(incoming, context_id=origin.context_id)
+
+    async def _known(
+        self, fork_id: str, viewer: Viewer, incoming: IncomingMessage | None, call: Call
+    ) -> Snapshot | None:
+        """Return the fork if this request has begun it before.
+
+        Raises:
+            InvalidParamsError, MessageChangedError: one with another message has.
+        """
+        _, known = await self._views.find(fork_id, most=SMALL_BYTES)
+        if known is None:
+            return None
+        whole = await self._snapshots.whole(
+            await self._snapshots.take(fork_id, viewer, known=known), call.held
+        )
+        if incoming:
+            incoming.find_repeated(whole.view)
+        return whole
+
+    async def _past(self, origin: TaskView, iteration: int | None) -> Fork:
+        """Return what the fork begins with.
+
+        Raises:
+            InvalidParamsError: there is no such iteration, or its calls have not ended.
+            UnavailableError: no worker tells what was said, or Temporal does not.
+        """
+        replies, first_id = dict[int, int](), ""
+        asked: tuple[int, int] | None = None
+        async with aclosing(
+            self._histories.events(TaskUrl(origin.task_id, origin.context_id, self._settings.url))
+        ) as past:
+            async for event in past:
+                data = event.item.data
+                if event.item.type == "message" and not first_id:
+                    message = data.get("message")
+                    first_id = str(message.get("messageId")) if isinstance(message, dict) else ""
+                elif event.item.type == "modelCall" and data["purpose"] == "reply":
+                    asked = event.iteration, int(str(data["position"]))
+                elif event.item.type == "modelReply" and asked and "error" not in data:
+                    replies[asked[0]] = asked[1]
+        transcript = await self._tasks.transcript(origin.task_id)
+        kept, end = _end(transcript, replies, iteration)
+        messages = tuple(_readable(message, origin.task_id) for message in transcript[:end])
+        first = next((at for at, message in enumerate(messages) if _is_called(message, first_id)), 0)
+        return Fork(task_id=origin.task_id, iteration=kept, messages=messages, first=first)
+
+
+def _fork_id(  # noqa: PLR0913, PLR0917 -- all that makes one fork another
+    owner: str, agent: Agent, body: _ForkBody, origin: TaskView, incoming: IncomingMessage | None, key: str
+) -> str:
+    """Return the id of the fork's task: the same for the same request, if that can be known again."""
+    about = ["fork", origin.task_id, body.iteration, body.model]
+    if key:
+        message_id = unique_message_id("", key)
+    elif incoming and agent.deduplicate:
+        message_id = incoming.message.message_id
+        about.append(content_of(incoming.message, origin.context_id, incoming.references).decode())
+    else:
+        message_id = str(uuid4())
+    return derive_task_id(owner, agent.id, message_id, json.dumps(about).encode())
+
+
+def _said_again(fork: Fork, agent: Agent, owner: str) -> IncomingMessage:
+    """Return the last message of the past: the one that a fork without a message of its own works on.
+
+    Raises:
+        InvalidParamsError: nobody has said anything.
+    """
+    said = [each for each in fork.messages if isinstance(each, UserMessage) and each.message_id]
+    if not said:
+        raise InvalidParamsError("the past up to this iteration has no message; send one")
+    return IncomingMessage(
+        message=said[-1].model_copy(update={"answers": ""}),
+        agent=agent,
+        owner=owner,
+        files=(),
+        task_id="",
+        is_new=True,
+        context_id="",
+        digest="",
+        references=(),
+        key="",
+        history_length=None,
+        return_immediately=True,
+        push=None,
+    )
+
+
+def _check(said: IncomingMessage, fork: Fork, *, is_new: bool) -> None:
+    """Refuse what the model could not go on with.
+
+    Raises:
+        InvalidParamsError: it says what to send.
+    """
+    last = fork.messages[-1] if fork.messages else None
+    if not is_new and isinstance(last, AssistantMessage):
+        raise InvalidParamsError(
+            f"iteration {fork.iteration} ended with a reply to the user; send a message that goes on from "
+            "there, or a smaller iteration (0: from the beginning)"
+        )
+    if is_new and any(_is_called(each, view_message_id(said.message.message_id)) for each in fork.messages):
+        raise InvalidParamsError(
+            f"message.messageId {view_message_id(said.message.message_id)!r} is that of a message of the "
+            "past; give the message an id of its own"
+        )
+
+
+def _end(
+    transcript: Sequence[TranscriptMessage], replies: dict[int, int], iteration: int | None
+) -> tuple[int, int]:
+    """Return the iteration that is kept as the last one, and where the transcript up to there ends.
+
+    Raises:
+        InvalidParamsError: there is no such iteration, or its calls have not ended.
+    """
+    ends = {number: _end_of(transcript, at) for number, at in replies.items()}
+    complete = {0: min(replies.values(), default=len(transcript))}
+    complete |= {number: end for number, end in ends.items() if end is not None}
+    kept = max(complete) if iteration is None else iteration
+    if kept in complete:
+        return kept, complete[kept]
+    if kept in ends:
+        raise InvalidParamsError(
+            f"iteration {kept} has calls that have not ended; wait, or send a smaller one"
+        )
+    raise InvalidParamsError(f"iteration {kept} is none of this task, which has had {max(complete)}")
+
+
+def _end_of(transcript: Sequence[TranscriptMessage], at: int) -> int | None:
+    """Return where the results end of the reply at a position; None while some are missing."""
+    reply = transcript[at] if at < len(transcript) else None
+    if not isinstance(reply, AssistantMessage):
+        return None
+    end = at + 1 + len(reply.tool_calls)
+    results = transcript[at + 1 : end]
+    is_whole = len(results) == len(reply.tool_calls) and all(
+        isinstance(each, ToolMessage) for each in results
+    )
+    return end if is_whole else None
+
+
+def _readable(message: TranscriptMessage, task_id: str) -> TranscriptMessage:
+    """Return a message of which another task can read on, where it is the beginning of a long result."""
+    if not (isinstance(message, ToolMessage) and message.kept):
+        return message
+    kept = kept_by(task_id, message.kept)
+    content = message.content.replace(f'read_result("{message.kept}"', f'read_result("{kept}"')
+    return message.model_copy(update={"kept": kept, "content": content})
+
+
+def _is_called(message: TranscriptMessage, message_id: str) -> bool:
+    return isinstance(message, UserMessage) and view_message_id(message.message_id) == message_id
