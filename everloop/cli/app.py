@@ -14,7 +14,9 @@ from typer.core import TyperOption
 
 from everloop import __version__
 from everloop.cli import housekeeping, keys, schedules, servers, stack
+from everloop.cli.author import add
 from everloop.cli.author.dev import dev
+from everloop.cli.author.new import new
 from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
@@ -37,6 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Settings are variables of the environment: docs/settings.md lists them.",
 )
+app.command(rich_help_panel="Write")(new)
+app.add_typer(add.app, name="add", rich_help_panel="Write")
 app.command(rich_help_panel="Write")(dev)
 stack.register(app)
 servers.register(app)

@@ -125,6 +125,18 @@ async def test_it_serves_an_agent_of_another_folder(programs: Path, project: Pat
     assert response_of(task) == "theirs"
 
 
+def test_a_new_project_passes_its_own_test(programs: Path, tmp_path: Path) -> None:
+    """With pytest as it comes, on the servers that packages bring, without a model and a key."""
+    made = _run(tmp_path, programs / "everloop", "new", "weather")
+    project = tmp_path / "weather"
+
+    done = _run(project, programs / "python", "-m", "pytest", "--color=no", "-p", "no:cacheprovider")
+
+    assert made.stdout.endswith("  everloop dev\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
 @asynccontextmanager
 async def _everloop_up(programs: Path, project: Path, **variables: str) -> AsyncGenerator[str]:
     """Run `everloop up`, and yield the gateway's address."""

@@ -16,7 +16,7 @@ from everloop.cli.servers import addresses_of_stack
 from tests.support.servers.processes import ROOT
 
 COMMANDS = (
-    *("up", "demo", "dev", "conformance", "worker", "gateway"),
+    *("up", "new", "add", "demo", "dev", "conformance", "worker", "gateway"),
     *("keys", "schedules", "housekeeping", "reindex", "temporal"),
 )
 HEAD, ROWS = ("ID", "NOTE"), [("a", "[bold]as it is[/bold]"), ("b", "\x1b[2J gone?")]

@@ -1,0 +1,156 @@
+"""The file of an agent, and the few lines that are added to it."""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+
+class UnexpectedSourceError(Exception):
+    """The file is not as it is expected; the message says what of it."""
+
+
+@dataclass(frozen=True)
+class AgentSource:
+    """The text of a Python file that defines an agent."""
+
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        try:
+            return ast.parse(self.text)
+        except SyntaxError as error:
+            raise UnexpectedSourceError(f"line {error.lineno} is no Python: {error.msg}") from error
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What the file defines or imports at its top."""
+        defined: set[str] = set()
+        for node in self.tree.body:
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    defined.add(node.name)
+                case ast.Import() | ast.ImportFrom():
+                    defined.update(alias.asname or alias.name for alias in node.names)
+                case ast.Assign():
+                    defined.update(target.id for target in node.targets if isinstance(target, ast.Name))
+                case _:
+                    pass
+        return frozenset(defined)
+
+    def importing(self, *wanted: str) -> "AgentSource":
+        """Import names of Everloop that are not there yet."""
+        missing = [name for name in wanted if name not in self.names]
+        if not missing:
+            return self
+        body = self.tree.body
+        for node in body:
+            if _imports_plainly(node):
+                names = sorted({*missing, *(alias.name for alias in node.names)}, key=_as_isort)
+                return self._with(node, f"from everloop import {', '.join(names)}")
+        line = f"from everloop import {', '.join(sorted(missing, key=_as_isort))}"
+        imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+        after = imports[-1] if imports else next(iter(body), None)
+        if after and (imports or _is_docstring(after)):
+            return self._with(after, f"{ast.get_source_segment(self.text, after)}\n{line}")
+        return replace(self, text=f"{line}\n\n{self.text}")
+
+    def with_plugin(self, code: str) -> "AgentSource":
+        """Add a plugin to the first agent of the file.
+
+        Raises:
+            UnexpectedSourceError: it does not list its plugins in brackets.
+        """
+        agent = self._agent
+        plugins = next((keyword.value for keyword in agent.keywords if keyword.arg == "plugins"), None)
+        if plugins is None:
+            return self._with_argument(agent, f"plugins=[{code}]")
+        if not isinstance(plugins, ast.List):
+            raise UnexpectedSourceError(f"line {plugins.lineno} has no list of plugins in brackets")
+        return self._with_element(plugins, plugins.elts, code)
+
+    def with_tool(self, name: str) -> "AgentSource":
+        """Offer a function of the file to the model of its first agent, beside its other tools.
+
+        Raises:
+            UnexpectedSourceError: it does not list its plugins in brackets.
+        """
+        for node in ast.walk(self._agent):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "tools":
+                return self._with_element(node, node.args, name)
+        return self.importing("tools").with_plugin(f"tools({name})")
+
+    def before_agent(self, code: str) -> "AgentSource":
+        """Put code before the first agent."""
+        statement = self._statement
+        return self._inserted(self._offset(statement.lineno, 0), f"{code.strip()}\n\n\n")
+
+    def at_end(self, code: str) -> "AgentSource":
+        return replace(self, text=f"{self.text.rstrip()}\n\n\n{code.strip()}\n")
+
+    @property
+    def _statement(self) -> ast.stmt:
+        """The first statement at the top of the file that makes an agent."""
+        for statement in self.tree.body:
+            value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "Agent":
+                return statement
+        raise UnexpectedSourceError("there is no agent such as `agent = Agent(…)` at the top of the file")
+
+    @property
+    def _agent(self) -> ast.Call:
+        statement = self._statement
+        call = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+        assert isinstance(call, ast.Call)  # noqa: S101 -- `_statement` has looked
+        return call
+
+    def _with_element(self, whole: ast.expr, elements: Sequence[ast.expr], code: str) -> "AgentSource":
+        """Put code behind the last element of a list or of the arguments of a call, as these are laid out."""
+        if not elements:
+            return self._inserted(self._end_of(whole) - 1, code)
+        last, first = elements[-1], elements[0]
+        is_in_lines = first.lineno not in {whole.lineno, whole.end_lineno}
+        gap = f",\n{' ' * first.col_offset}" if is_in_lines else ", "
+        return self._inserted(self._end_of(last), f"{gap}{code}")
+
+    def _with_argument(self, call: ast.Call, code: str) -> "AgentSource":
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if not given:
+            return self._inserted(self._end_of(call) - 1, code)
+        last = max(given, key=self._end_of)
+        starts = [*call.args, *call.keywords]
+        is_in_lines = starts[0].lineno != call.lineno
+        gap = f",\n{' ' * starts[0].col_offset}" if is_in_lines else ", "
+        return self._inserted(self._end_of(last), f"{gap}{code}")
+
+    def _with(self, node: ast.stmt, code: str) -> "AgentSource":
+        data = self.text.encode()
+        begin = self._offset(node.lineno, node.col_offset)
+        return replace(self, text=(data[:begin] + code.encode() + data[self._end_of(node) :]).decode())
+
+    def _inserted(self, offset: int, code: str) -> "AgentSource":
+        data = self.text.encode()
+        return replace(self, text=(data[:offset] + code.encode() + data[offset:]).decode())
+
+    def _end_of(self, node: ast.expr | ast.stmt) -> int:
+        return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def _offset(self, line: int, column: int) -> int:
+        """Return where a place of the tree is, in bytes, as the tree counts columns."""
+        return sum(map(len, self.text.encode().splitlines(keepends=True)[: line - 1])) + column
+
+
+def _imports_plainly(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+    """Whether it is an import from Everloop that gives nothing another name."""
+    if not isinstance(node, ast.ImportFrom) or node.module != "everloop" or node.level:
+        return False
+    return not any(alias.asname or alias.name == "*" for alias in node.names)
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _as_isort(name: str) -> tuple[bool, str]:
+    return not name[:1].isupper(), name
