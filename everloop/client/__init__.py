@@ -34,12 +34,22 @@ from everloop.client.events import (
     Usage,
     WaitTimeoutError,
 )
-from everloop.client.extension import Approval, Decision
+from everloop.client.extension.approvals import Approval, Decision
+from everloop.client.extension.past import (
+    ModelUsage,
+    PastEvent,
+    SubTask,
+    ToolUsage,
+    TotalUsage,
+    TranscriptMessage,
+    UsageReport,
+)
 from everloop.client.sync import SyncClient
 
 __all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "BusyError", "Client", "ClientError"]
 __all__ += ["Content", "Decision", "Done", "Event", "ExtensionMissingError", "ForbiddenError"]
-__all__ += ["InvalidError", "NotFoundError", "OtherEvent", "Part", "Progress", "Question", "Reconnecting"]
-__all__ += ["Result", "ServerError", "StatusChanged", "SyncClient", "TaskNotCompletedError", "TaskState"]
-__all__ += ["TextDelta", "Thought", "ToolCall", "ToolCallEnded", "ToolCallStarted", "UnauthenticatedError"]
-__all__ += ["UnreachableError", "UnsupportedError", "Usage", "WaitTimeoutError"]
+__all__ += ["InvalidError", "ModelUsage", "NotFoundError", "OtherEvent", "Part", "PastEvent", "Progress"]
+__all__ += ["Question", "Reconnecting", "Result", "ServerError", "StatusChanged", "SubTask", "SyncClient"]
+__all__ += ["TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded"]
+__all__ += ["ToolCallStarted", "ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError"]
+__all__ += ["UnreachableError", "UnsupportedError", "Usage", "UsageReport", "WaitTimeoutError"]

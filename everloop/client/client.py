@@ -18,7 +18,8 @@ from everloop.client.connection import Connection, Credentials, Token, addresses
 from everloop.client.content import Content, Json, Part, struct
 from everloop.client.errors import InvalidError
 from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError, parts_of
-from everloop.client.extension import ExtensionCalls
+from everloop.client.extension.approvals import ApprovalCalls
+from everloop.client.extension.past import PastCalls
 from everloop.client.fold import TaskFold, result_of
 from everloop.client.follow import HISTORY, Following
 
@@ -38,7 +39,7 @@ class AgentInfo:
     card_url: str
 
 
-class Client(ArtifactCalls, ExtensionCalls):
+class Client(ArtifactCalls, ApprovalCalls, PastCalls):
     """Asks an agent.
 
     ```python

@@ -165,3 +165,7 @@ class SyncClient:
     save = _wait(Client.save)
     approvals = _iterate(Client.approvals)
     decide = _wait(Client.decide)
+    events = _iterate(Client.events)
+    transcript = _wait(Client.transcript)
+    usage = _wait(Client.usage)
+    children = _wait(Client.children)

@@ -1,4 +1,4 @@
-"""One deployment for all tests of the client: agents that use tools, ask people and write artifacts."""
+"""One deployment for all tests of the client: agents that use tools and agents, ask people, write."""
 
 from collections.abc import AsyncGenerator
 
@@ -9,7 +9,8 @@ from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_ser
 from tests.support.rigs.people import PEOPLE_AGENT
 
 ARTIFACT_AGENT = "tests.support.agents.artifacts:agent"
-AGENTS = f"{ACCEPTANCE_AGENT},{PEOPLE_AGENT},{ARTIFACT_AGENT}"
+SUB_AGENTS = "tests.support.agents.sub_agents:agents"
+AGENTS = f"{ACCEPTANCE_AGENT},{PEOPLE_AGENT},{ARTIFACT_AGENT},{SUB_AGENTS}"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

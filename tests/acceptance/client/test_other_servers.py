@@ -9,7 +9,9 @@ from everloop.client import (
     Client,
     Done,
     Event,
+    ExtensionMissingError,
     InvalidError,
+    NotFoundError,
     Part,
     Question,
     Reconnecting,
@@ -145,8 +147,13 @@ def _send_elsewhere(peer: RemoteAgent, url: str) -> None:
     peer.card.supported_interfaces[0].url = f"{url}/"
 
 
-async def test_what_this_client_does_not_speak_is_said_in_words() -> None:
-    """A server of A2A 0.3."""
+async def test_what_only_an_everloop_has_is_said_in_words() -> None:
+    """And what this client does not speak: a server of A2A 0.3."""
+    async with running_peer() as peer, Client(peer.url) as client:
+        with pytest.raises(ExtensionMissingError, match=r"it is no Everloop.*works: send, stream, watch"):
+            await client.usage("t")
+        with pytest.raises(NotFoundError):
+            await client.artifact("c", "none")
     async with running_peer(version="0.3") as old, Client(old.url) as client:
         with pytest.raises(InvalidError, match=r"neither JSON-RPC nor REST of A2A 1\.0"):
             await client.send("say hello")

@@ -200,10 +200,11 @@ async def test_the_answer_is_told_once(loss: str) -> None:
 @pytest.mark.parametrize("ending", ["retry: 1000\n\n", "cut"])
 async def test_an_answered_question_is_not_asked_again(ending: str) -> None:
     """The task shows it a moment longer: whoever loses the connection then is not told that it waits."""
-    asked = {"messageId": "q", "role": "ROLE_AGENT", "parts": [{"text": "Which?"}]}
-    old = {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_INPUT_REQUIRED", "message": asked}}
+    asked: Json = {"messageId": "q", "role": "ROLE_AGENT", "parts": [{"text": "Which?"}]}
+    shown: Json = {"state": "TASK_STATE_INPUT_REQUIRED", "message": asked}
+    old: Json = {"task": {"id": "t", "contextId": "c", "status": shown}}
     async with running() as everloop, Client(everloop.url) as client:
-        everloop.script = [[event({"task": old}, "1"), ending], [event(status("WORKING"), "2"), COMPLETED]]
+        everloop.script += [[event(old, "1"), ending], [event(status("WORKING"), "2"), COMPLETED]]
         everloop.script.append(JSONResponse({"jsonrpc": "2.0", "id": 1, "result": task("COMPLETED")["task"]}))
         result = await client.answer("t", "that one")
 

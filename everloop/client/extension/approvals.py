@@ -1,0 +1,70 @@
+"""Questions that ask others than the owner of their task (docs/agents/approvals.md)."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime
+
+from pydantic import JsonValue, field_validator
+
+from everloop.client.events import arguments_of
+from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+
+
+class Approval(Answer):
+    """A question of somebody's task that asks the caller, who has its scope (`Client.decide`)."""
+
+    task_id: str
+    question_id: str
+    agent: str = ""
+    tool: str = ""
+    arguments: JsonValue = None
+    text: str = ""
+    scope: str = ""
+    asked_at: datetime | None = None
+    age_seconds: int = 0
+
+    _arguments = field_validator("arguments", mode="before")(arguments_of)
+
+
+class Decision(Answer):
+    """What somebody said in the owner's place."""
+
+    task_id: str
+    question: str
+    approved: bool
+    by: str
+    at: datetime | None = None
+    scope: str = ""
+
+
+class ApprovalCalls(ExtensionCalls):
+    """The part of `Client` that is for approvers."""
+
+    async def approvals(self) -> AsyncGenerator[Approval]:
+        """Yield the open questions for the caller's scopes, of all owners, the oldest first.
+
+        Raises:
+            ForbiddenError: the caller has no scope that approves.
+        """
+        async with aclosing(self._listed("/approvals", "approvals", Approval)) as approvals:
+            async for each in approvals:
+                yield each
+
+    async def decide(
+        self, task_id: str, question_id: str, *, approved: bool = True, note: str = ""
+    ) -> Decision:
+        """Answer a question of somebody's task in its owner's place; saying the same again is no error.
+
+        Args:
+            task_id: As `Approval` has it.
+            question_id: As `Approval` has it.
+            approved: Whether the call may run.
+            note: The model reads that of a no; at most 2,000 characters.
+
+        Raises:
+            NotFoundError: no such question waits for the caller.
+            InvalidError: somebody else has answered it (status 409).
+        """
+        path = f"/approvals/{segment(task_id)}/{segment(question_id)}"
+        body: JsonValue = {"approved": approved, "note": note}
+        return read(Decision, await self._asked("POST", path, body))

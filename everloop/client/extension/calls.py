@@ -1,0 +1,78 @@
+"""What an Everloop serves beside A2A (docs/protocol/extension.md): how it is asked for, and the answers."""
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic.alias_generators import to_camel
+
+from everloop.client.connection import PAGE, Connection
+from everloop.client.errors import ExtensionMissingError, NotFoundError, ServerError
+
+
+class Answer(BaseModel):
+    """Something that an Everloop tells beside A2A. Fields that are not known here are kept as they came."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
+
+
+AnswerT = TypeVar("AnswerT", bound=Answer)
+
+
+class ExtensionCalls:
+    """How a part of `Client` asks: what takes an Everloop raises ExtensionMissingError elsewhere."""
+
+    _connection: Connection
+
+    async def _asked(
+        self, method: str, path: str, body: JsonValue = None, **query: str | int | None
+    ) -> dict[str, Any]:
+        """Return the JSON that an address of the extension answers.
+
+        Raises:
+            ExtensionMissingError: the server has no such address.
+        """
+        url = await self._connection.extension(path)
+        try:
+            answer = await self._connection.ask(method, url, body, **query)
+        except NotFoundError as error:
+            if error.reason == "ADDRESS_UNKNOWN":
+                raise ExtensionMissingError(
+                    f"this Everloop has no {method} {path}, which the call takes; it is older than the client"
+                ) from None
+            raise
+        if not isinstance(answer, dict):
+            raise ServerError(f"what {url} answers is not what was expected")
+        return cast("dict[str, Any]", answer)
+
+    async def _listed(
+        self, path: str, name: str, kind: type[AnswerT], **query: str | int | None
+    ) -> AsyncGenerator[AnswerT]:
+        token = ""
+        while True:
+            page = await self._asked("GET", path, pageSize=PAGE, pageToken=token, **query)
+            for each in page.get(name, []):
+                yield read(kind, each)
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+
+
+def read(kind: type[AnswerT], answer: Mapping[str, Any]) -> AnswerT:
+    """Return an answer as what it is.
+
+    Raises:
+        ServerError: it is something else.
+    """
+    try:
+        return kind.model_validate(answer)
+    except ValidationError as error:
+        flaw = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, flaw["loc"]))
+        raise ServerError(f"the server's {kind.__name__} cannot be read: {place}: {flaw['msg']}") from None
+
+
+def segment(name: str) -> str:
+    """Return an id as one segment of an address."""
+    return quote(name, safe="")

@@ -1,0 +1,137 @@
+"""What became of a task, from its beginning."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import ParseDict
+from pydantic import JsonValue
+
+from everloop.client.events import Result
+from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.fold import result_of
+
+
+class PastEvent(Answer):
+    """Something that happened in a task; what `data` holds depends on the type."""
+
+    id: str
+    at: datetime
+    type: str
+    """taskCreated, message, modelCall, modelReply, toolCall, toolResult, status, artifact, narration or
+    subAgent."""
+    iteration: int = 0
+    data: dict[str, JsonValue] = {}
+
+
+class TranscriptMessage(Answer):
+    """A message as the model saw it. What only some have is in `model_extra`."""
+
+    role: str
+    """user, assistant, tool, …"""
+    at: datetime | None = None
+    """None: it is older than the task."""
+    position: int = 0
+    text: str = ""
+    name: str = ""
+    """Of the tool."""
+    result: str = ""
+    """Of the tool."""
+
+
+class TotalUsage(Answer):
+    """Tokens, and what they cost in US dollars; None where no price is known."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+
+
+class ModelUsage(TotalUsage):
+    """What one model was used for."""
+
+    model: str
+    calls: int = 0
+
+
+class ToolUsage(Answer):
+    """What one tool was used for; `cost` is that of sub-agents."""
+
+    tool: str
+    calls: int = 0
+    failures: int = 0
+    seconds: float = 0
+    cost: float | None = None
+
+
+class UsageReport(Answer):
+    """What a task has used, its sub-agents included."""
+
+    total: TotalUsage
+    models: list[ModelUsage] = []
+    tools: list[ToolUsage] = []
+
+
+@dataclass(frozen=True)
+class SubTask:
+    """The task of a sub-agent."""
+
+    agent_id: str
+    result: Result
+
+
+class PastCalls(ExtensionCalls):
+    """The part of `Client` that is about what happened."""
+
+    async def events(self, task_id: str, *, after: str = "", owner: str = "") -> AsyncGenerator[PastEvent]:
+        """Yield what happened in a task, from its beginning or behind the event `after`.
+
+        They are read from the history: also what the stream of the task no longer holds.
+
+        Args:
+            task_id: The task, or that of a sub-agent.
+            after: The id of a `PastEvent`.
+            owner: Whose task it is, where that is not the caller; takes the scope admin.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        path = f"/tasks/{segment(task_id)}/events"
+        async with aclosing(self._listed(path, "events", PastEvent, after=after, owner=owner)) as events:
+            async for each in events:
+                yield each
+
+    async def transcript(self, task_id: str, *, owner: str = "") -> list[TranscriptMessage]:
+        """Return the messages of a task as the model saw them, with their times. Arguments as of `events`.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/transcript", owner=owner)
+        return [read(TranscriptMessage, each) for each in answer.get("messages", [])]
+
+    async def usage(self, task_id: str, *, owner: str = "") -> UsageReport:
+        """Return what a task has used, by model and by tool. Arguments as of `events`.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        return read(UsageReport, await self._asked("GET", f"/tasks/{segment(task_id)}/usage", owner=owner))
+
+    async def children(self, task_id: str, *, owner: str = "") -> list[SubTask]:
+        """Return the tasks of a task's sub-agents, without artifacts. Arguments as of `events`.
+
+        Raises:
+            NotFoundError: there is no such task.
+        """
+        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/children", owner=owner)
+        return [
+            SubTask(each.get("agentId", ""), read_task(each["task"])) for each in answer.get("children", [])
+        ]
+
+
+def read_task(task: dict[str, JsonValue]) -> Result:
+    """Return a task that stands in an answer."""
+    return result_of(ParseDict(task, pb.Task(), ignore_unknown_fields=True), is_everloop=True)
