@@ -7,24 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
-from uuid import uuid4
 
 from a2a.types import AgentCard
 from a2a.types import a2a_pb2 as pb
-from pydantic import JsonValue
 
 from everloop.client.artifacts import ArtifactCalls
 from everloop.client.connection import Connection, Credentials, Token, addresses, http_client, origin_of
-from everloop.client.content import Content, Json, Part, struct
+from everloop.client.content import Content, Json, Part
 from everloop.client.errors import InvalidError
-from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError, parts_of
+from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError
 from everloop.client.extension.approvals import ApprovalCalls
 from everloop.client.extension.past import PastCalls
 from everloop.client.fold import TaskFold, result_of
 from everloop.client.follow import HISTORY, Following
-
-QUESTION = "question"
-"""Key in the metadata of a message that names the question it answers."""
+from everloop.client.messages import QUESTION, Files, data_part, message_of, parts_of
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls):
         context_id: str = "",
         task_id: str = "",
         question_id: str = "",
-        files: Sequence[str | Path | Part] = (),
+        files: Files = (),
         data: Json = None,
         metadata: Mapping[str, Json] | None = None,
         message_id: str = "",
@@ -151,7 +147,7 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls):
             WaitTimeoutError: the time is up.
             ClientError: the server refuses, or could not be reached for too long.
         """
-        parts, ids = await _parts(content, files, data), {"context_id": context_id, "task_id": task_id}
+        parts, ids = await parts_of(content, files, data), {"context_id": context_id, "task_id": task_id}
         following = await self._following(parts, metadata, question_id, message_id, ids)
         result: Result | None = None
         try:
@@ -175,7 +171,7 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls):
         context_id: str = "",
         task_id: str = "",
         question_id: str = "",
-        files: Sequence[str | Path | Part] = (),
+        files: Files = (),
         data: Json = None,
         metadata: Mapping[str, Json] | None = None,
         message_id: str = "",
@@ -187,7 +183,7 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls):
         Raises:
             ClientError: the server refuses, or could not be reached for too long.
         """
-        parts, ids = await _parts(content, files, data), {"context_id": context_id, "task_id": task_id}
+        parts, ids = await parts_of(content, files, data), {"context_id": context_id, "task_id": task_id}
         following = await self._following(parts, metadata, question_id, message_id, ids)
         async with aclosing(following.events()) as events:
             async for event in events:
@@ -217,7 +213,7 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls):
             InvalidError: it is no answer to the question; the message says what is expected.
             ClientError: as of `send`.
         """
-        text = (value,) if isinstance(value, str) else (_data(value),)
+        text = (value,) if isinstance(value, str) else (data_part(value),)
         return await self.send(
             *text,
             task_id=task_id,
@@ -319,37 +315,11 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls):
     ) -> Following:
         """Return what follows a message; `ids` are those of context and task."""
         about = {**(metadata or {}), **({QUESTION: question_id} if question_id else {})}
-        message = pb.Message(
-            message_id=message_id or str(uuid4()),
-            role=pb.Role.ROLE_USER,
-            parts=[part.to_proto() for part in parts],
-            metadata=struct(about) if about else None,
-            **ids,
-        )
+        message = message_of(parts, about, message_id=message_id, **ids)
         awaited = message.message_id if message.task_id else ""
         fold = TaskFold(is_everloop=await self._connection.is_everloop(), awaited=awaited)
         request = pb.SendMessageRequest(message=message)
         return Following(self._connection, fold, patience=self._reconnect, request=request)
-
-
-async def _parts(content: tuple[Content, ...], files: Sequence[str | Path | Part], data: Json) -> list[Part]:
-    """Return the parts of a message.
-
-    Raises:
-        InvalidError: there is none, or a file cannot be read.
-    """
-    parts = parts_of(content)
-    for each in files:
-        parts.append(each if isinstance(each, Part) else await asyncio.to_thread(Part.from_file, each))
-    if data is not None:
-        parts.append(_data(data))
-    if not parts:
-        raise InvalidError("the message is empty; give a text, parts, files= or data=")
-    return parts
-
-
-def _data(value: Json) -> Part:
-    return Part(data=cast("JsonValue", value))
 
 
 def _state(state: TaskState | str | None) -> pb.TaskState | None:

@@ -44,6 +44,9 @@ UNSTREAMED = 600.0
 
 _BINDINGS = (TransportProtocol.JSONRPC.value, TransportProtocol.HTTP_JSON.value)
 
+Query = Mapping[str, str | int]
+"""Parameters of an address; empty ones are left out."""
+
 Token = str | Callable[[], str]
 """A bearer token, or what returns the one that is good now."""
 
@@ -206,11 +209,14 @@ class Connection:
             return f"{self._base}/{url.removeprefix(self._public_base).lstrip('/')}"
         return url
 
-    async def ask(self, method: str, url: str, body: JsonValue = None, **query: str | int | None) -> Any:  # noqa: ANN401 -- JSON
-        """Return the JSON that an address answers."""
-        given = {name: value for name, value in query.items() if value not in {None, ""}}
+    async def ask(
+        self, method: str, url: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""
+    ) -> Any:  # noqa: ANN401 -- JSON
+        """Return the JSON that an address answers; with a `key` the same request counts once."""
+        given = {name: value for name, value in (query or {}).items() if value != ""}
         with translate_errors(self._base):
-            response = await self.http.request(method, url, params=given, json=body)
+            headers = {"Idempotency-Key": key} if key else {}
+            response = await self.http.request(method, url, params=given, json=body, headers=headers)
             if not response.is_success:
                 raise answer_error(response)
             try:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
-from everloop.client.content import Artifact, Part
+from everloop.client.content import Artifact
 from everloop.client.errors import ClientError
 
 
@@ -261,8 +261,3 @@ def arguments_of(text: JsonValue) -> JsonValue:
         return json.loads(text) if isinstance(text, str) else text
     except ValueError:
         return text
-
-
-def parts_of(content: tuple[str | Part, ...]) -> list[Part]:
-    """Return the parts of a message: a text is one, too."""
-    return [Part(text=each) if isinstance(each, str) else each for each in content]

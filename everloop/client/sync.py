@@ -169,3 +169,4 @@ class SyncClient:
     transcript = _wait(Client.transcript)
     usage = _wait(Client.usage)
     children = _wait(Client.children)
+    fork = _wait(Client.fork)

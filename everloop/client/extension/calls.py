@@ -7,7 +7,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 
-from everloop.client.connection import PAGE, Connection
+from everloop.client.connection import PAGE, Connection, Query
 from everloop.client.errors import ExtensionMissingError, NotFoundError, ServerError
 
 
@@ -26,16 +26,16 @@ class ExtensionCalls:
     _connection: Connection
 
     async def _asked(
-        self, method: str, path: str, body: JsonValue = None, **query: str | int | None
+        self, method: str, path: str, body: JsonValue = None, *, query: Query | None = None, key: str = ""
     ) -> dict[str, Any]:
-        """Return the JSON that an address of the extension answers.
+        """Return the JSON that an address of the extension answers; with a `key` the same counts once.
 
         Raises:
             ExtensionMissingError: the server has no such address.
         """
         url = await self._connection.extension(path)
         try:
-            answer = await self._connection.ask(method, url, body, **query)
+            answer = await self._connection.ask(method, url, body, query=query, key=key)
         except NotFoundError as error:
             if error.reason == "ADDRESS_UNKNOWN":
                 raise ExtensionMissingError(
@@ -47,11 +47,13 @@ class ExtensionCalls:
         return cast("dict[str, Any]", answer)
 
     async def _listed(
-        self, path: str, name: str, kind: type[AnswerT], **query: str | int | None
+        self, path: str, name: str, kind: type[AnswerT], query: Query | None = None
     ) -> AsyncGenerator[AnswerT]:
         token = ""
         while True:
-            page = await self._asked("GET", path, pageSize=PAGE, pageToken=token, **query)
+            page = await self._asked(
+                "GET", path, query={**(query or {}), "pageSize": PAGE, "pageToken": token}
+            )
             for each in page.get(name, []):
                 yield read(kind, each)
             token = page.get("nextPageToken", "")

@@ -1,17 +1,20 @@
 """What became of a task, from its beginning."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import uuid4
 
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict
 from pydantic import JsonValue
 
+from everloop.client.content import Content, Json
 from everloop.client.events import Result
 from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
 from everloop.client.fold import result_of
+from everloop.client.messages import Files, message_json, message_of, parts_of
 
 
 class PastEvent(Answer):
@@ -99,7 +102,9 @@ class PastCalls(ExtensionCalls):
             NotFoundError: there is no such task.
         """
         path = f"/tasks/{segment(task_id)}/events"
-        async with aclosing(self._listed(path, "events", PastEvent, after=after, owner=owner)) as events:
+        async with aclosing(
+            self._listed(path, "events", PastEvent, {"after": after, "owner": owner})
+        ) as events:
             async for each in events:
                 yield each
 
@@ -109,7 +114,7 @@ class PastCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/transcript", owner=owner)
+        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/transcript", query={"owner": owner})
         return [read(TranscriptMessage, each) for each in answer.get("messages", [])]
 
     async def usage(self, task_id: str, *, owner: str = "") -> UsageReport:
@@ -118,7 +123,9 @@ class PastCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        return read(UsageReport, await self._asked("GET", f"/tasks/{segment(task_id)}/usage", owner=owner))
+        return read(
+            UsageReport, await self._asked("GET", f"/tasks/{segment(task_id)}/usage", query={"owner": owner})
+        )
 
     async def children(self, task_id: str, *, owner: str = "") -> list[SubTask]:
         """Return the tasks of a task's sub-agents, without artifacts. Arguments as of `events`.
@@ -126,10 +133,52 @@ class PastCalls(ExtensionCalls):
         Raises:
             NotFoundError: there is no such task.
         """
-        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/children", owner=owner)
+        answer = await self._asked("GET", f"/tasks/{segment(task_id)}/children", query={"owner": owner})
         return [
             SubTask(each.get("agentId", ""), read_task(each["task"])) for each in answer.get("children", [])
         ]
+
+    async def fork(  # noqa: PLR0913 -- all have names and defaults
+        self,
+        task_id: str,
+        *content: Content,
+        iteration: int | None = None,
+        agent: str = "",
+        model: str = "",
+        files: Files = (),
+        data: Json = None,
+        metadata: Mapping[str, Json] | None = None,
+        message_id: str = "",
+    ) -> Result:
+        """Begin a task from the past of another, and return it as it begins; `watch` follows it.
+
+        Nothing of the past happens again. Without content the new task works on what was said last.
+
+        Args:
+            task_id: Whose past.
+            content: Texts and parts of the message with which it goes on.
+            iteration: The last iteration that is kept, from 1; 0 keeps what was said before the first one.
+                None: the last complete one.
+            agent: Who goes on; empty: the same agent.
+            model: With which model; empty: the agent's.
+            files: As of `send`.
+            data: As of `send`.
+            metadata: As of `send`.
+            message_id: With the same one the same request begins one fork, however often it is sent.
+
+        Raises:
+            NotFoundError: there is no such task.
+            InvalidError: it cannot be forked there, or not so; the message says why.
+        """
+        key = message_id or str(uuid4())
+        body: dict[str, JsonValue] = {"agent": agent, "model": model}
+        if iteration is not None:
+            body["iteration"] = iteration
+        if content or files or data is not None:
+            parts = await parts_of(content, files, data)
+            body["message"] = message_json(message_of(parts, metadata, message_id=key))
+        answer = await self._asked("POST", f"/tasks/{segment(task_id)}/fork", body, key=key)
+        return read_task(answer["task"])
 
 
 def read_task(task: dict[str, JsonValue]) -> Result:

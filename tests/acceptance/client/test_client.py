@@ -305,6 +305,26 @@ async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Serv
     assert "toolResult" in below
 
 
+async def test_a_fork_goes_on_from_the_past(service: Service) -> None:
+    """With another message; the same request again finds it. What cannot be forked is said in words."""
+    service.script([*REPORT, Reply(["Otherwise."])])
+
+    async with Client(service.gateway.url) as client:
+        first = await client.send("Report.")
+        fork = await client.fork(first.id, "And now?", message_id="f-1")
+        again = await client.fork(first.id, "And now?", message_id="f-1")
+        end = [event async for event in client.watch(fork.id)][-1]
+        with pytest.raises(InvalidError, match="iteration 2 ended with a reply to the user; send a message"):
+            await client.fork(first.id)
+        with pytest.raises(NotFoundError):
+            await client.fork("none", "x")
+
+    assert isinstance(end, Done)
+    assert (end.result.text, again.id) == ("Otherwise.", fork.id)
+    assert fork.id != first.id
+    assert fork.metadata["fork"] == {"taskId": first.id, "iteration": 2}
+
+
 async def test_an_answer_may_be_data(service: Service) -> None:
     """Numbers that are whole stay whole."""
     service.script([Reply(['{"total": 2, "words": ["a", "b"]}'])])
