@@ -27,6 +27,7 @@ from everloop.activities.narrator.narrator import Narrator
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
+from everloop.activities.schedules import ScheduledTasks
 from everloop.activities.telemetry import ActivityTasks, ContentSettings, begin_counters
 from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
@@ -41,6 +42,7 @@ from everloop.runtime.telemetry.metrics import TelemetrySettings
 from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.schedule import ensure_housekeeping
+from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
@@ -48,6 +50,7 @@ from everloop.stores.conversations import Conversations
 from everloop.stores.providers import ProviderGates
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
+from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter
@@ -205,6 +208,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
     outcome_ttl = retention.transcript_ttl  # both are told again by history
     records = ToolRecords(redis, ttl=retention.tool_record_ttl, outcome_ttl=outcome_ttl)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views)
+    schedule_files = make_schedule_files(ArtifactSettings(), redis, servers.blobs, views)
     tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
     conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
@@ -230,6 +234,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
         housekeeping=StoreHousekeeping(
             redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
         ),
+        schedules=ScheduledTasks(schedule_files, ScheduleWebhooks(redis, configs)),
         push=PushDelivering(
             configs,
             views,

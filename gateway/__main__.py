@@ -22,16 +22,18 @@ from everloop.gateway.auth.settings import AuthSettings, make_authenticator
 from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push, notifier
-from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.runtime.lean import settle
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
 from everloop.runtime.temporal.connection import connect_temporal
+from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
+from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.quotas import Quotas
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
@@ -75,7 +77,17 @@ async def opened_app(
         access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
         push = make_push(push_settings, configs, notify, settings.url)
         app = build_app(
-            settings, client, stores, agents, access=access, push=push, card_key=card_key, measures=measures
+            settings,
+            client,
+            stores,
+            agents,
+            access=access,
+            push=push,
+            attachments=Attachments(
+                make_schedule_files(artifact_settings, redis, blobs, views), ScheduleWebhooks(redis, configs)
+            ),
+            card_key=card_key,
+            measures=measures,
         )
         yield app, access
 

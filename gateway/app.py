@@ -29,6 +29,8 @@ from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.fork import Forks
 from everloop.gateway.extension.health import Gauges, Probe, health_routes
 from everloop.gateway.extension.past import Past, Seen
+from everloop.gateway.extension.schedule_bodies import ScheduleReader
+from everloop.gateway.extension.schedules import ScheduleRoutes
 from everloop.gateway.extension.shell import Extension
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import OwnPagesOnly
@@ -39,7 +41,7 @@ from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.operations.handler import TaskHandler
 from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.operations.push import PushOperations
-from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.reconcile import Reconciler
@@ -50,6 +52,7 @@ from everloop.gateway.tasks.streams import TaskStreams
 from everloop.gateway.tasks.sweep import SWEEP_PAUSE, Sweep
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import cancel
+from everloop.runtime.schedules.schedules import Schedules
 
 
 def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
@@ -60,13 +63,15 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     *,
     access: AccessControl | None = None,
     push: PushOperations | None = None,
+    attachments: Attachments | None = None,
     fanout: EventFanout | None = None,
     card_key: CardKey | None = None,
     measures: bool = False,
 ) -> Starlette:
     """Wire the gateway. Without `access` everybody may do everything; without `push` nobody is notified.
 
-    `measures`: somebody reads metrics, for which servers are asked.
+    Without `attachments` there are no schedules. `measures`: somebody reads metrics, for which servers are
+    asked.
 
     Its `state.fanout` ends every open stream and waiting request when it is closed; its `state.handler`
     answers the calls of every binding.
@@ -115,6 +120,14 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
     extension = Extension(access, limits, lambda: fanout.is_closed)
     seen, histories = Seen(snapshots), Histories(client, views)
+    schedules = attachments and ScheduleRoutes(
+        extension,
+        settings,
+        ScheduleReader(settings, agents, push),
+        Schedules(client, settings.task_queue),
+        attachments,
+        views,
+    )
     # Any call to the store will do as a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
     loops = [fanout.run, sweep.run]
@@ -127,6 +140,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *Approvals(stores, tasks, snapshots, extension).routes,
             *Past(extension, seen, histories, tasks, settings.url).routes,
             *Forks(extension, settings, agents, views, tasks, snapshots, seen, histories, admission).routes,
+            *(schedules.routes if schedules else []),
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             *health_routes(probes),
             # Last: the first word of some of these addresses is whatever a client makes it.

@@ -8,7 +8,9 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from everloop.runtime.settings import WORDS, Settings
+from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
@@ -111,3 +113,11 @@ class Stores:
     artifacts: Artifacts
     transcripts: Transcripts
     link_seconds: int = 0
+
+
+@dataclass(frozen=True)
+class Attachments:
+    """What schedules keep for their tasks."""
+
+    files: ScheduleFiles
+    webhooks: ScheduleWebhooks

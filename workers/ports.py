@@ -17,6 +17,7 @@ from everloop.workflows.contract.ports import (
     NarratorPort,
     PublishPort,
     PushPort,
+    SchedulePort,
     ToolPort,
     TranscriptPort,
 )
@@ -33,6 +34,7 @@ class Ports:
     agents: AgentPort
     context: ContextPort
     push: PushPort | None = None
+    schedules: SchedulePort | None = None
     narrator: NarratorPort | None = None
     housekeeping: HousekeepingPort | None = None
 
@@ -51,8 +53,9 @@ def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
         ports.context.save_context,
     ]
     housekeeping = [ports.housekeeping.clean] if ports.housekeeping else []
+    schedules = [ports.schedules.attach] if ports.schedules else []
     calls: dict[str, list[Callable[..., object]]] = {
-        names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping],
+        names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping, *schedules],
         names.MODEL_QUEUE: [*model],
         names.TOOLS_QUEUE: [*tools],
         names.PUSH_QUEUE: [ports.push.deliver_push] if ports.push else [],

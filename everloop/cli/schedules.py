@@ -19,6 +19,7 @@ from everloop.cli.output import (
 from everloop.cli.servers import run_on_servers
 
 if TYPE_CHECKING:
+    from everloop.runtime.schedules.definition import ScheduleDefinition
     from everloop.runtime.schedules.schedules import ListedSchedule, ScheduleError, Schedules
 
 # What the options may be: each function returns what it is given, or refuses it.
@@ -212,8 +213,51 @@ def trigger(schedule: Id) -> None:
 @app.command()
 def remove(schedule: Id) -> None:
     """Remove it; tasks that it has started go on."""
-    _asked(lambda schedules: schedules.remove(schedule))
+    _asked(lambda schedules: _remove(schedules, schedule))
     print_line(f"removed {schedule}; tasks that it has started go on")
+
+
+async def _remove(schedules: "Schedules", schedule: str) -> None:
+    from everloop.runtime.encryption.cipher import EncryptionError
+
+    try:
+        definition = (await schedules.get(schedule)).definition
+    except EncryptionError:  # nobody has its key any more: nobody can read what it keeps, either
+        definition = None
+    if definition and definition.keeps:
+        # First: after its schedule nobody would find it.
+        await _forget(definition)
+    await schedules.remove(schedule)
+
+
+async def _forget(definition: "ScheduleDefinition") -> None:
+    """Remove what Redis and the blob store keep for the tasks of a schedule."""
+    from redis.exceptions import RedisError
+
+    from everloop.runtime.blobs import BlobError
+    from everloop.runtime.redis import StoreSettings, connect_redis
+    from everloop.runtime.schedules.schedules import ScheduleError
+    from everloop.runtime.settings import StartError
+    from everloop.stores.artifacts.schedule_files import make_schedule_files
+    from everloop.stores.artifacts.store import ArtifactSettings
+    from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+    from everloop.stores.push.configs import PushConfigs
+    from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+    from everloop.stores.views.store import TaskViews
+
+    try:
+        async with (
+            connect_redis(StoreSettings().redis_url) as redis,
+            opened_blobs(BlobSettings(), redis) as blobs,
+        ):
+            files = make_schedule_files(ArtifactSettings(), redis, blobs, TaskViews(redis))
+            await ScheduleWebhooks(redis, PushConfigs(redis)).remove(definition.id)
+            await files.remove(definition.owner, definition.id)
+    except (BlobError, RedisError, StartError, OSError) as error:
+        raise ScheduleError(
+            f"schedule {definition.id!r} stays: it keeps files or a webhook, which cannot be removed now "
+            f"({type(error).__name__}: {error})"
+        ) from error
 
 
 def _asked(ask: "Callable[[Schedules], Awaitable[T]]") -> T:

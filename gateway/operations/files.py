@@ -2,8 +2,6 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 
 import structlog
 
@@ -11,18 +9,12 @@ from everloop.gateway.errors import STORE_FAILURES
 from everloop.gateway.requests.parts import InputFile
 from everloop.runtime.blobs import BlobError
 from everloop.runtime.protocol.tasks import newest
-from everloop.stores.artifacts.changes import Create
-from everloop.stores.artifacts.errors import ArtifactError, ArtifactExistsError, ArtifactMissingError
+from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import RENDERED_BYTES, RENDERED_PART_BYTES
 from everloop.stores.artifacts.store import Artifacts
-from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.messages import FilePart, Message
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskView
-
-FRESH = timedelta(days=1)
-"""For so long a file that was sent before is as good as new. Later it is stored again: artifacts are kept for
-a time after their last change, and the task that gets it now should have all of that time."""
 
 SHOWN_FILES = 50
 """So many files are shown in one history, the newest ones."""
@@ -45,12 +37,7 @@ class InputFiles:
         If we die before the task starts, they are removed when their time to live is over.
         """
         for file in files:
-            known = await self._known(context_id, file.artifact_id)
-            if known is None:
-                with suppress(ArtifactExistsError):  # the same message, sent twice at once
-                    await self._create(context_id, file, task_id, override=False)
-            elif not _is_fresh(known):
-                await self._create(context_id, file, task_id, override=True)
+            await self._artifacts.keep_input(context_id, file.artifact_id, file.part, task_id)
 
     async def with_contents(self, view: TaskView, history_length: int | None = None) -> TaskView:
         """Return the view with the content of small files in its newest messages.
@@ -64,23 +51,6 @@ class InputFiles:
             return view
         filled = tuple(_with_contents(message, contents) for message in messages)
         return view.model_copy(update={"history": (*view.history[: -len(messages)], *filled)})
-
-    async def _known(self, context_id: str, artifact_id: str) -> StoredArtifact | None:
-        try:
-            return await self._artifacts.get_artifact(context_id, artifact_id)
-        except ArtifactMissingError:
-            return None
-
-    async def _create(self, context_id: str, file: InputFile, task_id: str, *, override: bool) -> None:
-        change = Create(
-            task_id=task_id,
-            parts=(file.part,),
-            name=file.part.filename,
-            complete=True,
-            override=override,
-            is_input=True,
-        )
-        await self._artifacts.apply(context_id, file.artifact_id, change)
 
     async def _contents(self, context_id: str, messages: Sequence[Message]) -> dict[_Place, str]:
         """Return the small files of the newest messages, in base64; each is read once."""
@@ -100,11 +70,6 @@ class InputFiles:
             contents[place] = read[artifact_id]
             room -= size
         return contents
-
-
-def _is_fresh(known: StoredArtifact) -> bool:
-    is_ours = known.is_input and known.status is ArtifactStatus.COMPLETE
-    return is_ours and datetime.now(UTC) - known.updated_at < FRESH
 
 
 def _small_files(messages: Sequence[Message]) -> list[tuple[_Place, str, int]]:

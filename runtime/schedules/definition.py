@@ -3,10 +3,11 @@
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 from temporalio.client import (
     Schedule,
     ScheduleActionStartWorkflow,
@@ -85,7 +86,8 @@ class ScheduleDefinition:
     `owner` is whose tasks these are (default: of callers who did not authenticate), `identity` who made the
     schedule. `context_id` empty: each task has a context of its own. `name` empty: one is made of what the
     schedule does, so that the same schedule is not made twice. `priority` is the agent's, `splits_queues`
-    what gateways are set to.
+    what gateways are set to. `metadata` is the message's. `keeps`: there are files or a webhook for its tasks
+    (`stores/artifacts/schedule_files.py`, `stores/push/schedule_webhooks.py`).
     """
 
     agent_id: str
@@ -100,6 +102,8 @@ class ScheduleDefinition:
     priority: int | None = None
     splits_queues: bool = False
     identity: Identity | None = None
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    keeps: bool = False
 
     @property
     def id(self) -> str:
@@ -150,11 +154,12 @@ class ScheduleDefinition:
             context_id=self.context_id,
             owner=self.owner,
             agent=AgentSpec(id=self.agent_id),
-            message=UserMessage(message_id=self.id, parts=self.parts),
+            message=UserMessage(message_id=self.id, parts=self.parts, metadata=dict(self.metadata)),
             created_at=now,
             identity=self.identity,
             scheduled=True,
             splits_queues=self.splits_queues,
+            attachments=self.id if self.keeps else "",
         )
 
     @property

@@ -164,9 +164,8 @@ class Schedules:
             after = changed(before.definition)
             made.append(after.recurrence)
             schedule = after.schedule(self._task_queue, datetime.now(UTC), is_paused=before.is_paused)
-            actions = schedule.action, known.description.schedule.action
-            new, old = (cast("ScheduleActionStartWorkflow", action) for action in actions)
-            new.id = old.id
+            action = cast("ScheduleActionStartWorkflow", schedule.action)
+            action.id = cast("ScheduleActionStartWorkflow", known.description.schedule.action).id
             return ScheduleUpdate(schedule)
 
         async with _answers(schedule_id, made):
@@ -212,16 +211,12 @@ class Schedules:
 
     async def pause(self, schedule_id: str) -> None:
         """Let a schedule start nothing until it is resumed."""
-        async with _answers(schedule_id):
-            handle, known = await self._find(schedule_id)
-            # Temporal would put a note of its own in the place of the user's.
-            await handle.pause(note=known.schedule.state.note, rpc_timeout=ANSWER_TIMEOUT)
+        await self._set_paused(schedule_id, is_paused=True)
 
     async def resume(self, schedule_id: str) -> NextRun:
         """Let a schedule start tasks again; return when."""
+        handle = await self._set_paused(schedule_id, is_paused=False)
         async with _answers(schedule_id):
-            handle, known = await self._find(schedule_id)
-            await handle.unpause(note=known.schedule.state.note, rpc_timeout=ANSWER_TIMEOUT)
             return await _next_run(handle)
 
     async def trigger(self, schedule_id: str) -> str:
@@ -237,6 +232,17 @@ class Schedules:
                     return await _started_since(handle, known)
             except TimeoutError:
                 return ""
+
+    async def _set_paused(self, schedule_id: str, *, is_paused: bool) -> ScheduleHandle:
+        def update(known: ScheduleUpdateInput) -> ScheduleUpdate:
+            # The SDK's own methods would put a note in the place of the user's.
+            known.description.schedule.state.paused = is_paused
+            return ScheduleUpdate(known.description.schedule)
+
+        async with _answers(schedule_id):
+            handle, _ = await self._find(schedule_id)
+            await handle.update(update, rpc_timeout=ANSWER_TIMEOUT)
+            return handle
 
     async def _find(self, schedule_id: str) -> tuple[ScheduleHandle, ScheduleDescription]:
         handle = self._client.get_schedule_handle(schedule_id)
@@ -267,6 +273,8 @@ class Schedules:
             priority=action.priority.priority_key,
             splits_queues=task.splits_queues,
             identity=task.identity,
+            metadata=task.message.metadata,
+            keeps=bool(task.attachments),
         )
         return KnownSchedule(
             definition=definition,

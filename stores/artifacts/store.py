@@ -5,7 +5,8 @@ What can be done to one is in `everloop.stores.artifacts.changes`, why it is ref
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from pydantic import Field
@@ -16,9 +17,9 @@ from everloop.runtime.blobs import BlobMissingError, Blobs, LinkTerms
 from everloop.runtime.redis import cipher_of
 from everloop.runtime.settings import Settings
 from everloop.stores.artifacts.blobs import ArtifactBlobs
-from everloop.stores.artifacts.changes import Announcement, Change
+from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
 from everloop.stores.artifacts.cleanup import remove_artifact
-from everloop.stores.artifacts.errors import ArtifactMissingError, ArtifactReplacedError
+from everloop.stores.artifacts.errors import ArtifactExistsError, ArtifactMissingError, ArtifactReplacedError
 from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES, Sizes
 from everloop.stores.artifacts.record import (
     ARTIFACT_TTL,
@@ -37,6 +38,10 @@ from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.names import RESULT_PREFIX
 
 _RECORDS_PER_COMMAND = 100
+
+FRESH = timedelta(days=1)
+"""For so long a file that was sent before is as good as new. Later it is stored again: artifacts are kept for
+a time after their last change, and the task that gets it now should have all of that time."""
 
 
 class Artifacts:
@@ -93,6 +98,30 @@ class Artifacts:
         """
         address = ArtifactAddress(context_id, artifact_id)
         return await self._writer.write(Request(context_id, address, change, operation_id, announcement))
+
+    async def keep_input(self, context_id: str, artifact_id: str, part: NewPart, task_id: str) -> None:
+        """Keep a file that was sent for a task; what was stored just now stays as it is.
+
+        Raises:
+            BlobError, RedisError: a store is away; it is safe to try again.
+        """
+        try:
+            known = await self.get_artifact(context_id, artifact_id)
+        except ArtifactMissingError:
+            with suppress(ArtifactExistsError):  # the same file, sent twice at once
+                await self.apply(context_id, artifact_id, _input(part, task_id, override=False))
+            return
+        is_ours = known.is_input and known.status is ArtifactStatus.COMPLETE
+        if not (is_ours and datetime.now(UTC) - known.updated_at < FRESH):
+            await self.put_input(context_id, artifact_id, part, task_id)
+
+    async def put_input(self, context_id: str, artifact_id: str, part: NewPart, task_id: str) -> None:
+        """Keep a file that was sent, in the place of one of its id, for all of its time from now on.
+
+        Raises:
+            BlobError, RedisError: a store is away; it is safe to try again.
+        """
+        await self.apply(context_id, artifact_id, _input(part, task_id, override=True))
 
     async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
         """Return an artifact without its content.
@@ -235,6 +264,11 @@ class Artifacts:
     def _parse(self, key: str, text: str | None) -> ArtifactRecord | None:
         record = unseal_record(text, key, self._cipher) if text else None
         return record if record and record.expires_at > self._clock() else None
+
+
+def _input(part: NewPart, task_id: str, *, override: bool) -> Create:
+    name = part.filename
+    return Create(task_id, (part,), name, complete=True, override=override, is_input=True)
 
 
 def listed(artifacts: Iterable[StoredArtifact], task_id: str | None) -> list[StoredArtifact]:

@@ -30,7 +30,7 @@ from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.context import ANONYMOUS, Caller
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import PushOperations
-from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.transcripts import Transcripts
@@ -47,7 +47,7 @@ from everloop.workflows.contract.messages import (
     content_digest,
     text_of,
 )
-from everloop.workflows.contract.ports import ModelPort, ToolPort
+from everloop.workflows.contract.ports import ModelPort, SchedulePort, ToolPort
 from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
 from tests.support.fakes.ports import (
@@ -238,8 +238,13 @@ def _said(request: SendMessageRequest) -> UserMessage:
 
 
 @asynccontextmanager
-async def working(
-    client: Client, views: TaskViews, queue: str, model: ModelPort, tools: ToolPort | None = None
+async def working(  # noqa: PLR0913, PLR0917 -- what stands behind the workflow
+    client: Client,
+    views: TaskViews,
+    queue: str,
+    model: ModelPort,
+    tools: ToolPort | None = None,
+    schedules: SchedulePort | None = None,
 ) -> AsyncGenerator[None]:
     """Run the real workflow on a queue, with fakes behind its model and tools."""
     publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
@@ -250,6 +255,7 @@ async def working(
         publisher,
         FixedAgents(),
         context=RecordingContext(),
+        schedules=schedules,
     )
     async with running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK):
         yield
@@ -308,6 +314,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
     fanout: EventFanout | None = None,
     artifacts: Artifacts | None = None,
     transcripts: Transcripts | None = None,
+    attachments: Attachments | None = None,
     link_seconds: int = 0,
     **variables: float | str,
 ) -> AsyncGenerator[RunningGateway]:
@@ -321,7 +328,15 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
         stores = Stores(views, secrets, artifacts, transcripts or MemoryTranscripts(), link_seconds)
         served = AgentRegistry(agents or [agent])
         app = build_app(
-            settings, client, stores, served, access=access, push=push, fanout=fanout, card_key=card_key
+            settings,
+            client,
+            stores,
+            served,
+            access=access,
+            push=push,
+            attachments=attachments,
+            fanout=fanout,
+            card_key=card_key,
         )
         server = GatewayServer(app, settings)
         serving = asyncio.create_task(server.serve(sockets=[listener]))

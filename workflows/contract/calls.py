@@ -257,6 +257,14 @@ class PrepareTaskInput(Wire):
     loads_agent: bool = False
 
 
+class AttachInput(Wire):
+    """Give a task what its schedule keeps for it: files, by their ids, and whom it notifies."""
+
+    task: TaskRef
+    schedule: str
+    files: tuple[str, ...]
+
+
 class PreparedTask(Wire):
     """`listed` is the list as it stands in the transcript, None for none; `tools` are its tools by name."""
 

@@ -40,6 +40,9 @@ TRANSCRIPT_LIMIT = "TranscriptLimit"
 FILES_UNAVAILABLE = "FilesUnavailable"
 """The store of files and artifacts is away. Retryable."""
 
+ATTACHMENT_LOST = "AttachmentLost"
+"""A file that a schedule keeps for its tasks is not there any more."""
+
 NO_ARTIFACT = "NoArtifact"
 """The agent has to leave an artifact, and the model wrote none even when it was made to."""
 

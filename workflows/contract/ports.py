@@ -162,6 +162,19 @@ class NarratorPort(ABC):
         """Publish short statuses until an artifact begins, the task waits for people, or it ends."""
 
 
+class SchedulePort(ABC):
+    """Hand out what schedules keep."""
+
+    @abstractmethod
+    @activity.defn
+    async def attach(self, call: calls.AttachInput) -> None:
+        """Give a task copies of its schedule's files, and let it notify; repeating it changes nothing.
+
+        Raises:
+            ApplicationError: `FilesUnavailable` (retryable), `AttachmentLost`.
+        """
+
+
 class PushPort(ABC):
     """Notify clients by webhook."""
 

@@ -248,6 +248,8 @@ class TaskInput(Wire):
     workers."""
     fork: Fork | None = None
     """What it begins with; a later run of the task has it in what it is carried."""
+    attachments: str = ""
+    """The schedule that keeps files or a webhook for it; empty: none does."""
 
 
 class TaskRef(Wire):

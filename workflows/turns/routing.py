@@ -4,12 +4,18 @@ from temporalio import workflow
 
 from everloop.workflows import reporting
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import CREATE_TASK, PreparedTask, PrepareTaskInput
+from everloop.workflows.contract.calls import CREATE_TASK, AttachInput, PreparedTask, PrepareTaskInput
 from everloop.workflows.contract.events import REASON
-from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, ToolMessage
-from everloop.workflows.contract.ports import AgentPort
+from everloop.workflows.contract.messages import (
+    AgentMessage,
+    AssistantMessage,
+    FilePart,
+    TextPart,
+    ToolMessage,
+)
+from everloop.workflows.contract.ports import AgentPort, SchedulePort
 from everloop.workflows.limits import check_limits, stop_if_cancelled
-from everloop.workflows.scope import TaskScope, plugin_call, short_call
+from everloop.workflows.scope import TaskScope, hooked_call, plugin_call, short_call
 from everloop.workflows.turns.memory import ContextMemory
 from everloop.workflows.turns.model_turn import ModelTurn
 
@@ -96,9 +102,22 @@ class Preparation:
             return
         workflow.upsert_search_attributes([names.CONTEXT_ID.value_set(self._scope.ref.context_id)])
         await reporting.open_task(self._scope.ref, reporting.opening(self._scope.ref, self._scope.task))
+        await self._attach()
         prepared = await self._prepare(loads_agent=True)
         if prepared.agent:
             self._state.agent = prepared.agent.model_copy(update={"routing": "task"})
+
+    async def _attach(self) -> None:
+        """Get the task what its schedule keeps for it."""
+        task = self._scope.task
+        if not task.attachments:
+            return
+        parts = task.message.parts
+        files = tuple(part.stored.artifact_id for part in parts if isinstance(part, FilePart) and part.stored)
+        call = AttachInput(task=self._scope.ref, schedule=task.attachments, files=files)
+        options = hooked_call("get what the schedule keeps")
+        await workflow.execute_activity_method(SchedulePort.attach, call, **options)
+        stop_if_cancelled()
 
     async def begin(self) -> None:
         """Recall the conversation, and list the tools; a later run of the task has done so."""

@@ -9,11 +9,12 @@ from a2a.utils.errors import InvalidParamsError
 from temporalio.client import Client
 
 from everloop.gateway.context import ANONYMOUS
-from everloop.gateway.operations.files import FRESH, InputFiles
+from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.parts import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
+from everloop.stores.artifacts.store import FRESH
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart

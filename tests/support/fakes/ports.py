@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.worker import Ports
 from everloop.workflows.contract.calls import (
     AfterCompletionInput,
+    AttachInput,
     BeforeRequestInput,
     BeforeRequestResult,
     CallModelInput,
@@ -51,6 +52,7 @@ from everloop.workflows.contract.ports import (
     NarratorPort,
     PublishPort,
     PushPort,
+    SchedulePort,
     ToolPort,
     TranscriptPort,
 )
@@ -293,6 +295,14 @@ class RecordingContext(ContextPort):
         self.compacted.append(call)
 
 
+class NoAttachments(SchedulePort):
+    """Keeps nothing for tasks of schedules."""
+
+    @activity.defn
+    async def attach(self, call: AttachInput) -> None:
+        return None
+
+
 class FakePorts:
     """All fakes, and the `Ports` made of them."""
 
@@ -315,5 +325,6 @@ class FakePorts:
             self.agents,
             context=self.context,
             push=self.push,
+            schedules=NoAttachments(),
             narrator=self.narrator,
         )

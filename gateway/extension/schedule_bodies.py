@@ -1,0 +1,207 @@
+"""Schedules as clients send them, checked and in our own terms.
+
+Everything here raises A2A errors that name the field, what was wrong with it and what was expected.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import ClassVar, Literal
+from zoneinfo import ZoneInfo
+
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError
+from pydantic import JsonValue
+
+from everloop.agents.agent import Agent
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.auth.scopes import check_agent
+from everloop.gateway.context import Caller, identity_of
+from everloop.gateway.extension.shell import Body
+from everloop.gateway.operations.push import PushOperations
+from everloop.gateway.requests.fields import check_id
+from everloop.gateway.requests.messages import IncomingMessage, read_message
+from everloop.gateway.requests.proto import read_params
+from everloop.gateway.settings import GatewaySettings
+from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES, ScheduleDefinition, flaw_of_id
+from everloop.runtime.schedules.recurrence import Recurrence, read_interval
+from everloop.stores.artifacts.changes import NewPart
+from everloop.stores.push.configs import PushConfig
+from everloop.workflows.contract.names import derive_push_config_id
+
+Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
+
+_TIMES = ("cron", "every", "at")
+
+
+class ScheduleChange(Body):
+    """What of a schedule is to be another; what is left out stays."""
+
+    expected: ClassVar[str] = (
+        '{"message": {"parts": [{"text": "…"}]}, "cron": "0 9 * * 1-5", "timeZone": "Europe/Berlin"}, or '
+        '"every": "30m", or "at": "2026-12-01T09:00:00Z" in place of "cron"'
+    )
+
+    message: dict[str, JsonValue] | None = None
+    cron: str = ""
+    every: str = ""
+    at: str = ""
+    time_zone: str = ""
+    overlap: Overlap = "skip"
+    context_id: str = ""
+    note: str = ""
+    push_config: dict[str, JsonValue] | None = None
+
+
+class NewSchedule(ScheduleChange):
+    """A schedule that is to be made."""
+
+    id: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A schedule as it is to be, with what is to be kept for it. `files` None: as they are."""
+
+    definition: ScheduleDefinition
+    files: Mapping[str, NewPart] | None
+    config: PushConfig | None
+
+
+class ScheduleReader:
+    """Reads what clients want of schedules."""
+
+    def __init__(self, settings: GatewaySettings, agents: AgentRegistry, push: PushOperations | None) -> None:
+        self._settings = settings
+        self._agents = agents
+        self._push = push
+
+    async def new(self, caller: Caller, body: NewSchedule) -> Wanted:
+        """Return the schedule that is to be made."""
+        if body.message is None:
+            raise InvalidParamsError(f"message is missing; send {body.expected}")
+        if body.id and (flaw := flaw_of_id(body.id)):
+            raise InvalidParamsError(f"id does not fit: {flaw}")
+        agent = self._agent(caller, body.agent or self._agents.default.id)
+        plain = ScheduleDefinition(
+            agent_id=agent.id,
+            agent_name=agent.name,
+            parts=(),
+            recurrence=_recurrence(body, None),
+            owner=caller.owner,
+            name=body.id,
+            priority=agent.priority,
+            splits_queues=self._settings.split_queues,
+        )
+        return await self.changed(caller, body, plain)
+
+    def _agent(self, caller: Caller, agent_id: str) -> Agent:
+        try:
+            agent = self._agents.find(agent_id)
+        except UnknownAgentError:
+            raise InvalidParamsError(
+                f"agent is {agent_id[:100]!r}, which is none of this server; GET /agents lists those"
+            ) from None
+        check_agent(caller, agent.id)
+        return agent
+
+    async def changed(self, caller: Caller, body: ScheduleChange, before: ScheduleDefinition) -> Wanted:
+        """Return a schedule with what a caller wants of it."""
+        agent = self._agent(caller, before.agent_id)
+        incoming = self._read_message(body, agent, caller.owner) if body.message is not None else None
+        after = replace(
+            before,
+            identity=identity_of(caller),
+            parts=incoming.message.parts if incoming else before.parts,
+            metadata=incoming.message.metadata if incoming else before.metadata,
+            recurrence=_recurrence(body, before.recurrence),
+            overlap=body.overlap if "overlap" in body.model_fields_set else before.overlap,
+            note=body.note if "note" in body.model_fields_set else before.note,
+            context_id=_context(body, incoming, before),
+        )
+        config = await self._config(body, after)
+        files = {file.artifact_id: file.part for file in incoming.files} if incoming else None
+        keeps_config = bool(config) or ("push_config" not in body.model_fields_set and before.keeps)
+        keeps_files = bool(files) if files is not None else before.keeps
+        return Wanted(replace(after, keeps=keeps_config or keeps_files), files, config)
+
+    def _read_message(self, body: ScheduleChange, agent: Agent, owner: str) -> IncomingMessage:
+        given = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", **(body.message or {})}
+        params = read_params(pb.SendMessageRequest, {"message": given})
+        for name in ("taskId", "referenceTaskIds"):
+            if given.get(name):
+                raise InvalidParamsError(
+                    f"message.{name} cannot be: each run is a task of its own; leave it out"
+                )
+        return read_message(params, owner, agent, max_bytes=MAX_MESSAGE_BYTES)
+
+    async def _config(self, body: ScheduleChange, definition: ScheduleDefinition) -> PushConfig | None:
+        if body.push_config is None:
+            return None
+        if self._push is None:
+            raise PushNotificationNotSupportedError("this server does not send push notifications")
+        config = read_params(pb.TaskPushNotificationConfig, body.push_config)
+        await self._push.check(config, definition.owner)
+        return PushConfig(
+            id=config.id or derive_push_config_id(definition.id, config.url),
+            task_id=definition.id,
+            owner=definition.owner,
+            context_id=definition.context_id,
+            url=config.url,
+            token=config.token,
+            has_authentication=config.HasField("authentication"),
+            scheme=config.authentication.scheme,
+            credentials=config.authentication.credentials,
+            public_url=self._settings.url,
+        )
+
+
+def fields_of(body: ScheduleChange) -> list[str]:
+    """Return which fields of a definition a change is about."""
+    given = body.model_fields_set
+    fields = [name for name in ("overlap", "note", "context_id") if name in given]
+    if given & {*_TIMES, "time_zone"}:
+        fields.append("recurrence")
+    return [*fields, "parts", "metadata"] if "message" in given else fields
+
+
+def _context(body: ScheduleChange, incoming: IncomingMessage | None, before: ScheduleDefinition) -> str:
+    if "context_id" in body.model_fields_set:
+        return check_id(body.context_id, "contextId") if body.context_id else ""
+    return (incoming and incoming.context_id) or before.context_id
+
+
+def _recurrence(body: ScheduleChange, before: Recurrence | None) -> Recurrence:
+    """Return when a schedule is to run; without a word of it, as before.
+
+    Raises:
+        InvalidParamsError: it says nothing of it, too much, or what is no time.
+    """
+    given = [name for name in _TIMES if getattr(body, name)]
+    if len(given) > 1 or not (given or before):
+        raise InvalidParamsError("a schedule has one of cron, every and at; send one of them")
+    zone = body.time_zone or (before.time_zone if before else "UTC")
+    if not given and before:
+        return before if before.at else replace(before, time_zone=zone)
+    if body.every:
+        try:
+            read_interval(body.every)
+        except ValueError as error:
+            raise InvalidParamsError(f"every: {error}") from None
+    return Recurrence(body.cron.strip(), body.every, zone, _time(body.at, zone) if body.at else None)
+
+
+def _time(text: str, zone: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+        at = at.replace(tzinfo=at.tzinfo or ZoneInfo(zone)).astimezone(UTC).replace(microsecond=0)
+    except (ValueError, OSError, KeyError, OverflowError):
+        raise InvalidParamsError(
+            "at is no time; write 2026-12-01T09:00:00Z, or leave out the Z and name a timeZone"
+        ) from None
+    if at <= datetime.now(UTC):
+        raise InvalidParamsError("at is over; give a time to come")
+    return at

@@ -1,0 +1,311 @@
+"""Schedules of an owner: messages that an agent gets by the clock, each time as a new task.
+
+GET    /schedules                    those of the owner
+POST   /schedules                    make one; the same once more changes nothing
+GET    /schedules/{id}               with its next and its last runs
+PATCH  /schedules/{id}               change what is named
+DELETE /schedules/{id}               remove it; tasks that it has started go on
+POST   /schedules/{id}:pause, :resume, :run
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
+from pydantic.alias_generators import to_camel
+from starlette.responses import Response
+from starlette.routing import Route
+
+from everloop.gateway.auth.scopes import may_use
+from everloop.gateway.context import Viewer
+from everloop.gateway.errors import TemporalUnavailableError
+from everloop.gateway.extension.schedule_bodies import (
+    NewSchedule,
+    ScheduleChange,
+    ScheduleReader,
+    Wanted,
+    fields_of,
+)
+from everloop.gateway.extension.shell import Call, Extension, answer, timestamp
+from everloop.gateway.http.errors import ConflictError, NotFoundError
+from everloop.gateway.settings import Attachments, GatewaySettings
+from everloop.runtime.protocol.tasks import TaskUrl, to_message
+from everloop.runtime.schedules.definition import (
+    ScheduleDefinition,
+    flaw_of_id,
+    schedule_id,
+)
+from everloop.runtime.schedules.schedules import (
+    START_TIMEOUT,
+    KnownSchedule,
+    ScheduleAwayError,
+    ScheduleExistsError,
+    ScheduleRefusedError,
+    Schedules,
+    ScheduleUnknownError,
+    StartedTask,
+)
+from everloop.stores.artifacts.schedule_files import context_of_schedule
+from everloop.stores.push.configs import PushConfig
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.messages import UserMessage
+
+MOST = 100
+"""Schedules that an owner may have."""
+
+SHOWN_RUNS = 10
+"""Runs of a schedule, past or future, as many as Temporal tells of; in lists the next or last one."""
+
+AT_ONCE = 10
+"""Schedules of a page about which Temporal is asked at a time."""
+
+
+class ScheduleRoutes:
+    """Serves the schedules of owners."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- what schedules are made of
+        self,
+        extension: Extension,
+        settings: GatewaySettings,
+        reader: ScheduleReader,
+        schedules: Schedules,
+        attachments: Attachments,
+        views: TaskViews,
+    ) -> None:
+        self._extension = extension
+        self._public_url = settings.url
+        self._reader = reader
+        self._schedules = schedules
+        self._files = attachments.files
+        self._webhooks = attachments.webhooks
+        self._views = views
+
+    @property
+    def routes(self) -> list[Route]:
+        """All addresses."""
+        route = self._extension.route
+        return [
+            route("/schedules", GET=self._list, POST=self._create),
+            route("/schedules/{id}:pause", POST=self._pause),
+            route("/schedules/{id}:resume", POST=self._resume),
+            route("/schedules/{id}:run", POST=self._run),
+            route("/schedules/{id}", GET=self._show, PATCH=self._change, DELETE=self._delete),
+        ]
+
+    async def _list(self, call: Call) -> Response:
+        page = call.page
+        with _translated():
+            found = await self._schedules.of_owner(call.owner, page.size, _read_token(page.token))
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def known(id_: str) -> JsonValue:
+            async with gate:
+                try:
+                    known = await self._schedules.get(id_)
+                except ScheduleUnknownError:  # removed a moment ago
+                    return None
+                is_seen = _is_seen(call, known)
+                return await self._json(id_, known, most_runs=1) if is_seen else None
+
+        with _translated():
+            listed = await asyncio.gather(*map(known, found.ids))
+        token = base64.urlsafe_b64encode(found.token).decode()
+        return answer({"schedules": [each for each in listed if each], "nextPageToken": token})
+
+    async def _show(self, call: Call) -> Response:
+        return await self._answer(*await self._find(call))
+
+    async def _create(self, call: Call) -> Response:
+        """Make a schedule. Whoever dies in between, or hears nothing, may ask for the same again."""
+        wanted = await self._reader.new(call.caller, await call.body(NewSchedule))
+        id_, definition = wanted.definition.id, wanted.definition
+        with _translated():
+            if len((await self._schedules.of_owner(call.owner, MOST)).ids) >= MOST:
+                raise ConflictError(f"there are {MOST} schedules, and an owner may have no more; delete one")
+            # First what its tasks need, but not for ever: nobody may come to make the schedule.
+            await self._files.bring(call.owner, id_, wanted.files or {})
+            try:
+                await self._schedules.add(definition)
+            except ScheduleExistsError:
+                known = await self._schedules.get(id_)
+                if not _is_seen(call, known) or not _is_same(known.definition, definition):
+                    raise
+            await self._keep(call, id_, wanted)
+            return await self._answer(id_, await self._schedules.get(id_), status=201)
+
+    async def _change(self, call: Call) -> Response:
+        body = await call.body(ScheduleChange)
+        id_, known = await self._find(call)
+        wanted = await self._reader.changed(call.caller, body, known.definition)
+
+        def changed(before: ScheduleDefinition) -> ScheduleDefinition:
+            """Change it as it is now: somebody else may have changed something else."""
+            fields = {name: getattr(wanted.definition, name) for name in fields_of(body)}
+            return replace(
+                before, **fields, identity=wanted.definition.identity, keeps=wanted.definition.keeps
+            )
+
+        with _translated():
+            await self._files.bring(call.owner, id_, wanted.files or {})
+            await self._schedules.change(id_, changed)
+            await self._keep(call, id_, wanted, drops_config="push_config" in body.model_fields_set)
+            return await self._answer(id_, await self._schedules.get(id_))
+
+    async def _delete(self, call: Call) -> Response:
+        id_, known = await self._find(call)
+        with _translated():
+            # Last, so that a retry finds the schedule if we die in between.
+            await self._webhooks.remove(id_)
+            await self._files.remove(known.definition.owner, id_)
+            await self._schedules.remove(id_)
+        return answer({"id": call.id()})
+
+    async def _pause(self, call: Call) -> Response:
+        id_, _ = await self._find(call)
+        with _translated():
+            await self._schedules.pause(id_)
+        return await self._show(call)
+
+    async def _resume(self, call: Call) -> Response:
+        id_, _ = await self._find(call)
+        with _translated():
+            await self._schedules.resume(id_)
+        return await self._show(call)
+
+    async def _run(self, call: Call) -> Response:
+        id_, known = await self._find(call)
+        with _translated():
+            task_id = await self._schedules.trigger(id_)
+        if task_id:
+            return answer({"taskId": task_id}, 201)
+        if known.definition.overlap.startswith("buffer"):
+            return answer({"taskId": ""}, 202)
+        raise ConflictError(
+            f"nothing has started within {START_TIMEOUT:g} s: the task before it still runs, and overlap is "
+            f"{known.definition.overlap!r}; or it was run in this very second already"
+        )
+
+    async def _find(self, call: Call) -> tuple[str, KnownSchedule]:
+        """Return a schedule of the owner, and what Temporal calls it.
+
+        Raises:
+            NotFoundError: there is none for this caller.
+        """
+        id_ = schedule_id(call.owner, call.id())
+        if flaw_of_id(call.id()):
+            raise _unknown(call.id())
+        try:
+            with _translated():
+                known = await self._schedules.get(id_)
+        except NotFoundError:
+            raise _unknown(call.id()) from None
+        if not _is_seen(call, known):
+            raise _unknown(call.id())
+        return id_, known
+
+    async def _keep(self, call: Call, id_: str, wanted: Wanted, *, drops_config: bool = False) -> None:
+        if wanted.files is not None:
+            await self._files.keep(call.owner, id_, wanted.files)
+        if wanted.config:
+            await self._webhooks.put(id_, wanted.config)
+        elif drops_config:
+            await self._webhooks.remove(id_)
+
+    # What is told.
+
+    async def _answer(self, id_: str, known: KnownSchedule, status: int = 200) -> Response:
+        return answer(await self._json(id_, known), status)
+
+    async def _json(
+        self, id_: str, known: KnownSchedule, most_runs: int = SHOWN_RUNS
+    ) -> dict[str, JsonValue]:
+        definition, when = known.definition, known.definition.recurrence
+        said = UserMessage(message_id="", parts=definition.parts, metadata=dict(definition.metadata))
+        url = TaskUrl("", context_of_schedule(id_), self._public_url)
+        message = MessageToDict(to_message(said, url))
+        config = await self._webhooks.get(id_) if definition.keeps else None
+        last = known.last_tasks[::-1][:most_runs]
+        times: dict[str, JsonValue] = {"at": timestamp(when.at)} if when.at else {}
+        times |= {name: text for name, text in (("cron", when.cron), ("every", when.every)) if text}
+        return {
+            "id": definition.name,
+            "agent": definition.agent_id,
+            "message": {"role": message["role"], "parts": message["parts"]}
+            | ({"metadata": message["metadata"]} if "metadata" in message else {}),
+            **times,
+            "timeZone": when.time_zone,
+            "overlap": definition.overlap,
+            "contextId": definition.context_id,
+            "note": definition.note,
+            "paused": known.is_paused,
+            "createdAt": timestamp(known.created_at),
+            "nextRuns": [timestamp(at) for at in known.next_runs[:most_runs]],
+            "lastRuns": list(
+                await asyncio.gather(*(self._run_json(definition.owner, known, each) for each in last))
+            ),
+            **({"pushConfig": _config_json(config)} if config else {}),
+        }
+
+    async def _run_json(self, owner: str, known: KnownSchedule, run: StartedTask) -> JsonValue:
+        snapshot = await self._views.load(run.task_id, most=0)
+        if snapshot and Viewer(snapshot.view.owner, snapshot.view.agent_id).owner == owner:
+            state = f"TASK_STATE_{snapshot.view.status.state.name}"
+        else:  # no worker has taken it yet, or all of it is forgotten
+            state = "TASK_STATE_SUBMITTED" if run.task_id in known.running else "TASK_STATE_UNSPECIFIED"
+        return {"taskId": run.task_id, "at": timestamp(run.at), "state": state}
+
+
+def _is_seen(call: Call, known: KnownSchedule) -> bool:
+    return known.definition.owner == call.owner and may_use(call.caller, known.definition.agent_id)
+
+
+def _is_same(known: ScheduleDefinition, wanted: ScheduleDefinition) -> bool:
+    """Whether a schedule is what was asked for: a client asks again that has heard nothing."""
+    words = ("agent_id", "parts", "metadata", "recurrence", "overlap", "context_id", "note")
+    return all(getattr(known, word) == getattr(wanted, word) for word in words)
+
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(f"there is no schedule {name[:100]!r} of this owner")
+
+
+def _config_json(config: PushConfig) -> dict[str, JsonValue]:
+    """Return what may be shown of it: token and credentials are for the webhook."""
+    scheme = {"authentication": {"scheme": config.scheme}} if config.has_authentication else {}
+    return {"id": config.id, "url": config.url, **cast("dict[str, Any]", scheme)}
+
+
+def _read_token(token: str) -> bytes:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        raise _wrong_token() from None
+
+
+def _wrong_token() -> InvalidParamsError:
+    return InvalidParamsError("pageToken is not one that this list returned; leave it out to start over")
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    """Tell in A2A's terms what goes wrong with a schedule."""
+    try:
+        yield
+    except ScheduleAwayError as error:
+        raise TemporalUnavailableError from error
+    except ScheduleExistsError as error:
+        raise ConflictError(
+            f"{error}, and it is another one; change it by PATCH, or give this one another id"
+        ) from None
+    except ScheduleUnknownError as error:
+        raise NotFoundError(str(error)) from None
+    except ScheduleRefusedError as error:
+        field = to_camel(error.field.replace(" ", "_"))
+        raise InvalidParamsError(f"{field}: {error}" if field else str(error)) from None

@@ -1,0 +1,291 @@
+"""Schedules over HTTP: their owner makes, reads, changes, runs and removes them, and nobody else."""
+
+import base64
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import cast
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+from pydantic import JsonValue
+from redis.asyncio import Redis
+from temporalio.client import Client
+
+from everloop.activities.schedules import ScheduledTasks
+from everloop.agents.agent import Agent
+from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.operations.push import PushOperations
+from everloop.gateway.settings import Attachments
+from everloop.runtime.protocol.tasks import HTTP_BASE
+from everloop.runtime.redis import connect_redis
+from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.schedule_files import make_schedule_files
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
+from everloop.stores.push.configs import PushConfigs
+from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.names import context_key
+from tests.gateway.harness import AGENT, PromptModel, key_scheme, running_gateway, unique, working
+from tests.support.memory.blobs import MemoryBlobs
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
+
+KEYS = {
+    "ann": (f"ann-{uuid4()}", ["tasks:read", "tasks:write"]),
+    "bob": (f"bob-{uuid4()}", ["tasks:read", "tasks:write"]),
+    "bound": ("", ["tasks:read", "tasks:write", "agents:other"]),
+    "root": ("root", ["admin"]),
+}
+KEYS["bound"] = (KEYS["ann"][0], KEYS["bound"][1])
+
+OTHER = Agent(id="other", name="Other", description="Is for others.", model="scripted")
+
+FILE = b"some bytes"
+WEBHOOK = "http://127.0.0.1:1/hook"
+
+Json = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Office:
+    """A gateway with a worker behind it, and what is in its Redis."""
+
+    http: httpx.AsyncClient
+    keys: Mapping[str, Mapping[str, str]]
+    configs: PushConfigs
+    redis: Redis
+
+    async def call(
+        self, method: str, path: str = "", body: object = None, caller: str = "ann"
+    ) -> httpx.Response:
+        url = f"{HTTP_BASE}/schedules{path}"
+        return await self.http.request(method, url, json=body, headers=self.keys[caller])
+
+    async def made(self, **fields: object) -> Json:
+        """Make a schedule that nobody else has; return it."""
+        made = await self.call("POST", "", {**schedule(), "id": unique("s"), **fields})
+        assert made.status_code == 201, made.text
+        return made.json()
+
+    async def ended(self, task_id: str) -> Json:
+        """Wait for a task of a schedule; return it."""
+        while True:
+            params = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task_id}}
+            answer = (await self.http.post("/", json=params, headers=self.keys["ann"])).json()
+            task = cast("Json", answer.get("result", {}))
+            if task and cast("Json", task["status"])["state"] == "TASK_STATE_COMPLETED":
+                return task
+
+    async def lifetimes(self, url: str, context_id: str) -> list[timedelta]:
+        """Return how long a file of a schedule, and the copy in a context, are kept."""
+        context, artifact_id, *_ = map(unquote, urlsplit(url).path.removeprefix("/artifacts/").split("/"))
+        keys = (context_key(KEYS["ann"][0], each) for each in (context, context_id))
+        texts = [await self.redis.get(ArtifactAddress(key, artifact_id).record_key) for key in keys]
+        ends = [ArtifactRecord.model_validate_json(text or "").expires_at for text in texts]
+        return [end - datetime.now(UTC) for end in ends]
+
+
+def schedule(text: str = "Report.") -> Json:
+    """Return what makes a schedule that does not run by itself for long."""
+    return {"message": {"parts": [{"text": text}]}, "cron": "0 0 1 1 *"}
+
+
+def error_of(answered: httpx.Response) -> tuple[int, str]:
+    return answered.status_code, answered.json()["error"]["message"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def office(
+    client: Client, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Office]:
+    scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", KEYS)
+    queue, blobs = unique("schedules"), MemoryBlobs()
+    async with connect_redis(redis_url) as redis:
+        views, configs = TaskViews(redis), PushConfigs(redis)
+        files = make_schedule_files(ArtifactSettings(), redis, blobs, views)
+        webhooks = ScheduleWebhooks(redis, configs)
+
+        async def notify(*_: object) -> None:
+            """Nobody is notified here."""
+
+        push = PushOperations(configs, notify, LOOPBACK_ALLOWED, "http://here/")
+        async with (
+            working(client, views, queue, PromptModel(views), schedules=ScheduledTasks(files, webhooks)),
+            running_gateway(
+                client,
+                views,
+                queue=queue,
+                agents=[AGENT, OTHER],
+                access=AccessControl(scheme),
+                push=push,
+                attachments=Attachments(files, webhooks),
+                artifacts=make_artifacts(ArtifactSettings(), redis, blobs, views),
+            ) as gateway,
+        ):
+            yield Office(gateway.http, keys, configs, redis)
+
+
+async def test_a_schedule_is_made_read_changed_and_removed(office: Office) -> None:
+    """Each answer is the schedule as it is then; what a change does not name stays."""
+    made = await office.made(timeZone="Europe/Berlin", note="Ask Ann.", contextId="talk")
+    path = f"/{made['id']}"
+    assert made["nextRuns"]
+    assert (
+        made.items()
+        >= {
+            "agent": "staged",
+            "message": {"role": "ROLE_USER", "parts": [{"text": "Report."}]},
+            "cron": "0 0 1 1 *",
+            "timeZone": "Europe/Berlin",
+            "overlap": "skip",
+            "contextId": "talk",
+            "note": "Ask Ann.",
+            "paused": False,
+            "lastRuns": [],
+        }.items()
+    )
+    assert (await office.call("GET", path)).json() == made
+
+    paused = (await office.call("POST", f"{path}:pause")).json()
+    assert paused == {**made, "paused": True, "nextRuns": []}
+    changed = (await office.call("PATCH", path, {"every": "90m", "note": "", "contextId": ""})).json()
+    assert changed == {
+        **{name: value for name, value in paused.items() if name != "cron"},
+        "every": "1h30m",
+        "note": "",
+        "contextId": "",
+    }
+    texted = (await office.call("PATCH", path, schedule("Read."))).json()
+    assert (texted["message"]["parts"], texted["cron"]) == ([{"text": "Read."}], "0 0 1 1 *")
+    assert (await office.call("POST", f"{path}:resume")).json() == {
+        **texted,
+        "paused": False,
+        "nextRuns": made["nextRuns"],
+    }
+    assert (await office.call("DELETE", path)).json() == {"id": made["id"]}
+    assert (await office.call("GET", path)).status_code == 404
+    assert (await office.call("DELETE", path)).status_code == 404
+
+
+async def test_a_schedule_of_one_time_runs_then(office: Office) -> None:
+    """A time without a zone is in that of the schedule."""
+    at = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
+    made = await office.made(cron="", at=at.isoformat())
+    written = f"{at:%Y-%m-%dT%H:%M:%S}.000Z"
+    assert (made["at"], made["nextRuns"]) == (written, [written])
+    local = await office.made(cron="", at="2099-07-01T09:00:00", timeZone="Europe/Berlin")
+    assert local["nextRuns"] == ["2099-07-01T07:00:00.000Z"]
+
+
+async def test_runs_get_the_files_and_the_webhook_of_their_schedule(office: Office) -> None:
+    """Each task has its own; they go with a change or a removal, and stay as long as the schedule does."""
+    sent = {"raw": base64.b64encode(FILE).decode(), "filename": "a.bin", "mediaType": "application/x"}
+    message = {"parts": [{"text": "Read it."}, sent]}
+    hook = {"url": WEBHOOK, "token": "hush", "authentication": {"scheme": "Bearer", "credentials": "hush"}}
+    made = await office.made(message=message, pushConfig=hook)
+    assert "hush" not in str(made)
+    assert cast("Json", made["pushConfig"])["url"] == WEBHOOK
+    started = await office.call("POST", f"/{made['id']}:run")
+    assert started.status_code == 201, started.text
+    task_id = started.json()["taskId"]
+    task = await office.ended(task_id)
+    (said,) = cast("list[Json]", task["history"])[:1]
+    text, file = cast("list[Json]", said["parts"])
+    assert (text["text"], base64.b64decode(str(file["raw"]))) == ("Read it.", FILE)
+    (config,) = await office.configs.list_configs(task_id)
+    assert (config.url, config.token, config.credentials, config.task_id) == (
+        WEBHOOK,
+        "hush",
+        "hush",
+        task_id,
+    )
+    known = (await office.call("GET", f"/{made['id']}")).json()
+    assert [(run["taskId"], run["state"]) for run in known["lastRuns"]] == [(task_id, "TASK_STATE_COMPLETED")]
+
+    (_, kept) = cast("list[Json]", cast("Json", known["message"])["parts"])
+    got = await office.http.get(str(kept["url"]), headers=office.keys["ann"])
+    assert got.content == FILE
+    keeps, task_has = await office.lifetimes(str(kept["url"]), str(task["contextId"]))
+    assert keeps > timedelta(days=36_000) > timedelta(days=31) > task_has
+    changed = (await office.call("PATCH", f"/{made['id']}", {"pushConfig": None})).json()
+    assert "pushConfig" not in changed
+    assert (await office.call("DELETE", f"/{made['id']}")).status_code == 200
+    gone = await office.http.get(str(kept["url"]), headers=office.keys["ann"])
+    assert gone.status_code == 404
+
+
+async def test_making_the_same_again_makes_one(office: Office) -> None:
+    """A client that has heard nothing asks again, with an id or without; something else is refused."""
+    unnamed = schedule(unique("text"))
+    first, second = await office.call("POST", "", unnamed), await office.call("POST", "", unnamed)
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json() == second.json()
+    named = await office.made()
+    other = await office.call("POST", "", {**schedule("Read."), "id": named["id"]})
+    assert error_of(other)[0] == 409
+    assert "change it by PATCH" in error_of(other)[1]
+
+
+async def test_nobody_else_knows_of_a_schedule(office: Office) -> None:
+    """Not another owner, who may use the same id, nor who is bound to other agents; an admin does."""
+    made = await office.made()
+    path = f"/{made['id']}"
+    for caller in ("bob", "bound"):
+        for method, suffix in (("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", ":run")):
+            got = await office.call(method, path + suffix, {} if method == "PATCH" else None, caller)
+            assert error_of(got) == (404, f"there is no schedule {made['id']!r} of this owner"), (
+                caller,
+                method,
+            )
+    theirs = await office.call("POST", "", {**schedule(), "id": made["id"]}, "bob")
+    assert theirs.status_code == 201
+    assert (await office.call("DELETE", f"{path}?owner={KEYS['bob'][0]}", None, "root")).status_code == 200
+    assert (await office.call("GET", path)).json() == made
+
+
+async def test_lists_have_those_of_the_owner(office: Office) -> None:
+    """Page by page; Temporal shows a new one a moment later."""
+    names = {str((await office.made())["id"]) for _ in range(3)}
+    found = set[str]()
+    while not names <= found:
+        token = ""
+        while True:
+            page = (await office.call("GET", f"?pageSize=2&pageToken={token}")).json()
+            assert len(page["schedules"]) <= 2
+            found |= {each["id"] for each in page["schedules"]}
+            if not (token := page["nextPageToken"]):
+                break
+    assert not found & {
+        each["id"] for each in (await office.call("GET", "", None, "bob")).json()["schedules"]
+    }
+    assert error_of(await office.call("GET", "?pageToken=!"))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"message": None}, "message is missing"),
+        ({"message": {"parts": []}}, "message.parts is empty"),
+        ({"message": {"parts": [{"text": "x" * 100_001}]}}, "this server takes 100000"),
+        ({"message": {"parts": [{"text": "x"}], "taskId": "t"}}, "message.taskId cannot be"),
+        ({"cron": ""}, "a schedule has one of cron, every and at"),
+        ({"every": "1h"}, "a schedule has one of cron, every and at"),
+        ({"cron": "0 99 * * *"}, "cron: '0 99 * * *' cannot be used"),
+        ({"timeZone": "Mars/Olympus"}, "timeZone: unknown time zone Mars/Olympus"),
+        ({"cron": "", "every": "soon"}, "every: 'soon' is no interval"),
+        ({"cron": "", "at": "soon"}, "at is no time"),
+        ({"cron": "", "at": "2020-01-01T00:00:00Z"}, "at is over"),
+        ({"overlap": "sometimes"}, "overlap does not fit"),
+        ({"agent": "nobody"}, "agent is 'nobody', which is none of this server"),
+        ({"id": "a/b"}, "id does not fit"),
+        ({"pushConfig": {"url": "ftp://x"}}, "url "),
+        ({"interval": 5}, "interval does not fit"),
+    ],
+)
+async def test_what_is_no_schedule_is_refused(office: Office, fields: Json, says: str) -> None:
+    """The text names the field, and nothing is made."""
+    status, text = error_of(await office.call("POST", "", {**schedule(), **fields}))
+    assert (status, says in text) == (400, True), text
