@@ -2,6 +2,7 @@
 
 GatewayError
 ├── TaskUnknownError        no task of that id belongs to the caller
+├── TaskReadOnlyError       the task is a sub-agent's, whom its client cannot tell anything
 ├── TaskEndedError          the task has ended and takes no more messages
 ├── TaskFullError           the task would get too large with the message
 ├── TaskTooLargeError       the task is too large for one answer
@@ -131,6 +132,16 @@ class TaskUnknownError(GatewayError):
         super().__init__(f"no task {task_id!r} here")
 
 
+class TaskReadOnlyError(GatewayError):
+    """The task is a sub-agent's. What it asks is asked by the client's task, which also ends it."""
+
+    def __init__(self, task_id: str, root: str) -> None:
+        super().__init__(
+            f"task {task_id!r} is a sub-agent's, which is read only; what it asks is asked by task {root!r}: "
+            "send messages and cancellations to that one"
+        )
+
+
 class TaskEndedError(GatewayError):
     """The task has ended and takes no more messages. Start a new one with a message without taskId."""
 
@@ -215,6 +226,7 @@ _STORE_ANSWER = Answer(
 
 ANSWERS: dict[type[Exception], Answer] = {
     TaskUnknownError: Answer(TaskNotFoundError),
+    TaskReadOnlyError: Answer(UnsupportedOperationError),
     TaskEndedError: Answer(UnsupportedOperationError),
     TaskFullError: Answer(UnsupportedOperationError),
     TaskTooLargeError: Answer(UnsupportedOperationError),

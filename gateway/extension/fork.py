@@ -204,7 +204,7 @@ class Forks:
                     message = data.get("message")
                     first_id = str(message.get("messageId")) if isinstance(message, dict) else ""
                 elif event.item.type == "modelCall" and data["purpose"] == "reply":
-                    asked = event.iteration, int(str(data["position"]))
+                    asked = event.place.iteration, int(str(data["position"]))
                 elif event.item.type == "modelReply" and asked and "error" not in data:
                     replies[asked[0]] = asked[1]
         transcript = await self._tasks.transcript(origin.task_id)

@@ -26,7 +26,7 @@ from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.messages import IncomingMessage
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots
+from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots, refuse_if_read_only
 from everloop.gateway.tasks.tasks import Tasks, submitted_view
 from everloop.stores.views.interface import START, Snapshot
 from everloop.stores.views.store import TaskViews
@@ -93,6 +93,7 @@ class Admission:
 
         Raises:
             TaskUnknownError: the message names a task that is not the owner's.
+            TaskReadOnlyError: it names the task of a sub-agent.
             TaskEndedError: it names a task that has ended.
             TaskFullError: it names a task that is too large for more.
             AnswerInvalidError: the task waits for an answer, and this is none.
@@ -193,6 +194,7 @@ class Admission:
 
     async def _continue(self, incoming: IncomingMessage, viewer: Viewer) -> Admitted:
         snapshot = await self.snapshots.open(incoming.task_id, viewer)
+        refuse_if_read_only(incoming.task_id)
         _check_context(incoming, snapshot.view)
         if known := await self._repeated(incoming, snapshot):
             return Admitted(snapshot, known)

@@ -25,7 +25,7 @@ from everloop.gateway.requests.fields import check_id, read_history_length, read
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY, IncomingMessage, read_message
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.snapshots import Snapshots, refuse_if_read_only
 from everloop.gateway.tasks.steps import Steps
 from everloop.gateway.tasks.streams import (
     EVENT_ID,
@@ -161,7 +161,7 @@ class TaskHandler:
 
         In 0.3 no task that has ended can be canceled (§7.4).
         """
-        snapshot = await self.snapshots.revived(await self._known(params.id, "id", call))
+        snapshot = await self.snapshots.revived(await self._changeable(params.id, "id", call))
         if call.is_legacy:
             _refuse_if_ended(snapshot)
         task_id, is_open = snapshot.view.task_id, not snapshot.view.status.state.is_terminal
@@ -180,7 +180,7 @@ class TaskHandler:
     async def on_create_task_push_notification_config(
         self, params: pb.TaskPushNotificationConfig, call: Call
     ) -> pb.TaskPushNotificationConfig:
-        snapshot = await self._known(params.task_id, "taskId", call)
+        snapshot = await self._changeable(params.task_id, "taskId", call)
         acknowledged = first_position(snapshot)
         return await self._push().create(
             snapshot.view, params, acknowledged=acknowledged, is_legacy=call.is_legacy
@@ -222,7 +222,7 @@ class TaskHandler:
         incoming = read_message(params, owner, call.agent, max_bytes=max_bytes, key=key)
         if incoming.push:
             if not incoming.is_new:
-                await self._known(incoming.task_id, "message.taskId", call)
+                await self._changeable(incoming.task_id, "message.taskId", call)
             task_id = "" if incoming.is_new else incoming.task_id
             await self._push().check(incoming.push, owner, task_id=task_id)
         admitted = await self.admission.take_in(incoming, call.viewer, identity_of(call.caller))
@@ -250,6 +250,12 @@ class TaskHandler:
     async def _known(self, task_id: str, field: str, call: Call) -> Snapshot:
         """Return a task that the caller may see."""
         return await self.snapshots.open(check_id(task_id, field), call.viewer)
+
+    async def _changeable(self, task_id: str, field: str, call: Call) -> Snapshot:
+        """Return a task that the caller may see and change."""
+        snapshot = await self._known(task_id, field, call)
+        refuse_if_read_only(task_id)
+        return snapshot
 
     async def _again(self, snapshot: Snapshot) -> Snapshot:
         """Return the task as it stands now."""

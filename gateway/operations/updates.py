@@ -12,6 +12,7 @@ from everloop.gateway.tasks.streams import EventId
 from everloop.runtime.protocol.tasks import (
     EVENTS_EXTENSION,
     FAILED_ARTIFACT,
+    NARRATION,
     TaskUrl,
     is_visible,
     result_url,
@@ -89,7 +90,9 @@ class UpdateTranslator:
         status = TaskStatus(
             state=TaskState.WORKING,
             at=EventId(position).at,
-            message=AgentMessage(message_id=message_id, parts=(TextPart(text=event.text),)),
+            message=AgentMessage(
+                message_id=message_id, parts=(TextPart(text=event.text),), metadata={NARRATION: True}
+            ),
         )
         return self._status_update(status, self._event_metadata(event, position))
 

@@ -54,8 +54,8 @@ class Place:
     """Where an event of a task stands, which is its id.
 
     The `index`th thing that the event `number` tells of a run, which is named by the beginning of its id.
-    `version` and `iteration` are what a reader has to know before that event. `at`: the milliseconds at
-    which it was written; of a narration behind it, its place in the stream.
+    `version`, of the last status that was told before, and `iteration` are what a reader has to know.
+    `at`: the milliseconds at which it was written; of a narration behind it, its place in the stream.
     """
 
     run: str = ""
@@ -93,11 +93,10 @@ class Place:
 
 @dataclass(frozen=True)
 class PastEvent:
-    """Something that happened, in which iteration."""
+    """Something that happened, and where it stands."""
 
     place: Place
     item: Item
-    iteration: int
 
     @property
     def written_at(self) -> int:
@@ -108,7 +107,7 @@ class PastEvent:
             "id": str(self.place),
             "at": rfc3339(self.item.at),
             "type": self.item.type,
-            "iteration": self.iteration,
+            "iteration": self.place.iteration,
             "data": self.item.data,
         }
 
@@ -150,14 +149,12 @@ class Histories:
             run, first = run_id[:8], (after.number, after.index)
             is_behind = run == after.run
             async for event in self._history(task.task_id, run_id):
-                known = Place(
-                    run, event.event_id, 0, reader.version, reader.iteration, str(_milliseconds(event))
-                )
+                told, at = reader.version, str(event.event_time.ToMilliseconds())
                 async with translate_blob_errors():
                     items = await reader.read(event, told=is_behind and event.event_id < after.number)
                 for index, item in enumerate(items):
                     if not is_behind or (event.event_id, index) > first:
-                        yield PastEvent(replace(known, index=index), item, reader.iteration)
+                        yield PastEvent(Place(run, event.event_id, index, told, reader.iteration, at), item)
 
     async def _runs(self, task_id: str) -> list[str]:
         """Return the runs that the newest one continues, and itself, the first one first.
@@ -200,7 +197,7 @@ class Histories:
         """Put in what the narrator said meanwhile, as long as the stream of the task holds it."""
         last = None if is_end else events[-1].written_at
         told = [each async for each in self._narrations(task_id, after.stream_position, last)]
-        merged, before = list[PastEvent](), PastEvent(after, Item("", _EPOCH, {}), after.iteration)
+        merged, before = list[PastEvent](), PastEvent(after, Item("", _EPOCH, {}))
         for event in events:
             while told and position_order(told[0][0])[0] <= event.written_at:
                 merged.append(_narration(before, *told.pop(0)))
@@ -232,12 +229,8 @@ def _from(after: Place, runs: list[str]) -> list[str]:
     return runs[places.index(after.run) :] if after.run else runs
 
 
-def _milliseconds(event: HistoryEvent) -> int:
-    return event.event_time.ToMilliseconds()
-
-
 def _narration(before: PastEvent, position: str, text: str) -> PastEvent:
     """Return what was said. Its place is behind an event of the history, at a position of the stream."""
     at = datetime.fromtimestamp(position_order(position)[0] / 1000, UTC)
     place = replace(before.place, at=position)
-    return PastEvent(place, Item("narration", at, {"text": text}), before.iteration)
+    return PastEvent(place, Item("narration", at, {"text": text}))

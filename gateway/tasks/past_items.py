@@ -121,8 +121,9 @@ def result_data(result: ToolMessage, url: TaskUrl) -> Data:
         "isError": result.outcome != "ok",
     }
     if result.whole:
-        whole = result_url(url.public_url, url.task_id, result.call_id)
-        data |= {"isCut": True, "size": result.whole, **({"url": whole} if result.kept else {})}
+        data |= {"isCut": True, "size": result.whole}
+        if result.kept and not is_child_task_id(url.task_id):  # a sub-agent's are not served
+            data["url"] = result_url(url.public_url, url.task_id, result.call_id)
     if result.raised_at:
         data["raisedAt"] = result.raised_at
     if result.cached:

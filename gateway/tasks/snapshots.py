@@ -3,13 +3,20 @@
 import asyncio
 from collections.abc import MutableMapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 import structlog
 
 from everloop.gateway.context import Viewer, viewer_of_view
-from everloop.gateway.errors import NoWorkerError, TaskTooLargeError, TaskUnknownError, UnavailableNowError
+from everloop.gateway.errors import (
+    NoWorkerError,
+    TaskReadOnlyError,
+    TaskTooLargeError,
+    TaskUnknownError,
+    UnavailableNowError,
+)
 from everloop.gateway.instruments import requests_refused, views_rebuilt
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, restore_view
@@ -29,8 +36,8 @@ Who needs them of a larger one gets them as there is room (`Snapshots.whole`).
 """
 
 CHILD_SEPARATOR = names.child_task_id("", "")
-"""In ids of sub-agents' tasks only (clients' have none). Whoever could see one could also answer or cancel
-it, behind the back of the task that waits for it."""
+"""In ids of sub-agents' tasks only (clients' have none). Who sees the client's task above one may read it,
+and nobody changes it behind the back of the task that waits for it."""
 
 _log = structlog.get_logger()
 
@@ -118,17 +125,32 @@ class Snapshots:
     async def take(self, task_id: str, viewer: Viewer, *, known: Snapshot | None = None) -> Snapshot:
         """Return the snapshot of a task as the store knows it; the next sweep looks at one that is silent.
 
-        A large one comes without history and artifacts. `known` is what the store has just answered.
+        A large one comes without history and artifacts. `known` is what the store has just answered. A
+        sub-agent's task is known by the agent of the client's task above it, as all that clients see.
 
         Raises:
-            TaskUnknownError: there is no such task, or it is another owner's or agent's, or a sub-agent's.
+            TaskUnknownError: there is no such task, or it is another owner's or agent's.
             UnavailableError: the view is lost, and what it takes to rebuild it does not answer.
         """
-        if CHILD_SEPARATOR in task_id:
+        if names.is_child_task_id(task_id):
+            return await self._of_sub_agent(task_id, viewer)
+        return await self._take(task_id, viewer, known)
+
+    async def _of_sub_agent(self, task_id: str, viewer: Viewer) -> Snapshot:
+        root = (await self.take(names.root_task_id(task_id), viewer)).view
+        known = await self._load(task_id)
+        if known is None and await self._tasks.agent_of(task_id) is None:
+            raise TaskUnknownError(task_id)  # or no task at all, as what notifies a client of one
+        snapshot = await self._take(task_id, None, known)
+        view = snapshot.view
+        if (view.owner, view.context_id) != (root.owner, root.context_id):
             raise TaskUnknownError(task_id)
+        return replace(snapshot, view=view.model_copy(update={"agent_id": root.agent_id}))
+
+    async def _take(self, task_id: str, viewer: Viewer | None, known: Snapshot | None) -> Snapshot:
         known = known or await self._load(task_id)
         snapshot = known or await self._restored(task_id)
-        if viewer_of_view(snapshot.view) != viewer:
+        if viewer and viewer_of_view(snapshot.view) != viewer:
             raise TaskUnknownError(task_id)
         if snapshot.position == START and await self._has_gone_on(task_id):
             raise NoWorkerError
@@ -207,6 +229,16 @@ class Snapshots:
         """Whether a stream without its view tells of a status: how the task began would contradict it."""
         page = await self._views.read({task_id: START}, wait=0)
         return any(isinstance(streamed.event, StatusChanged) for streamed in page)
+
+
+def refuse_if_read_only(task_id: str) -> None:
+    """Refuse to change the task of a sub-agent.
+
+    Raises:
+        TaskReadOnlyError: it is one.
+    """
+    if names.is_child_task_id(task_id):
+        raise TaskReadOnlyError(task_id, names.root_task_id(task_id))
 
 
 def held_by(state: MutableMapping[str, Any]) -> ExitStack:

@@ -46,6 +46,9 @@ FAILED_ARTIFACT: Mapping[str, JsonValue] = {"status": "failed"}
 FORK = "fork"
 """Key in the metadata of a task that goes on from the past of another: that one's id, and iterations."""
 
+NARRATION = "narration"
+"""Key in the metadata of a message that only says what the task is doing, and is no part of what was said."""
+
 LEFT_OUT = "leftOut"
 """Key in the metadata of a task that is sent without history and artifacts, because they are too large."""
 

@@ -13,7 +13,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.gateway.harness import RunningGateway, running_gateway, unique, working
-from tests.support.fakes.ports import CountingTools, ScriptedModel
+from tests.support.fakes.ports import CountingTools, Script, ScriptedModel
 
 AGENT = Agent(id="past", name="Past", description="Says what its script says.", model="scripted/one")
 
@@ -21,7 +21,7 @@ AGENT = Agent(id="past", name="Past", description="Says what its script says.", 
 class Replies(ScriptedModel):
     """The replies are written down as a test goes on."""
 
-    def say(self, *replies: AssistantMessage) -> None:
+    def say(self, *replies: Script) -> None:
         self._script += replies
 
 
@@ -36,10 +36,12 @@ class PastSite:
     client: Client
 
     async def send(self, text: str, **message: object) -> dict[str, Any]:
-        """Send a message and wait for the end of its task."""
+        """Send a message and wait for the end of its task, and of its workflow."""
         said = {"role": "ROLE_USER", "messageId": str(uuid4()), "parts": [{"text": text}], **message}
         answered = await self.gateway.call("SendMessage", {"message": said})
-        return answered.json()["result"]["task"]
+        task = answered.json()["result"]["task"]
+        await self.client.get_workflow_handle(task["id"]).result()
+        return task
 
     async def get(self, task_id: str, what: str, **query: str | int) -> dict[str, Any]:
         """Read something of a task's past."""

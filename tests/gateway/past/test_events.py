@@ -1,7 +1,12 @@
 """What happened in a task, from its beginning, as its history has it."""
 
+import asyncio
+
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import stream_key
+from everloop.workflows.contract.calls import CallModelInput
+from everloop.workflows.contract.events import Narrated
+from everloop.workflows.contract.messages import AssistantMessage
 from tests.gateway.past.conftest import PastSite, calling, saying
 
 
@@ -100,3 +105,24 @@ async def test_a_place_that_is_none_is_refused(past: PastSite) -> None:
             f"/everloop/v1/tasks/{task['id']}/events", params={"after": after}
         )
         assert (answered.status_code, "after" in answered.text) == (400, True)
+
+
+async def test_narrations_stand_between_what_happened(past: PastSite) -> None:
+    """As long as the stream has them, in pages of any size, and each once."""
+    said = asyncio.Event()
+
+    async def narrated(call: CallModelInput) -> AssistantMessage:
+        await past.views.publish(call.task.task_id, call.task.run_id, [Narrated(text="Comparing")])
+        said.set()
+        return saying("Done.")
+
+    past.model.say(calling("search"), narrated)
+    task = await past.send("Hello")
+    assert said.is_set()
+    whole = await past.events(task["id"])
+    (at,) = [number for number, event in enumerate(whole) if event["type"] == "narration"]
+    assert whole[at]["data"] == {"text": "Comparing"}
+    assert [whole[at - 1]["type"], whole[at + 1]["type"]] == ["modelCall", "modelReply"]
+    assert await past.events(task["id"], page_size=1) == whole
+    behind = await past.get(task["id"], "events", after=whole[at]["id"])
+    assert behind["events"] == whole[at + 1 :]

@@ -143,7 +143,7 @@ async def say(task: FollowedTask, *events: TaskEvent) -> None:
 
 
 async def test_a_narration_is_a_status_with_a_message(gateway: RunningGateway, views: TaskViews) -> None:
-    """Each client gets it, at once; with the extension also as what it is."""
+    """Each client gets it, at once, and marked; with the extension also as what it is."""
     task = await working_task(views)
     for headers in ({}, EXTENDED):
         async with stream(gateway, SUBSCRIBE, {"id": task.id}, **headers) as events:
@@ -152,6 +152,7 @@ async def test_a_narration_is_a_status_with_a_message(gateway: RunningGateway, v
             update = (await anext(events)).response.status_update
         assert update.status.state == A2AState.TASK_STATE_WORKING
         assert update.status.message.parts[0].text == "Reading the minutes"
+        assert MessageToDict(update.status.message.metadata) == {"narration": True}
         known = MessageToDict(update.metadata).get(EVENTS_EXTENSION, {})
         assert known.pop("at", None) == (MessageToDict(update.status)["timestamp"] if headers else None)
         assert known == ({"kind": "narration", "text": "Reading the minutes"} if headers else {})
