@@ -323,16 +323,15 @@ def addresses(url: str, agent: str | None) -> tuple[str, str]:
         raise InvalidError(
             f"{url!r} is no address of a gateway or a card; give one such as http://127.0.0.1:8080"
         )
+    base, _, named = url.partition("/.well-known/")[0].rstrip("/").partition("/agents/")
     if url.endswith(".json"):
         if agent:
             raise InvalidError(
                 f"{url!r} is the address of a card; leave agent={agent!r} out, or give the gateway's"
             )
-        base, card_url = url.partition("/.well-known/")[0], url
-    else:
-        base = url.rstrip("/")
-        card_url = f"{base}/agents/{quote(agent, safe='')}/{CARD_PATH}" if agent else f"{base}/{CARD_PATH}"
-    return card_url, base.partition("/agents/")[0]
+        return url, base
+    of_agent = quote(agent, safe="") if agent else named
+    return f"{base}/agents/{of_agent}/{CARD_PATH}" if of_agent else f"{base}/{CARD_PATH}", base
 
 
 def http_client(

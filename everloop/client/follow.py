@@ -92,6 +92,7 @@ class Following:
         Raises:
             ClientError: the server refuses, or could not be reached for too long.
         """
+        self._is_polling = self._request is None and not await self._connection.streams()
         while not self._is_over():
             problem: ClientError = _EndedError("the stream has ended before the task has")
             try:

@@ -414,6 +414,24 @@ async def test_the_client_without_asyncio_does_the_same_where_a_loop_runs(servic
     await asyncio.to_thread(ask)
 
 
+@pytest.mark.parametrize(
+    ("url", "agent"),
+    [
+        ("{gateway}", "desk"),
+        ("{gateway}/", "desk"),
+        ("{gateway}/agents/desk", None),
+        ("{gateway}/agents/lead/", "desk"),
+        ("{gateway}/agents/desk/.well-known/agent-card.json", None),
+    ],
+)
+async def test_an_agent_is_named_by_its_id_or_by_an_address(
+    service: Service, url: str, agent: str | None
+) -> None:
+    async with Client(url.format(gateway=service.gateway.url), agent=agent) as client:
+        assert (await client.card()).supported_interfaces[0].url == service.at("desk") + "/"
+        assert len(await client.agents()) > 3
+
+
 def test_the_client_calls_things_what_the_server_does() -> None:
     """The client imports nothing of the server, so its words are compared."""
     assert fold.EVENTS_EXTENSION == EVENTS_EXTENSION

@@ -47,6 +47,7 @@ async def test_what_a2a_has_works(kind: str) -> None:
         waiting = await client.send("wait", detach=True)
         await peer.begun.wait()
         canceled = await client.cancel(waiting.id)
+        watched = [event async for event in client.watch(canceled.id)][-1]
         tasks = [task.state async for task in client.tasks()]
         (agent,) = await client.agents()
 
@@ -63,7 +64,8 @@ async def test_what_a2a_has_works(kind: str) -> None:
     assert (failed.state, failed.error) == (TaskState.FAILED, "it broke")
     with pytest.raises(TaskNotCompletedError, match="is failed: it broke"):
         failed.raise_for_state()
-    assert canceled.state is TaskState.CANCELED
+    assert isinstance(watched, Done)
+    assert canceled.state is watched.result.state is TaskState.CANCELED
     assert sorted(tasks) == ["canceled", "completed", "completed", "completed", "failed"]
     assert agent.name == "Colleague"
 
