@@ -18,6 +18,7 @@ from everloop.client.errors import InvalidError
 from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError
 from everloop.client.extension.approvals import ApprovalCalls
 from everloop.client.extension.past import PastCalls
+from everloop.client.extension.schedules import ScheduleCalls
 from everloop.client.fold import TaskFold, result_of
 from everloop.client.follow import HISTORY, Following
 from everloop.client.messages import QUESTION, Files, data_part, message_of, parts_of
@@ -35,7 +36,7 @@ class AgentInfo:
     card_url: str
 
 
-class Client(ArtifactCalls, ApprovalCalls, PastCalls):
+class Client(ArtifactCalls, ApprovalCalls, PastCalls, ScheduleCalls):
     """Asks an agent.
 
     ```python
@@ -74,10 +75,10 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls):
         timeout: float = 30.0,
         reconnect: float = 60.0,
     ) -> None:
-        card_url, base = addresses(url, agent)
+        card_url, base, agent_id = addresses(url, agent)
         credentials = Credentials(origin_of(url), api_key=api_key, token=token, hosts=hosts)
         http = http_client(credentials, cert=cert, ca=ca, headers=headers or {}, timeout=timeout)
-        self._connection = Connection(card_url, base, http, credentials)
+        self._connection = Connection(card_url, base, agent_id, http, credentials)
         self._reconnect = reconnect
 
     async def __aenter__(self) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, 
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 from a2a.client import Client as SdkClient
@@ -81,8 +81,12 @@ class Credentials(httpx.Auth):
 class Connection:
     """The way to one agent. What goes wrong is a `ClientError`. The card is read once, when it is needed."""
 
-    def __init__(self, card_url: str, base: str, http: httpx.AsyncClient, credentials: Credentials) -> None:
+    def __init__(
+        self, card_url: str, base: str, agent_id: str, http: httpx.AsyncClient, credentials: Credentials
+    ) -> None:
         self.card_url = card_url
+        self.agent_id = agent_id
+        """Empty: the gateway's default agent, or that of a server that has one only."""
         self.http = http
         self._base = base
         self._credentials = credentials
@@ -311,8 +315,8 @@ class Connection:
         return reached
 
 
-def addresses(url: str, agent: str | None) -> tuple[str, str]:
-    """Return where the card of an agent is, and where its gateway is.
+def addresses(url: str, agent: str | None) -> tuple[str, str, str]:
+    """Return where the card of an agent is, where its gateway is, and the agent's id, if it is known.
 
     `url` is that of a gateway, an agent or a card; `agent` is the id of one of the gateway's agents.
 
@@ -329,9 +333,13 @@ def addresses(url: str, agent: str | None) -> tuple[str, str]:
             raise InvalidError(
                 f"{url!r} is the address of a card; leave agent={agent!r} out, or give the gateway's"
             )
-        return url, base
+        return url, base, unquote(named)
     of_agent = quote(agent, safe="") if agent else named
-    return f"{base}/agents/{of_agent}/{CARD_PATH}" if of_agent else f"{base}/{CARD_PATH}", base
+    return (
+        f"{base}/agents/{of_agent}/{CARD_PATH}" if of_agent else f"{base}/{CARD_PATH}",
+        base,
+        unquote(of_agent),
+    )
 
 
 def http_client(

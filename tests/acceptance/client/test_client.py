@@ -41,7 +41,7 @@ from everloop.workflows.contract.tasks import TaskState as ServersState
 from tests.acceptance.client.relay import running_relay
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import call
-from tests.support.servers.scripted_openai import Reasoning, Reply, by_model, tool_call
+from tests.support.servers.scripted_openai import Reasoning, Reply, tool_call
 from tests.support.servers.tls import certificate_files, running_tls_proxy
 
 REPORT = [
@@ -265,64 +265,6 @@ async def test_files_go_with_messages_and_come_back_as_streams(service: Service,
     assert [event.artifact.id for event in result.events if isinstance(event, ArtifactChanged)][-1] == "big"
     assert (saved.name, saved.stat().st_size) == ("big.bin", 3 * 2**20)
     assert not [*tmp_path.glob(".*.part")]
-
-
-async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Service) -> None:
-    """Their events say whose they are, their questions are the task's; later their tasks can be read."""
-    service.script(
-        by_model(
-            lead=[Reply([tool_call("writer", '{"request": "Write a poem."}')]), Reply(["It is written."])],
-            writer=[Reply([tool_call("ask_title")]), Reply(["A poem."])],
-        )
-    )
-
-    async with Client(service.at("lead")) as client:
-        asked = await client.send("Go.")
-        result = await client.answer(asked.id, "Autumn")
-        events = [event async for event in client.events(asked.id)]
-        behind = [event async for event in client.events(asked.id, after=events[-3].id)]
-        transcript = await client.transcript(asked.id)
-        usage = await client.usage(asked.id)
-        (child,) = await client.children(asked.id)
-        below = [event.type async for event in client.events(child.result.id)]
-        with pytest.raises(NotFoundError):
-            await client.usage("none")
-
-    (started,) = [event for event in asked.events if isinstance(event, ToolCallStarted) and event.path]
-    assert (started.name, [each.name for each in result.tool_calls]) == ("ask_title", ["writer"])
-    assert [question.text for question in asked.questions] == ["Which title?"]
-    assert result.text == "It is written."
-    assert (events[0].type, events[1].type, behind) == ("taskCreated", "message", events[-2:])
-    assert [event.at for event in events] == sorted(event.at for event in events)
-    assert [message.role for message in transcript] == ["user", "assistant", "tool", "assistant"]
-    assert (transcript[2].name, transcript[2].result, transcript[3].text) == (
-        "writer",
-        "A poem.",
-        "It is written.",
-    )
-    assert (usage.total.input_tokens, {tool.tool for tool in usage.tools}) == (40, {"ask_title", "writer"})
-    assert (child.agent_id, child.result.state) == ("writer", TaskState.COMPLETED)
-    assert "toolResult" in below
-
-
-async def test_a_fork_goes_on_from_the_past(service: Service) -> None:
-    """With another message; the same request again finds it. What cannot be forked is said in words."""
-    service.script([*REPORT, Reply(["Otherwise."])])
-
-    async with Client(service.gateway.url) as client:
-        first = await client.send("Report.")
-        fork = await client.fork(first.id, "And now?", message_id="f-1")
-        again = await client.fork(first.id, "And now?", message_id="f-1")
-        end = [event async for event in client.watch(fork.id)][-1]
-        with pytest.raises(InvalidError, match="iteration 2 ended with a reply to the user; send a message"):
-            await client.fork(first.id)
-        with pytest.raises(NotFoundError):
-            await client.fork("none", "x")
-
-    assert isinstance(end, Done)
-    assert (end.result.text, again.id) == ("Otherwise.", fork.id)
-    assert fork.id != first.id
-    assert fork.metadata["fork"] == {"taskId": first.id, "iteration": 2}
 
 
 async def test_an_answer_may_be_data(service: Service) -> None:

@@ -1,0 +1,226 @@
+"""Messages that an agent gets by the clock, each time as a new task."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, cast
+
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import ParseDict
+from pydantic import BeforeValidator, JsonValue
+
+from everloop.client.content import Content, Json, Part
+from everloop.client.errors import InvalidError
+from everloop.client.events import TaskState
+from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+from everloop.client.fold import state_of
+from everloop.client.messages import Files, message_json, message_of, parts_of
+
+Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
+"""What a run does while the task of the one before still works: it is left out; it waits (one, or all); the
+other task is cancelled or terminated first, or both work."""
+
+
+def _state(name: str) -> TaskState:
+    known = {pb.TaskState.Name(number): number for number in pb.TaskState.values()}
+    return state_of(known.get(name, 0))
+
+
+class ScheduledRun(Answer):
+    """A task that a schedule has started; its state is unspecified once it is forgotten."""
+
+    task_id: str
+    at: datetime
+    state: Annotated[TaskState, BeforeValidator(_state)] = TaskState.UNSPECIFIED
+
+
+class Schedule(Answer):
+    """When an agent gets a message: exactly one of `cron`, `every` and `at` is there."""
+
+    id: str
+    agent: str
+    message: dict[str, JsonValue]
+    """As A2A has it; `parts` are its parts."""
+    cron: str = ""
+    every: str = ""
+    """An interval such as 30m or 1h30m."""
+    at: datetime | None = None
+    time_zone: str = "UTC"
+    overlap: str = "skip"
+    context_id: str = ""
+    """Empty: each run has a conversation of its own."""
+    note: str = ""
+    paused: bool = False
+    created_at: datetime | None = None
+    next_runs: list[datetime] = []
+    last_runs: list[ScheduledRun] = []
+    """The newest first."""
+    push_config: dict[str, JsonValue] | None = None
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts of the message."""
+        message = ParseDict(self.message, pb.Message(), ignore_unknown_fields=True)
+        return [Part.of(part) for part in message.parts]
+
+
+class ScheduleCalls(ExtensionCalls):
+    """The part of `Client` that is about schedules."""
+
+    async def schedules(self, *, owner: str = "") -> AsyncGenerator[Schedule]:
+        """Yield the schedules of the owner, each with its next and its last run.
+
+        Args:
+            owner: Whose, where that is not the caller; takes the scope admin.
+        """
+        listed = self._listed("/schedules", "schedules", Schedule, {"owner": owner})
+        async with aclosing(listed) as schedules:
+            async for each in schedules:
+                yield each
+
+    async def schedule(self, schedule_id: str, *, owner: str = "") -> Schedule:
+        """Return a schedule with its next and last runs. `owner` as of `schedules`.
+
+        Raises:
+            NotFoundError: there is no such schedule.
+        """
+        answer = await self._asked("GET", f"/schedules/{segment(schedule_id)}", query={"owner": owner})
+        return read(Schedule, answer)
+
+    async def create_schedule(  # noqa: PLR0913 -- all have names and defaults
+        self,
+        *content: Content,
+        id: str = "",  # noqa: A002 -- what it is called everywhere else
+        agent: str = "",
+        cron: str = "",
+        every: str | timedelta = "",
+        at: str | datetime = "",
+        time_zone: str = "",
+        overlap: Overlap = "skip",
+        context_id: str = "",
+        note: str = "",
+        files: Files = (),
+        data: Json = None,
+        metadata: Mapping[str, Json] | None = None,
+        push_config: Mapping[str, Json] | None = None,
+    ) -> Schedule:
+        """Make a schedule; the same once more, by its id, changes nothing.
+
+        Args:
+            content: Texts and parts of the message.
+            id: What it is called; empty: the server names it.
+            agent: Who gets the message; empty: the agent of this client.
+            cron: Five fields, such as 0 9 * * 1-5. Exactly one of cron, every and at is given.
+            every: An interval: a timedelta, or 90s, 30m, 1h30m, 7d.
+            at: A time to come, for one run; without an offset it is of `time_zone`.
+            time_zone: Such as Europe/Berlin; empty: UTC.
+            overlap: What a run does while the one before still works.
+            context_id: The conversation of all its runs; empty: each has its own.
+            note: For people.
+            files: As of `send`.
+            data: As of `send`.
+            metadata: As of `send`.
+            push_config: Where its tasks send notifications, as A2A has it: {"url": "https://…"}.
+
+        Raises:
+            InvalidError: the server does not take it; the message names the field. Status 409: there is
+                another one of this id.
+        """
+        parts = await parts_of(content, files, data)
+        body = _body(parts, metadata, cron, every, at)
+        given = {"timeZone": time_zone, "contextId": context_id, "note": note, "id": id}
+        body |= {name: value for name, value in given.items() if value} | {"overlap": overlap}
+        if push_config:
+            body["pushConfig"] = cast("JsonValue", push_config)
+        body["agent"] = agent or self._connection.agent_id
+        return read(Schedule, await self._asked("POST", "/schedules", body))
+
+    async def change_schedule(  # noqa: PLR0913 -- all have names and defaults
+        self,
+        schedule_id: str,
+        *content: Content,
+        cron: str = "",
+        every: str | timedelta = "",
+        at: str | datetime = "",
+        time_zone: str = "",
+        overlap: Overlap | None = None,
+        context_id: str | None = None,
+        note: str | None = None,
+        files: Files = (),
+        data: Json = None,
+        metadata: Mapping[str, Json] | None = None,
+        push_config: Mapping[str, Json] | None = None,
+    ) -> Schedule:
+        """Change what is given of a schedule; the rest stays. Arguments as of `create_schedule`.
+
+        Raises:
+            NotFoundError: there is no such schedule.
+            InvalidError: the server does not take it; the message names the field.
+        """
+        has_message = content or files or data is not None
+        parts = await parts_of(content, files, data) if has_message else []
+        body = _body(parts, metadata, cron, every, at)
+        if time_zone:
+            body["timeZone"] = time_zone
+        given = {"overlap": overlap, "contextId": context_id, "note": note}
+        body |= {name: value for name, value in given.items() if value is not None}
+        if push_config is not None:
+            body["pushConfig"] = cast("JsonValue", push_config)
+        return read(Schedule, await self._asked("PATCH", f"/schedules/{segment(schedule_id)}", body))
+
+    async def pause_schedule(self, schedule_id: str) -> Schedule:
+        """Let a schedule start nothing until it is resumed; repeating it is no error.
+
+        Raises:
+            NotFoundError: there is no such schedule.
+        """
+        return read(Schedule, await self._asked("POST", f"/schedules/{segment(schedule_id)}:pause"))
+
+    async def resume_schedule(self, schedule_id: str) -> Schedule:
+        """Let a schedule go on; repeating it is no error.
+
+        Raises:
+            NotFoundError: there is no such schedule.
+        """
+        return read(Schedule, await self._asked("POST", f"/schedules/{segment(schedule_id)}:resume"))
+
+    async def run_schedule(self, schedule_id: str) -> str:
+        """Run a schedule now; return the id of its task, empty if it waits for the one before.
+
+        Raises:
+            NotFoundError: there is no such schedule.
+            InvalidError: the task before it still runs, and `overlap` leaves this one out (status 409).
+        """
+        return str((await self._asked("POST", f"/schedules/{segment(schedule_id)}:run")).get("taskId", ""))
+
+    async def delete_schedule(self, schedule_id: str, *, owner: str = "") -> None:
+        """Remove a schedule; tasks that it has started go on. `owner` as of `schedules`.
+
+        Raises:
+            NotFoundError: there is no such schedule.
+        """
+        await self._asked("DELETE", f"/schedules/{segment(schedule_id)}", query={"owner": owner})
+
+
+def _body(
+    parts: list[Part],
+    metadata: Mapping[str, Json] | None,
+    cron: str,
+    every: str | timedelta,
+    at: str | datetime,
+) -> dict[str, JsonValue]:
+    """Return when and what, as far as it is given.
+
+    Raises:
+        InvalidError: the time is none.
+    """
+    if isinstance(every, timedelta):
+        every = f"{int(every.total_seconds())}s"
+    given = {"cron": cron, "every": every, "at": at.isoformat() if isinstance(at, datetime) else at}
+    body: dict[str, JsonValue] = {name: value for name, value in given.items() if value}
+    if parts:
+        message = message_json(message_of(parts, metadata, message_id="scheduled"))
+        body["message"] = {name: value for name, value in message.items() if name != "messageId"}
+    elif metadata:
+        raise InvalidError("metadata is of a message; give the message, too")
+    return body
