@@ -1,7 +1,6 @@
 """Looks up agents, and asks their plugins where no tool and no model is called."""
 
 import asyncio
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from everloop.agents.hooks import HookContext, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of
+from everloop.agents.tool_signature import NAME_RULE, is_tool_name
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
@@ -51,9 +51,6 @@ from everloop.workflows.contract.tasks import TaskState, ToolSpec
 
 LISTING_TIMEOUT = 60.0
 """Seconds that one plugin may take to list its tools: it may have to start a server."""
-
-_FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""The names that providers of models take."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,8 @@ def _sorted_out(agent: Agent, found: Sequence[tuple[Plugin, Tool]]) -> TaskTools
 
 def _problem_of(agent: Agent, tool: Tool, kept: dict[str, tuple[Plugin, Tool]]) -> str:
     """Return why a tool cannot be offered; empty if it can."""
-    if not _FIT.fullmatch(tool.name):
-        return "models take names of 1 to 64 letters, digits, '_' and '-'"
+    if not is_tool_name(tool.name):
+        return NAME_RULE
     if tool.name in BUILT_IN_TOOLS:
         return "every agent has one of that name"
     if tool.name in agent.tools or tool.name == CREATE_TASK:

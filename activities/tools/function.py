@@ -22,6 +22,7 @@ from everloop.agents.limits import Retries
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import excerpt, result_text
+from everloop.agents.tool_signature import code_of
 from everloop.runtime.telemetry.logs import chain_of
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import QUICK_RESULT, QUICK_TIME, RunToolInput, ToolReply
@@ -45,7 +46,7 @@ def raised_at(tool: Tool, error: BaseException) -> str:
 
     It is the file that the tool's function is in, without its folder: clients see it.
     """
-    code = getattr(inspect.unwrap(tool.function), "__code__", None)
+    code = code_of(tool.function)
     if code is None or tool.schema is not None:  # of MCP servers the function is ours
         return ""
     for each in chain_of(error):
@@ -183,7 +184,8 @@ class ToolFunctions:
             if tool.is_async:
                 return await tool.function(**arguments)
             call = partial(copy_context().run, tool.function, **arguments)
-            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            value = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            return await value if inspect.isawaitable(value) else value  # of a decorator that is not async
         except SystemExit as error:  # it would end the worker
             raise ToolFailure(f"SystemExit: {error}", error, tool) from None
 

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -147,9 +147,14 @@ def narrator(interval: float = 5.0, model: str | None = None) -> Plugin:
     return Plugin(name="narrator", narrator=NarratorSpec(interval=interval, model=model))
 
 
-def tools(*offered: Tool) -> Plugin:
-    """Offer tools to the model."""
-    return Plugin(name="tools", tools=offered)
+def tools(*offered: Tool | Callable[..., Any]) -> Plugin:
+    """Offer tools to the model; a plain function becomes a tool as by `@tool`.
+
+    Raises:
+        ToolDefinitionError: something that cannot be a tool.
+    """
+    made: list[Tool] = [each if isinstance(each, Tool) else tool(each) for each in offered]
+    return Plugin(name="tools", tools=made)
 
 
 def request_input() -> Plugin:

@@ -3,19 +3,44 @@
 import hashlib
 import inspect
 import json
-import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, get_args, get_origin, overload
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    TypedDict,
+    Unpack,
+    get_args,
+    get_origin,
+    overload,
+)
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, SkipValidation, create_model
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, SkipValidation, create_model
+from typing_extensions import ParamSpec, TypeVar  # with defaults
 
 from everloop.agents.artifact_drafts import DraftReader
 from everloop.agents.errors import ToolDefinitionError, definition
 from everloop.agents.hooks import Approvers
 from everloop.agents.limits import BytesOrDefault, Retries, TaskQueue, Time
 from everloop.agents.tool_context import ToolContext
+from everloop.agents.tool_signature import (
+    NAME_RULE,
+    Arguments,
+    arguments_of,
+    is_async,
+    is_tool_name,
+    is_unbound,
+    name_of,
+    parameters_of,
+    read_docstring,
+)
 from everloop.runtime.foreign_schemas import problem_of_schema
 from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.questions import OWNER
@@ -25,12 +50,6 @@ DEFAULT_TIMEOUT = timedelta(seconds=30)
 
 ToolApproval = bool | Callable[[Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of its arguments."""
-
-
-class _Arguments(BaseModel):
-    """The base of the argument models: unknown arguments are errors, not noise."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 _POLICY = "True, False, or a plain function"
@@ -51,9 +70,18 @@ Policy = Annotated[Approval, AfterValidator(_check_policy), Field(description=_P
 CacheTime = Annotated[Time | None, Field(description="a timedelta above 0, or None for no cache")]
 
 
+Given = ParamSpec("Given", default=...)
+Returned = TypeVar("Returned", default=Any)
+Owner = TypeVar("Owner")
+Rest = ParamSpec("Rest")
+Got = TypeVar("Got")
+
+
 @definition
-class Tool:
-    """A function with what the model and the loop have to know of it.
+class Tool(Generic[Given, Returned]):
+    """A function with what the model and the loop have to know of it; it is called as the function is.
+
+    `tool` makes one. A tool that is a method, written in a class, is offered as that of an object.
 
     Raises:
         AgentDefinitionError: a wrong setting.
@@ -61,7 +89,7 @@ class Tool:
             object, or refers to another place.
     """
 
-    function: Callable[..., Any]
+    function: Callable[Given, Returned]
     name: str
     description: str
     timeout: Time = DEFAULT_TIMEOUT
@@ -110,25 +138,42 @@ class Tool:
     schema: SkipValidation[Mapping[str, JsonValue] | None] = None
     """The JSON schema of the arguments, in place of a signature: the function is then async, and called with
     `arguments`, a dict that fits it, and `context`, a `ToolContext`."""
+    told: Mapping[str, str] = Field(default_factory=dict)
+    """What each parameter is, by its name; `tool` reads it off the docstring."""
 
     def __post_init__(self) -> None:
         _ = self.parameters  # a bad signature, or schema, fails here, where it is written
         if problem := self._problem_of_settings():
             raise ToolDefinitionError(f"tool {self.name!r}: {problem}")
 
+    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        """Call the function itself: no task, no timeout, no retries."""
+        return self.function(*args, **kwargs)
+
+    @overload
+    def __get__(self, instance: None, owner: type[object], /) -> Self: ...
+    @overload
+    def __get__(
+        self: "Tool[Concatenate[Owner, Rest], Got]", instance: Owner, owner: type[Any], /
+    ) -> "Tool[Rest, Got]": ...
+    def __get__(self, instance: object, owner: type[Any], /) -> Any:
+        """Return the tool of an object: its method is called with it."""
+        if instance is None or not self.is_unbound:
+            return self
+        return replace(self, function=self.function.__get__(instance, owner))
+
+    @cached_property
+    def is_unbound(self) -> bool:
+        """Whether it is a method as it stands in its class, which cannot be offered."""
+        return self.schema is None and is_unbound(self.function)
+
     @cached_property
     def arguments(self) -> type[BaseModel]:
         """The pydantic model of the arguments, made from the signature; tools with a schema have none."""
         if self.batch:
-            return create_model(f"{self.name}_arguments", __base__=(self._listed_model, _Arguments))
-        fields: dict[str, Any] = {}
-        for name, parameter in self._parameters.items():
-            if name != self.context_parameter:
-                fields[name] = _field(self.name, parameter)
-        with warnings.catch_warnings():
-            # A parameter may be called what pydantic calls an old method of its own: schema, json, copy.
-            warnings.filterwarnings("ignore", message="Field name .* shadows an attribute")
-            return create_model(f"{self.name}_arguments", __base__=_Arguments, **fields)
+            return create_model(f"{self.name}_arguments", __base__=(self._listed_model, Arguments))
+        asked = {name: each for name, each in self._parameters.items() if name != self.context_parameter}
+        return arguments_of(self.name, asked, self.told)
 
     @cached_property
     def parameters(self) -> dict[str, JsonValue]:
@@ -167,7 +212,7 @@ class Tool:
 
     @cached_property
     def is_async(self) -> bool:
-        return self.schema is not None or inspect.iscoroutinefunction(self.function)
+        return self.schema is not None or is_async(self.function)
 
     def _problem_of_settings(self) -> str:
         """Return which settings do not go together; empty if they do."""
@@ -186,8 +231,8 @@ class Tool:
         return ""
 
     @cached_property
-    def _parameters(self) -> dict[str, inspect.Parameter]:
-        return dict(inspect.signature(self.function, eval_str=True).parameters)
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return parameters_of(self.name, self.function)
 
 
 class ToolSettings(TypedDict, total=False):
@@ -220,27 +265,12 @@ def _checked(tool_name: str, schema: Mapping[str, JsonValue]) -> dict[str, JsonV
     return {"type": "object", "properties": {}, **schema}
 
 
-def _field(tool_name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:
-    if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY}:
-        raise ToolDefinitionError(
-            f"tool {tool_name!r}: parameter {parameter.name!r} is {parameter.kind.description}; "
-            "a model passes arguments by name, so declare each one as an ordinary parameter"
-        )
-    if parameter.annotation is parameter.empty:
-        raise ToolDefinitionError(
-            f"tool {tool_name!r}: parameter {parameter.name!r} has no type annotation; add one, "
-            "the JSON schema that the model sees is made from it"
-        )
-    default = ... if parameter.default is parameter.empty else parameter.default
-    return parameter.annotation, default
-
-
 @overload
-def tool(function: Callable[..., Any], /) -> Tool: ...
+def tool(function: Callable[Given, Returned], /) -> Tool[Given, Returned]: ...
 @overload
 def tool(
     *, name: str | None = None, fallback: str | Tool | None = None, **settings: Unpack[ToolSettings]
-) -> Callable[[Callable[..., Any]], Tool]: ...
+) -> "_Decorator": ...
 def tool(
     function: Callable[..., Any] | None = None,
     /,
@@ -248,11 +278,14 @@ def tool(
     name: str | None = None,
     fallback: str | Tool | None = None,
     **settings: Unpack[ToolSettings],
-) -> Tool | Callable[[Callable[..., Any]], Tool]:
+) -> Any:
     """Turn an annotated function, sync or async, into a tool.
 
-    Its docstring is the description that the model reads, its signature becomes the JSON schema, and a
-    parameter annotated `ToolContext` receives the context of the call instead of a model's argument.
+    Its docstring is the description that the model reads, but for its section `Args:`, which goes to the
+    parameters; its signature becomes the JSON schema, and a parameter annotated `ToolContext` receives the
+    context of the call instead of a model's argument. Methods of objects, `functools.partial` and objects
+    with `__call__` are functions, too. The tool is called as the function is.
+
     `fallback` is another tool of the agent, or its name. For the rest see `Tool`.
 
     Raises:
@@ -261,16 +294,29 @@ def tool(
     """
 
     def decorate(decorated: Callable[..., Any]) -> Tool:
-        tool_name = name or decorated.__name__
-        description = inspect.getdoc(decorated)
-        if not description:
+        if isinstance(decorated, Tool):
             raise ToolDefinitionError(
-                f"tool {tool_name!r} has no docstring; write one, it tells the model what the tool is for"
+                f"tool {decorated.name!r} is a tool already; leave out one of the two @tool"
             )
+        tool_name = name or name_of(decorated)
+        if not is_tool_name(tool_name):
+            raise ToolDefinitionError(f"tool {tool_name!r}: {NAME_RULE}; give another name")
+        name_of(decorated)
+        description, told = read_docstring(tool_name, decorated)
         fallback_name = fallback.name if isinstance(fallback, Tool) else fallback
-        return Tool(decorated, tool_name, description, fallback=fallback_name, **settings)
+        return Tool(decorated, tool_name, description, fallback=fallback_name, told=told, **settings)
 
-    return decorate(function) if function else decorate
+    if isinstance(function, str):
+        raise ToolDefinitionError(
+            f"tool({function!r}): a name is given by name; write @tool(name={function!r})"
+        )
+    return decorate if function is None else decorate(function)
+
+
+class _Decorator(Protocol):
+    """Makes a tool of a function, with the settings that were given."""
+
+    def __call__(self, function: Callable[Given, Returned], /) -> Tool[Given, Returned]: ...
 
 
 # Tools as a task knows them: what it pins of all, and tells the model of those that plugins list.

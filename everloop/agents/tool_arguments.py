@@ -14,8 +14,8 @@ EXCERPT_LENGTH = 200
 
 
 def result_text(value: object) -> str:
-    """Return a string as it is and everything else as JSON."""
-    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+    """Return a string as it is and everything else as JSON, with bytes in base64."""
+    return value if isinstance(value, str) else to_json(value, bytes_mode="base64", fallback=str).decode()
 
 
 def excerpt(text: str) -> str:
