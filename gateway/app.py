@@ -10,7 +10,6 @@ from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.routing import Route
 from temporalio.client import Client
 
@@ -21,6 +20,7 @@ from everloop.gateway.bindings.legacy import legacy_rest_calls
 from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
 from everloop.gateway.bindings.shell import Endpoint, HttpShell
 from everloop.gateway.cards.cards import Cards, CardSettings
+from everloop.gateway.cards.page import HomePage
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.downloads.routes import Downloads
@@ -33,7 +33,7 @@ from everloop.gateway.extension.schedule_bodies import ScheduleReader
 from everloop.gateway.extension.schedules import ScheduleRoutes
 from everloop.gateway.extension.shell import Extension
 from everloop.gateway.http.errors import failed, unserved
-from everloop.gateway.http.origins import OwnPagesOnly
+from everloop.gateway.http.origins import page_rules
 from everloop.gateway.http.requests import BodyLimits
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.answers import Answers
@@ -136,6 +136,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     app = Starlette(
         routes=[
             *card_routes(cards),
+            HomePage(cards, settings.url).route,
             *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, snapshots, extension).routes,
             *Past(extension, seen, histories, tasks, settings.url).routes,
@@ -147,7 +148,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *_binding_routes(handler, shell),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
-        middleware=[Middleware(OwnPagesOnly, hosts)] if is_open else [],
+        middleware=page_rules(settings.cors_origins, hosts, is_open=is_open),
         lifespan=lambda _: _working(loops, fanout, reconciler),
     )
     app.router.redirect_slashes = False

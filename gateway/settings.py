@@ -38,6 +38,7 @@ class GatewaySettings(Settings):
     `shutdown_grace`: seconds that running requests get at SIGTERM (10). `csv_formulas`: cells
     of CSV stay as they are also where a spreadsheet would calculate them (false). `codec_origins`: where
     Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none).
+    `cors_origins`: the same, of pages that may call everything else, or `*` for all (none).
     `fork_models`: patterns of models that forks may choose besides those that agents name (none). An
     empty variable counts as not set.
     """
@@ -57,6 +58,7 @@ class GatewaySettings(Settings):
     max_streams_per_owner: int = Field(default=1_000, ge=1)
     csv_formulas: bool = False
     codec_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
+    cors_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
     fork_models: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
 
     @field_validator("max_body_bytes")
@@ -70,11 +72,12 @@ class GatewaySettings(Settings):
             )
         return size
 
-    @field_validator("codec_origins")
+    @field_validator("codec_origins", "cors_origins")
     @classmethod
-    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
-        if all(_ORIGIN.fullmatch(origin) for origin in origins):
-            return origins
+    def _are_origins(cls, origins: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        is_any = info.field_name == "cors_origins" and origins == ("*",)
+        if is_any or all(_ORIGIN.fullmatch(origin) for origin in origins):
+            return tuple(origin.lower() for origin in origins)  # as browsers write them
         raise ValueError(
             "expected origins such as https://temporal.example:8233, separated by "
             "commas, each without a path; correct it"

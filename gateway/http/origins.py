@@ -1,17 +1,24 @@
-"""Keeps web pages away from a gateway that lets everybody in.
+"""Which web pages may call a gateway: none but its own, and those of origins that its settings name.
 
-A page that somebody reads in a browser can call whatever that browser reaches, this machine included. Two
-things give it away. The name that it calls: after a page has pointed its own name to our address (DNS
-rebinding), that name stands in Host. And the browser's word that the call is from another site, in the
-headers Sec-Fetch-Site (Fetch Metadata) and Origin (RFC 6454). Programs send neither, and use our names.
+A page of another origin reads an answer only if that allows it (CORS, Fetch Standard §3.2), and asks before
+it sends what a form could not. With authentication that is enough: a page has no credentials but those that
+it was given.
+
+A gateway that lets everybody in keeps pages away: whoever reads one in a browser lets it call whatever that
+browser reaches, this machine included. Two things give it away. The name that it calls: after a page has
+pointed its own name to our address (DNS rebinding), that name stands in Host. And the browser's word that the
+call is from another site, in the headers Sec-Fetch-Site (Fetch Metadata) and Origin (RFC 6454). Programs send
+neither, and use our names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from a2a.utils.error_handlers import build_rest_error_payload
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -24,15 +31,86 @@ _SHOWN = 100
 """How many characters of a wrong name are repeated."""
 
 
+ANY = "*"
+"""In place of origins: pages of all."""
+
+_METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE")
+
+_SENT = (
+    "A2A-Extensions",
+    "A2A-Version",
+    "Authorization",
+    "Cache-Control",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-Match",
+    "If-Modified-Since",
+    "If-None-Match",
+    "If-Range",
+    "Last-Event-ID",
+    "Range",
+    "X-A2A-Extensions",
+    "X-API-Key",
+    "traceparent",
+    "tracestate",
+)
+"""Headers of requests that pages may set: those that this server reads."""
+
+_READ = (
+    "A2A-Extensions",
+    "Accept-Ranges",
+    "Allow",
+    "Content-Disposition",
+    "Content-Range",
+    "ETag",
+    "Retry-After",
+    "WWW-Authenticate",
+    "X-A2A-Extensions",
+)
+"""Headers of answers that pages may read, besides those that they always may."""
+
+
+def page_rules(origins: Collection[str], hosts: Iterable[str], *, is_open: bool) -> list[Middleware]:
+    """Return what decides about calls of web pages, of a gateway of these `hosts`.
+
+    `is_open`: it lets everybody in.
+    """
+    rules: list[Middleware] = []
+    if origins:
+        cors = Middleware(
+            _Cors,
+            allow_origins=origins,
+            allow_methods=_METHODS,
+            allow_headers=_SENT,
+            allow_private_network=True,
+            expose_headers=_READ,
+        )
+        rules.append(cors)
+    # Inside, so that a page of ours may read why something else about its call is refused.
+    return [*rules, Middleware(OwnPagesOnly, hosts, origins)] if is_open else rules
+
+
+class _Cors(CORSMiddleware):
+    """Allows pages of other origins to call, never with cookies or certificates of their user.
+
+    The codec endpoint, which shows everybody's tasks, has origins of its own.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_codec = scope["type"] == "http" and scope["path"].startswith("/codec/")
+        await (self.app if is_codec else super().__call__)(scope, receive, send)
+
+
 class OwnPagesOnly:
     """An ASGI application before another one: it refuses calls that a page of another site makes.
 
     `hosts`: the names that we are called by, besides localhost and addresses. A page cannot be of an address
-    that is ours, unless it is ours.
+    that is ours, unless it is ours. `origins`: of whose pages calls are taken as if they were ours.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Collection[str] = ()) -> None:
         self._app = app
+        self._origins = frozenset(origins)
         self._hosts = frozenset({"localhost", *(_plain(host) for host in hosts)}) - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,14 +133,16 @@ class OwnPagesOnly:
             return None
         return CrossSiteError(
             "a web page of another site may not change anything here: without authentication this is for "
-            "programs, and for pages of EVERLOOP_PUBLIC_URL"
+            "programs, and for pages of EVERLOOP_PUBLIC_URL and of EVERLOOP_CORS_ORIGINS"
         )
 
     def _is_of_ours(self, headers: Headers, host: str) -> bool:
         """Whether a request is not from a page of another site."""
+        origin = headers.get("origin")
+        if origin and self._origins & {origin, ANY}:
+            return True
         if headers.get("sec-fetch-site", "").strip().lower() == "cross-site":
             return False
-        origin = headers.get("origin")
         if origin is None:
             return True
         name = _host_of(origin)
