@@ -128,7 +128,9 @@ class PastCalls(ExtensionCalls):
         )
 
     async def children(self, task_id: str, *, owner: str = "") -> list[SubTask]:
-        """Return the tasks of a task's sub-agents, without artifacts. Arguments as of `events`.
+        """Return the tasks of a task's sub-agents, without artifacts; `task` and `watch` take their ids.
+
+        Arguments as of `events`.
 
         Raises:
             NotFoundError: there is no such task.

@@ -136,7 +136,8 @@ async def test_a_stream_whose_connections_are_cut_loses_nothing_and_repeats_noth
         whole = [event async for event in client.stream("Report.")]
 
     assert relay.cuts >= 2
-    assert len([event for event in events if isinstance(event, Reconnecting)]) == relay.cuts
+    lost = len([event for event in events if isinstance(event, Reconnecting)])
+    assert lost in {relay.cuts, relay.cuts - 1}  # the last cut may be behind the last event
     assert said(events) == said(whole) == "The answer."
     assert gist(events) == gist(whole)
     assert isinstance(events[-1], Done)

@@ -34,6 +34,7 @@ async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Serv
         transcript = await client.transcript(asked.id)
         usage = await client.usage(asked.id)
         (child,) = await client.children(asked.id)
+        read = await client.task(child.result.id)
         below = [event.type async for event in client.events(child.result.id)]
         with pytest.raises(NotFoundError):
             await client.usage("none")
@@ -53,6 +54,7 @@ async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Serv
     assert (usage.total.input_tokens, {tool.tool for tool in usage.tools}) == (40, {"ask_title", "writer"})
     assert (child.agent_id, child.result.state) == ("writer", TaskState.COMPLETED)
     assert "toolResult" in below
+    assert (read.text, [call.result for call in read.tool_calls]) == ("A poem.", ["the title is Autumn"])
 
 
 async def test_a_fork_goes_on_from_the_past(service: Service) -> None:
