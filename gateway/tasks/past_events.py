@@ -82,6 +82,7 @@ class HistoryReader:
         self._attempts: dict[int, int] = {}
         self._reply: list[Payload] = []
         self._updates: dict[str, Request] = {}
+        self._agents_called: dict[str, datetime] = {}
         self._readers: Mapping[str, Callable[[HistoryEvent, datetime], Awaitable[_Items]]] = {
             "workflow_execution_started": self._started,
             "workflow_execution_update_accepted": self._update_accepted,
@@ -104,7 +105,7 @@ class HistoryReader:
         kind, at = _kind(event), event.event_time.ToDatetime(UTC)
         if kind == "workflow_execution_started":
             self._begin_run()
-        self._note(event, at)
+        await self._note(event, at)
         items = [] if told else list(await self._items(kind, event, at))
         if _end(kind, _ACTIVITY) in _ACTIVITY_ENDS:
             number = _attributes(event).scheduled_event_id
@@ -117,10 +118,14 @@ class HistoryReader:
         self._attempts.clear()
         self._updates.clear()
 
-    def _note(self, event: HistoryEvent, at: datetime) -> None:
+    async def _note(self, event: HistoryEvent, at: datetime) -> None:
         match _kind(event):
             case "activity_task_scheduled":
-                self._scheduled[event.event_id] = event.activity_task_scheduled_event_attributes, at
+                scheduled = event.activity_task_scheduled_event_attributes
+                self._scheduled[event.event_id] = scheduled, at
+                if scheduled.activity_type.name == AGENT_CALL:
+                    called = await self._first(scheduled.input.payloads, LoadAgentInput)
+                    self._agents_called[called.call.id] = at
             case "activity_task_started":
                 started = event.activity_task_started_event_attributes
                 self._attempts[started.scheduled_event_id] = started.attempt
@@ -129,8 +134,8 @@ class HistoryReader:
                 self._updates[request.meta.update_id] = request
             case "activity_task_completed":
                 completed = event.activity_task_completed_event_attributes
-                scheduled = self._scheduled.get(completed.scheduled_event_id)
-                if scheduled and scheduled[0].activity_type.name == MODEL_CALL:
+                known = self._scheduled.get(completed.scheduled_event_id)
+                if known and known[0].activity_type.name == MODEL_CALL:
                     self._reply = list(completed.result.payloads)
             case _:
                 pass
@@ -259,7 +264,9 @@ class HistoryReader:
             reply = await self._tool_reply(result)
             return _NOTHING if isinstance(reply, Question) else self._result(reply, at, times)
         if name == STORED_RESULT:
-            return self._result((await self._first(given, StoreResultInput)).result, at, times)
+            stored = (await self._first(given, StoreResultInput)).result
+            began = self._agents_called.pop(stored.call_id, None)  # this one only stores its answer
+            return self._result(stored, at, {**times, **({"startedAt": rfc3339(began)} if began else {})})
         if name == AGENT_CALL:
             return await self._agent_loaded(given, result, at)
         return _NOTHING

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from redis.asyncio import Redis
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment, Service, running_service
 from tests.support.servers.processes import temporal_answers, until, wait_until_answers
-from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 OUTAGE = 5.0
 """Seconds for which Temporal, or Redis, is away."""
@@ -226,3 +227,63 @@ async def test_temporal_away_for_a_while(model: ScriptedOpenAI, everloop: Deploy
 def _send_message(text: str) -> dict[str, object]:
     message = {"messageId": "raw", "role": "ROLE_USER", "parts": [{"text": text}]}
     return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+
+
+async def test_a_worker_killed_in_a_fork_repeats_nothing_of_its_past(service: Service, ledger: Path) -> None:
+    """Of four calls with effects none is made again: not by the fork, nor by who goes on with it.
+
+    The fork's own call has a claim and a key of its own; a long result of the past can still be read on.
+    """
+    gate = ledger.with_name("gate")
+    write = json.dumps({"ledger": str(ledger), "gate": ""})
+    lines = [Reply([tool_call("write_line", write), tool_call("repeat_at_length", LONG_RESULT, index=1)])]
+    lines += [Reply([tool_call("write_line", write)]), Reply([tool_call("write_line", write)])]
+    service.script([*lines, Reply([tool_call("write_line", write)]), Reply(["Done."])])
+    async with connected(service.gateway.url, streaming=False) as client:
+        origin = await send(client, request("Write four lines."))
+    before = ledger.read_text().splitlines()
+    own = json.dumps({"ledger": str(ledger), "gate": str(gate)})
+
+    def read_on(received: ReceivedRequest) -> Reply:
+        return [
+            Reply([tool_call("write_line", own), tool_call("read_result", _named(received), index=1)]),
+            Reply(["Otherwise."]),
+        ][len(service.model.requests) - 1]
+
+    service.script(read_on)
+    said = {"role": "ROLE_USER", "messageId": "go-on", "parts": [{"text": "Go on otherwise."}]}
+    address = f"{service.gateway.url}/everloop/v1/tasks/{origin.id}/fork"
+    async with httpx.AsyncClient(timeout=30) as http, connected(service.gateway.url) as client:
+        asked = await http.post(address, json={"iteration": 3, "message": said})
+        fork_id = asked.json()["task"]["id"]
+        await until(lambda: len(ledger.read_text().splitlines()) > len(before))
+        await service.replace_worker()
+        repeated = await http.post(address, json={"iteration": 3, "message": said})
+        gate.touch()
+        await Answer().read(client.subscribe(SubscribeToTaskRequest(id=fork_id)))
+        fork = await client.get_task(GetTaskRequest(id=fork_id))
+        events = (await http.get(f"{address.replace(origin.id, fork_id).removesuffix('fork')}events")).json()
+
+    assert len(before) == 4
+    assert repeated.json()["task"]["id"] == fork_id
+    assert response_of(fork) == "Otherwise."
+    past, (line,) = ledger.read_text().splitlines()[:4], ledger.read_text().splitlines()[4:]
+    assert past == before
+    assert line.startswith(f"{fork_id}/")
+    *_, lost, rest = service.model.requests[-1].tool_results
+    assert "may or may not have taken effect" in lost
+    assert rest.startswith("xxx")
+    assert [event["data"].get("attempts") for event in events["events"] if event["type"] == "toolResult"] == [
+        1,
+        2,
+    ]
+
+
+LONG_RESULT = json.dumps({"text": "x", "times": 200_000})
+
+
+def _named(received: ReceivedRequest) -> str:
+    """Return the arguments that read on in the long result of the past."""
+    found = re.search(r'read_result\("([^"]+)"', received.tool_results[1])
+    assert found
+    return json.dumps({"result": found[1], "start": 100_000})

@@ -57,6 +57,7 @@ def _repeat(text: str, times: int) -> str:
 
 
 repeat = tool(name="repeat", max_result=10_000_000)(_repeat)
+repeat_at_length = tool(name="repeat_at_length")(_repeat)
 repeat_quickly = tool(name="repeat_quickly", max_result=10_000_000, quick=True, idempotent=True)(_repeat)
 
 
@@ -67,7 +68,16 @@ agent = Agent(
     model="scripted",
     plugins=[
         prompt("Follow the script."),
-        tools(write_line, write_slowly, write_once, write_quickly, repeat, repeat_quickly, report),
+        tools(
+            write_line,
+            write_slowly,
+            write_once,
+            write_quickly,
+            repeat,
+            repeat_at_length,
+            repeat_quickly,
+            report,
+        ),
     ],
     limits=Limits(iterations=400),
 )
