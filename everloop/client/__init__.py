@@ -45,13 +45,14 @@ from everloop.client.extension.past import (
     UsageReport,
 )
 from everloop.client.extension.schedules import Overlap, Schedule, ScheduledRun
+from everloop.client.extension.stored import StoredArtifact, StoredPart
 from everloop.client.sync import SyncClient
 
 __all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "BusyError", "Client", "ClientError"]
 __all__ += ["Content", "Decision", "Done", "Event", "ExtensionMissingError", "ForbiddenError"]
 __all__ += ["InvalidError", "ModelUsage", "NotFoundError", "OtherEvent", "Overlap", "Part", "PastEvent"]
 __all__ += ["Progress", "Question", "Reconnecting", "Result", "Schedule", "ScheduledRun", "ServerError"]
-__all__ += ["StatusChanged", "SubTask", "SyncClient", "TaskNotCompletedError", "TaskState", "TextDelta"]
-__all__ += ["Thought", "ToolCall", "ToolCallEnded", "ToolCallStarted", "ToolUsage", "TotalUsage"]
-__all__ += ["TranscriptMessage", "UnauthenticatedError", "UnreachableError", "UnsupportedError", "Usage"]
-__all__ += ["UsageReport", "WaitTimeoutError"]
+__all__ += ["StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
+__all__ += ["TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded"]
+__all__ += ["ToolCallStarted", "ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError"]
+__all__ += ["UnreachableError", "UnsupportedError", "Usage", "UsageReport", "WaitTimeoutError"]

@@ -19,6 +19,7 @@ from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutEr
 from everloop.client.extension.approvals import ApprovalCalls
 from everloop.client.extension.past import PastCalls
 from everloop.client.extension.schedules import ScheduleCalls
+from everloop.client.extension.stored import StoredCalls
 from everloop.client.fold import TaskFold, result_of
 from everloop.client.follow import HISTORY, Following
 from everloop.client.messages import QUESTION, Files, data_part, message_of, parts_of
@@ -36,7 +37,7 @@ class AgentInfo:
     card_url: str
 
 
-class Client(ArtifactCalls, ApprovalCalls, PastCalls, ScheduleCalls):
+class Client(ArtifactCalls, ApprovalCalls, PastCalls, ScheduleCalls, StoredCalls):
     """Asks an agent.
 
     ```python
@@ -105,7 +106,7 @@ class Client(ArtifactCalls, ApprovalCalls, PastCalls, ScheduleCalls):
         if not await self._connection.is_everloop():
             url = card.supported_interfaces[0].url if card.supported_interfaces else ""
             return [AgentInfo("", card.name, card.description, url, self._connection.card_url)]
-        listed = await self._connection.ask("GET", self._connection.own("/agents"))
+        listed = await self._connection.ask("GET", await self._connection.own("/agents"))
         reachable = self._connection.reachable
         return [
             AgentInfo(

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, unquote, urlsplit
@@ -197,15 +198,24 @@ class Connection:
                 await self.sdk()  # it knows how the gateway calls itself
                 base = str(plain_struct(each.params).get("base") or "")
                 return self.reachable(f"{_origin(self._public_base)}{base.rstrip('/')}{path}")
-        raise ExtensionMissingError(
-            f"the server at {self._base} does not offer {HTTP_EXTENSION}, which this call takes: its card "
-            "does not name it, so it is no Everloop, or an older one. What A2A itself has works: send, "
-            "stream, watch, answer, cancel, task, tasks, artifacts"
-        )
+        raise self._missing(HTTP_EXTENSION)
 
-    def own(self, path: str) -> str:
-        """Return an address of the gateway that is older than the extension."""
+    async def own(self, path: str) -> str:
+        """Return an address that Everloops have, and is of no extension.
+
+        Raises:
+            ExtensionMissingError: the server is none.
+        """
+        if not await self.is_everloop():
+            raise self._missing(path)
         return f"{self._base}{path}"
+
+    def _missing(self, what: str) -> ExtensionMissingError:
+        return ExtensionMissingError(
+            f"the server at {self._base} does not offer {what}, which this call takes: it is no Everloop, as "
+            "its card tells, or an older one. What A2A itself has works: send, stream, watch, answer, "
+            "cancel, task, tasks, artifacts"
+        )
 
     def reachable(self, url: str) -> str:
         """Return an address that the gateway named of itself, as it is reached from here."""
@@ -356,9 +366,7 @@ def http_client(
         InvalidError: a certificate cannot be read.
     """
     try:
-        context = ssl.create_default_context(cafile=str(ca)) if ca else httpx.create_ssl_context()
-        if cert:
-            context.load_cert_chain(str(cert[0]), str(cert[1]))
+        context = _own_tls(cert, ca) if cert or ca else _tls()
     except (OSError, ssl.SSLError) as error:
         raise InvalidError(f"cert= or ca= cannot be used: {error}; give paths of PEM files") from None
     return httpx.AsyncClient(
@@ -368,6 +376,19 @@ def http_client(
         timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
         follow_redirects=False,
     )
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the certificates that the system trusts; to load them takes longer than most calls."""
+    return httpx.create_ssl_context()
+
+
+def _own_tls(cert: tuple[str | Path, str | Path] | None, ca: str | Path | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(ca)) if ca else httpx.create_ssl_context()
+    if cert:
+        context.load_cert_chain(str(cert[0]), str(cert[1]))
+    return context
 
 
 def origin_of(url: str) -> str:

@@ -165,6 +165,7 @@ class SyncClient:
     save = _wait(Client.save)
     approvals = _iterate(Client.approvals)
     decide = _wait(Client.decide)
+    stored_artifacts = _wait(Client.stored_artifacts)
     events = _iterate(Client.events)
     transcript = _wait(Client.transcript)
     usage = _wait(Client.usage)

@@ -258,12 +258,18 @@ async def test_files_go_with_messages_and_come_back_as_streams(service: Service,
         result = await client.send("Write.", files=files, context_id="desk/1")
         (artifact,) = [one for one in await client.artifacts("desk/1") if one.id == "big"]
         saved = await client.save(artifact.parts[0], tmp_path)
+        stored = await client.stored_artifacts("desk/1")
+        read = [await client.read(part.part) for one in stored for part in one.parts if one.is_input]
         with pytest.raises(NotFoundError, match="no artifact 'none'"):
             await client.artifact("desk/1", "none")
         with pytest.raises(InvalidError, match="cannot be written"):
             await client.save(artifact.parts[0], tmp_path / "no" / "such")
 
     assert [event.artifact.id for event in result.events if isinstance(event, ArtifactChanged)][-1] == "big"
+    assert sorted(read) == [b"\x00\x01", b"a,b\n1,2\n"]
+    assert [(one.parts[0].size, one.status) for one in stored if not one.is_input] == [
+        (3 * 2**20, "complete")
+    ]
     assert (saved.name, saved.stat().st_size) == ("big.bin", 3 * 2**20)
     assert not [*tmp_path.glob(".*.part")]
 

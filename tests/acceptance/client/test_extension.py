@@ -57,6 +57,17 @@ async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Serv
     assert (read.text, [call.result for call in read.tool_calls]) == ("A poem.", ["the title is Autumn"])
 
 
+async def test_the_whole_result_of_a_call_can_be_read(service: Service) -> None:
+    """Of a long one events and tasks have the beginning, and say where the rest is."""
+    service.script([Reply([tool_call("repeat", '{"text": "ab", "times": 40000}')]), Reply(["Done."])])
+
+    async with Client(service.gateway.url) as client:
+        (call,) = (await client.send("Repeat.")).tool_calls
+        whole = await client.read(Part(url=call.url))
+
+    assert (call.is_cut, len(call.result or ""), len(whole)) == (True, 16_000, 80_000)
+
+
 async def test_a_fork_goes_on_from_the_past(service: Service) -> None:
     """With another message; the same request again finds it. What cannot be forked is said in words."""
     calls = Reply([tool_call("report", '{"words": "one"}')])

@@ -154,6 +154,8 @@ async def test_what_only_an_everloop_has_is_said_in_words() -> None:
     async with running_peer() as peer, Client(peer.url) as client:
         with pytest.raises(ExtensionMissingError, match=r"it is no Everloop.*works: send, stream, watch"):
             await client.usage("t")
+        with pytest.raises(ExtensionMissingError, match="/artifacts/c"):
+            await client.stored_artifacts("c")
         with pytest.raises(NotFoundError):
             await client.artifact("c", "none")
     async with running_peer(version="0.3") as old, Client(old.url) as client:

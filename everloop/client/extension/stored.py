@@ -1,0 +1,65 @@
+"""Artifacts as an Everloop keeps them, whatever agent wrote them (docs/agents/artifacts.md#downloads)."""
+
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from everloop.client.content import Part
+from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
+
+
+class StoredPart(Answer):
+    """A part of an artifact, without its content (`part`)."""
+
+    index: int
+    kind: str
+    """text, data, file or rows."""
+    media_type: str = ""
+    filename: str = ""
+    size: int | None = None
+    """In bytes."""
+    rows: int | None = None
+    """Of a dataset."""
+    row_schema: dict[str, JsonValue] | None = None
+    url: str = ""
+
+    @property
+    def part(self) -> Part:
+        """What `Client.download`, `read` and `save` take."""
+        return Part(url=self.url, media_type=self.media_type, filename=self.filename)
+
+
+class StoredArtifact(Answer):
+    """An artifact, without its content."""
+
+    artifact_id: str
+    context_id: str = ""
+    task_id: str = ""
+    name: str = ""
+    description: str = ""
+    status: str = ""
+    """building, complete or failed."""
+    is_input: bool = False
+    """A file of a message."""
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    completed_at: datetime | None = None
+    parts: list[StoredPart] = []
+
+
+class StoredCalls(ExtensionCalls):
+    """The part of `Client` that is about artifacts as they are kept."""
+
+    async def stored_artifacts(self, context_id: str, *, task_id: str = "") -> list[StoredArtifact]:
+        """Return the artifacts of a conversation, oldest first: of all agents, with the files of messages.
+
+        Args:
+            context_id: The conversation.
+            task_id: Only those of this task.
+
+        Raises:
+            ExtensionMissingError: the server is no Everloop.
+        """
+        url = await self._connection.own(f"/artifacts/{segment(context_id)}")
+        answer = await self._connection.ask("GET", url, query={"taskId": task_id})
+        return [read(StoredArtifact, each) for each in answer.get("artifacts", [])]
