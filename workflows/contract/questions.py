@@ -70,7 +70,7 @@ APPROVE = "tasks:approve"
 APPROVAL = "approval"
 """Key in the metadata of a message that tells who answered in the owner's place, what, and when."""
 
-_OTHER_SCOPES = frozenset({"tasks:read", "tasks:write", "operator"})
+_OTHER_SCOPES = frozenset({"tasks:read", "tasks:write", "admin", "operator"})
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,100}")
 """RFC 6749 §3.3, no longer than anybody would write one."""
