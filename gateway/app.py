@@ -29,6 +29,7 @@ from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.fork import Forks
 from everloop.gateway.extension.health import Gauges, Probe, health_routes
 from everloop.gateway.extension.past import Past, Seen
+from everloop.gateway.extension.questions import Questions
 from everloop.gateway.extension.schedule_bodies import ScheduleReader
 from everloop.gateway.extension.schedules import ScheduleRoutes
 from everloop.gateway.extension.shell import Extension
@@ -139,6 +140,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             HomePage(cards, settings.url).route,
             *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, snapshots, extension).routes,
+            *Questions(extension, agents, views).routes,
             *Past(extension, seen, histories, tasks, settings.url).routes,
             *Forks(extension, settings, agents, views, tasks, snapshots, seen, histories, admission).routes,
             *(schedules.routes if schedules else []),

@@ -71,11 +71,16 @@ def approver_scopes(caller: Caller) -> tuple[str, ...]:
     Raises:
         ForbiddenError: there is none.
     """
-    scopes = caller.scopes or ()
-    named = sorted(scope for scope in scopes if scope != OWNER and not problem_of_approvers(scope))
+    named = named_approver_scopes(caller)
     if not named:
         raise _forbidden(caller, APPROVE)
-    return tuple(named)
+    return named
+
+
+def named_approver_scopes(caller: Caller) -> tuple[str, ...]:
+    """Return the same; none if there is none."""
+    scopes = caller.scopes or ()
+    return tuple(sorted(scope for scope in scopes if scope != OWNER and not problem_of_approvers(scope)))
 
 
 def check_agent(caller: Caller, agent_id: str) -> None:

@@ -68,7 +68,7 @@ class Approvals:
         )
         now = datetime.now(UTC)
         listed: list[JsonValue] = [
-            _question_json(task.view, question, now)
+            question_json(task.view, question, now)
             for task in found.tasks
             if may_use(call.caller, task.view.agent_id)
             for question in _of_scopes(task.view, (task.scope,))
@@ -157,7 +157,8 @@ def _find_answer(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> d
     return None
 
 
-def _question_json(view: TaskView, question: Question, now: datetime) -> dict[str, JsonValue]:
+def question_json(view: TaskView, question: Question, now: datetime) -> dict[str, JsonValue]:
+    """Return what those see of a question who may answer it."""
     asked_at = question.asked_at or view.status.at
     return {
         "taskId": view.task_id,
