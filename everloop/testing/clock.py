@@ -18,6 +18,8 @@ PATIENCE = 10.0
 """Seconds that a task gets to finish what it does just now, during which no time can be skipped."""
 
 _LOOK = 0.02
+_QUIET_LOOKS = 5
+"""So often nothing has happened, when what fell due has been done: a timer fires a moment after its time."""
 
 
 async def skip_time(client: Client, task_ids: set[str], duration: timedelta) -> None:
@@ -57,16 +59,23 @@ async def _skip(handle: WorkflowHandle[object, object], client: Client, duration
 
 
 async def _arrived(handle: WorkflowHandle[object, object]) -> None:
+    """Wait until the time is over, and what fell due by then has been done."""
+    is_there, steps, quiet = False, 0, 0
     try:
         async with asyncio.timeout(PATIENCE):
-            while True:
-                description = await handle.describe()
-                info = description.raw_description.workflow_extended_info.time_skipping_info
-                is_there = not info.effective_config.enabled
-                if is_there or description.status is not WorkflowExecutionStatus.RUNNING:
+            while quiet < _QUIET_LOOKS:
+                described = await handle.describe()
+                raw = described.raw_description
+                is_there = not raw.workflow_extended_info.time_skipping_info.effective_config.enabled
+                if described.status is not WorkflowExecutionStatus.RUNNING:
                     return
+                is_busy = bool(raw.HasField("pending_workflow_task") or raw.pending_activities)
+                is_quiet = is_there and not is_busy and steps == described.history_length
+                quiet, steps = (quiet + 1 if is_quiet else 0), described.history_length
                 await asyncio.sleep(_LOOK)
     except TimeoutError:
+        if is_there:  # what fell due takes its time
+            return
         raise TaskError(
             f"no time can be skipped in task {handle.id} while it calls a model, a tool or a sub-agent that "
             f"works: that took longer than {PATIENCE:g} s. Skip when it waits for an answer or for its time"

@@ -17,7 +17,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-SOCKET = "keeper"
+PORT = "port"
+"""The file that says where it listens."""
+
 FIRST_USER = 60.0
 """Seconds in which somebody has to come."""
 
@@ -38,9 +40,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     servers: list[subprocess.Popen[bytes]] = []
     try:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(directory / SOCKET))
-            listener.listen()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            (directory / PORT).write_text(str(listener.getsockname()[1]))
             dies_with_us = _dies_with(os.getpid())
             for name, command in plan["commands"].items():
                 servers.append(_start(command, directory, directory / f"{name}.log", dies_with_us))

@@ -23,7 +23,6 @@ from starlette.applications import Starlette
 from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage
 from everloop.deploy.demo_model.completion import Call, Refusal, Reply
-from everloop.deploy.local.servers import LOOPBACK
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.testing.errors import ScriptError
 
@@ -34,6 +33,7 @@ STAND_IN = "stand-in"
 """The provider of agents that name no model."""
 
 _KEY = "scripted"
+_LOOPBACK = "127.0.0.1"
 _SHOWN = 200
 
 
@@ -234,7 +234,7 @@ class _Server(uvicorn.Server):
 @asynccontextmanager
 async def served(app: Starlette) -> AsyncGenerator[str]:
     """Serve an application on a free port while the block runs; yield its address."""
-    with socket.create_server((LOOPBACK, 0), backlog=512) as listener:
+    with socket.create_server((_LOOPBACK, 0), backlog=512) as listener:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
@@ -242,7 +242,7 @@ async def served(app: Starlette) -> AsyncGenerator[str]:
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            yield f"http://{LOOPBACK}:{listener.getsockname()[1]}"
+            yield f"http://{_LOOPBACK}:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
             await serving

@@ -5,6 +5,7 @@ process that uses them does, however it ends.
 """
 
 import asyncio
+import atexit
 import contextlib
 import fcntl
 import json
@@ -112,7 +113,7 @@ def _joined() -> Servers:
                 _start_keeper(directory)
                 found = _join(directory)
         if found is None:
-            raise ServersError(f"the servers of tests ended at once; see {directory}")
+            raise ServersError(f"the servers of tests ended at once; can files be written in {_room()}?")
         _joined_by = (os.getpid(), *found)
         return _joined_by[2]
 
@@ -124,8 +125,7 @@ def _leave() -> None:
     _joined_by = None
 
 
-leave_session = _leave
-"""Say that this process no longer uses the servers; a copy of one that does says so first."""
+atexit.register(_leave)
 
 
 def _is_kept() -> bool:
@@ -164,12 +164,11 @@ def _locked(file: Path) -> Generator[None]:
 
 
 def _join(directory: Path) -> tuple[socket.socket, Servers] | None:
-    connection = socket.socket(socket.AF_UNIX)
     try:
         addresses = json.loads((directory / _ADDRESSES).read_text())
-        connection.connect(str(directory / keeper.SOCKET))
+        port = int((directory / keeper.PORT).read_text())
+        connection = socket.create_connection(("127.0.0.1", port))
     except (OSError, ValueError):
-        connection.close()
         return None
     return connection, Servers(**addresses, directory=directory)
 

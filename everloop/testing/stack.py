@@ -4,10 +4,11 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
+import structlog
 from pydantic import ValidationError
 from redis.asyncio import Redis
 
@@ -33,6 +34,11 @@ Worker = Literal["here", "process"]
 """Where the worker runs: in this process, for breakpoints, or in one of its own, which can be killed."""
 
 NOTHING_ELSE: Mapping[str, str] = {}
+
+STOP_TIMEOUT = 15.0
+"""Seconds that a worker and a gateway get to stop; they take less than one."""
+
+T = TypeVar("T")
 
 _APPS = "everloop-testing:apps"
 _WEBHOOKS = "127.0.0.0/8,::1,localhost"
@@ -74,11 +80,11 @@ async def running_stack(
         variables = {**await _variables(servers), **settings}
         async with _starting(variables):
             with _told():
-                url = await opened.enter_async_context(_gateway(registry))
+                url = await opened.enter_async_context(_bounded(_gateway(registry), "gateway"))
                 queues = (*names.WORKER_QUEUES, *sorted(queues_named_by(registry)))
                 process = WorkerProcess(agents, queues, catalogue) if worker == "process" else None
                 here = working(registry, queues, WorkerSettings(shutdown_grace=0), catalogue)
-                await opened.enter_async_context(process.running() if process else here)
+                await opened.enter_async_context(process.running() if process else _bounded(here, "worker"))
         yield Stack(url, servers, process)
 
 
@@ -95,6 +101,22 @@ async def _gateway(agents: AgentRegistry) -> AsyncGenerator[str]:
         finally:
             server.stop()
             await serving
+
+
+@asynccontextmanager
+async def _bounded(context: AbstractAsyncContextManager[T], what: str) -> AsyncGenerator[T]:
+    """Leave a context in bounded time: one that hangs would keep the whole test session."""
+    value = await context.__aenter__()
+    try:
+        yield value
+    finally:
+        leaving = asyncio.ensure_future(context.__aexit__(None, None, None))
+        await asyncio.wait((leaving,), timeout=STOP_TIMEOUT)
+        if leaving.done():
+            leaving.result()
+        else:
+            leaving.cancel()
+            _log.warning(f"the {what} did not stop in {STOP_TIMEOUT:g} s; the test goes on without it")
 
 
 def _catalogue(model: StandIn | str | None) -> Catalogue:
@@ -124,6 +146,7 @@ async def _variables(servers: Servers) -> dict[str, str]:
     }
 
 
+_log = structlog.get_logger()
 _start = threading.Lock()
 
 

