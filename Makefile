@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help .venv up demo conformance check lint types test test-all test-containers format bench chaos history lock
+.PHONY: help .venv up demo console conformance check lint types test test-all test-containers format bench chaos history lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,11 +17,14 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
-up: $(INSTALLED) ## run Everloop on this machine until Ctrl-C; state is kept in .everloop/
+up: $(INSTALLED) console ## run Everloop on this machine until Ctrl-C; state is kept in .everloop/
 	@exec $(EVERLOOP) up
 
-demo: $(INSTALLED) ## show a task that is streamed, and one that survives the kill of its worker
+demo: $(INSTALLED) console ## show a task that is streamed, and one that survives the kill of its worker
 	@exec $(EVERLOOP) demo
+
+console: $(INSTALLED) ## build the console, unless it is up to date
+	@$(BIN)/python gateway/console/build.py
 
 conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
 	@exec $(EVERLOOP) conformance
@@ -33,12 +36,14 @@ lint: $(INSTALLED) ## rules, format and direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 
-types: $(INSTALLED) ## types, strictly
+types: $(INSTALLED) console ## types, strictly, of Python and of the console's TypeScript
 	$(BIN)/pyright
+	$(BIN)/python gateway/console/build.py check
 
 # Four processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
 # folders, the longest come first.
-test: $(INSTALLED) ## what each commit has to pass; servers are started as needed
+test: $(INSTALLED) console ## what each commit has to pass; servers are started as needed
+	$(BIN)/python gateway/console/build.py test
 	$(BIN)/pytest -m "not slow" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/containers
 
 # Two of them had found what thawed workers wrote: 77130451 and 4418802.

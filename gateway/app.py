@@ -23,6 +23,7 @@ from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.page import HomePage
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
+from everloop.gateway.console.routes import console_routes
 from everloop.gateway.downloads.routes import Downloads
 from everloop.gateway.extension.approvals import Approvals
 from everloop.gateway.extension.codec import codec_routes
@@ -146,6 +147,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *(schedules.routes if schedules else []),
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             *health_routes(probes),
+            *(console_routes(settings.url) if settings.console else ()),
             # Last: the first word of some of these addresses is whatever a client makes it.
             *_binding_routes(handler, shell),
         ],

@@ -39,8 +39,8 @@ class GatewaySettings(Settings):
     of CSV stay as they are also where a spreadsheet would calculate them (false). `codec_origins`: where
     Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none).
     `cors_origins`: the same, of pages that may call everything else, or `*` for all (none).
-    `fork_models`: patterns of models that forks may choose besides those that agents name (none). An
-    empty variable counts as not set.
+    `fork_models`: patterns of models that forks may choose besides those that agents name (none).
+    `console`: whether the console is served at /console (true). An empty variable counts as not set.
     """
 
     host: str = "127.0.0.1"
@@ -60,6 +60,7 @@ class GatewaySettings(Settings):
     codec_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
     cors_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
     fork_models: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
+    console: bool = True
 
     @field_validator("max_body_bytes")
     @classmethod

@@ -64,6 +64,10 @@ class LocalStack:
         return f"{self.gateway_url.rstrip('/')}/agents"
 
     @property
+    def console_url(self) -> str:
+        return f"{self.gateway_url.rstrip('/')}/console"
+
+    @property
     def grpc_address(self) -> str:
         """Where the gateway speaks gRPC on this machine; empty: it does not."""
         port = self.ports.gateway_grpc

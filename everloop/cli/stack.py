@@ -137,6 +137,7 @@ def _announce(stack: "LocalStack", *, as_json: bool) -> None:
         ("agent_card", "Agent card", stack.card_url),
         ("agents", "All agents", stack.catalogue_url),
         ("model", "Model", stack.model),
+        ("console", "Console", stack.console_url),
         ("temporal_ui", "Temporal UI", stack.temporal_ui),
         ("temporal", "Temporal", stack.temporal_address),
         ("redis", "Redis", stack.redis_url),

@@ -241,6 +241,7 @@ def _announce(stack: "LocalStack", project: Project) -> None:
     print_fields(
         {
             "  Gateway": stack.gateway_url,
+            "  Console": stack.console_url,
             "  Temporal UI": stack.temporal_ui,
             "  Model": STAND_IN if is_scripted else stack.model,
             "  Logs": shown_path(stack.logs),

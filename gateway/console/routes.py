@@ -1,0 +1,71 @@
+"""Serves the console: a page, its scripts and styles. All that they know they ask for as any client does.
+
+    GET /console, /console/tasks/…      the page, whatever stands behind; the browser reads the address
+    GET /console/assets/NAME            what the page loads; names change with the content
+
+There is no state, no cookie and no call of its own here: the page talks A2A and the extension.
+"""
+
+import mimetypes
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Route
+
+DIST = Path(__file__).parent / "dist"
+
+MISSING = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>Everloop</title>"
+    "<h1>The console is not built</h1><p>This installation was made without it. In a clone, run "
+    "<code>make console</code>; elsewhere install a wheel that was built where npm can be reached.</p>"
+)
+
+SECURITY = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "font-src 'self'; connect-src 'self'; frame-src 'self' blob:; media-src 'self' blob:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types everloop dompurify"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+"""Of each answer: no script but ours, no HTML but what is sanitised, in no frame of others."""
+
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+def console_routes(url: str, dist: Path = DIST) -> list[Route]:
+    """Return the routes of the console of a gateway at this public address, which ends with a slash."""
+    console = _Console(url, dist)
+    return [
+        Route("/console/assets/{name}", console.asset, methods=["GET"]),
+        Route("/console", console.page, methods=["GET"]),
+        Route("/console/{path:path}", console.page, methods=["GET"]),
+    ]
+
+
+class _Console:
+    def __init__(self, url: str, dist: Path) -> None:
+        page = dist / "index.html"
+        text = page.read_text(encoding="utf-8") if page.is_file() else MISSING
+        # The path alone: who reaches us by another name than the public one gets our assets all the same.
+        self._page = text.replace("{{root}}", urlsplit(url).path)
+        self._assets = {file.name: file for file in (dist / "assets").glob("*") if file.is_file()}
+
+    async def page(self, _: Request) -> Response:
+        return HTMLResponse(self._page, headers={**SECURITY, "Cache-Control": "no-cache"})
+
+    async def asset(self, request: Request) -> Response:
+        file = self._assets.get(request.path_params["name"])
+        if file is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        kind = mimetypes.guess_type(file.name)[0]
+        return FileResponse(file, media_type=kind, headers={**SECURITY, "Cache-Control": FOR_EVER})

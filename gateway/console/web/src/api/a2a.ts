@@ -1,0 +1,67 @@
+// A2A by the official SDK: one client for each agent, over JSON-RPC.
+
+import { Role, type Message, type Part, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
+import { type Client, ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
+import { authorized, ROOT } from "./root";
+
+export const EVENTS = "https://everloop.dev/extensions/events/v1";
+
+export { Role, TaskState };
+export type { Message, Part, StreamResponse, Task };
+
+const clients = new Map<string, Promise<Client>>();
+
+/** Returns the client of an agent; its card is fetched once. */
+export function agentClient(agent: string): Promise<Client> {
+  let client = clients.get(agent);
+  if (!client) {
+    client = connect(agent);
+    clients.set(agent, client);
+    client.catch(() => clients.delete(agent));
+  }
+  return client;
+}
+
+async function connect(agent: string): Promise<Client> {
+  const resolver = new DefaultAgentCardResolver({ fetchImpl: authorized as typeof fetch });
+  const own = `${ROOT}agents/${encodeURIComponent(agent)}/`;
+  const card = await resolver.resolve(new URL(own, location.href).href, "v1/.well-known/agent-card.json");
+  // Whoever came here by another name than the public one goes on by that name.
+  for (const one of card.supportedInterfaces) one.url = new URL(own, location.href).href;
+  const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
+    transports: [new JsonRpcTransportFactory({ fetchImpl: recorded })],
+    preferredTransports: ["JSONRPC"],
+  });
+  return new ClientFactory(options).createFromAgentCard(card);
+}
+
+// Ids of events, which the SDK does not hand on.
+
+const ids = new WeakMap<AbortSignal, (id: string) => void>();
+
+/** Calls `note` with the id of each event of a stream that is opened with this signal. */
+export function noteIds(signal: AbortSignal, note: (id: string) => void): void {
+  ids.set(signal, note);
+}
+
+/** Fetches, and reads ids along where somebody wants them. */
+const recorded = (async (input: RequestInfo | URL, init?: RequestInit) => {
+  const response = await authorized(input, init);
+  const note = init?.signal && ids.get(init.signal);
+  const isStream = response.headers.get("Content-Type")?.startsWith("text/event-stream");
+  if (!note || !isStream || !response.body) return response;
+  let rest = "";
+  const decoder = new TextDecoder();
+  const reader = new TransformStream<Uint8Array, Uint8Array>({
+    transform(chunk, controller) {
+      rest += decoder.decode(chunk, { stream: true });
+      const lines = rest.split(/\r\n|\n|\r/);
+      rest = lines.pop() ?? "";
+      // An id may stand before or behind the data of its event; it counts when the event has come.
+      for (const line of lines) if (line.startsWith("id:")) note(line.slice(3).trim());
+      if (rest.length > 4096 && !rest.startsWith("id:")) rest = rest.slice(0, 16); // a long line of data
+      controller.enqueue(chunk);
+    },
+  });
+  return new Response(response.body.pipeThrough(reader), { status: response.status, headers: response.headers });
+}) as typeof fetch;

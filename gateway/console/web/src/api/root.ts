@@ -1,0 +1,67 @@
+// Where the gateway is, and what is asked of it over HTTP.
+
+import { credentials, forget } from "./auth";
+
+/** The path of the gateway's root, with a slash at its end, as the page that it served says. */
+export const ROOT = document.querySelector<HTMLMetaElement>('meta[name="everloop-root"]')?.content || "/";
+
+export const EXTENSION = `${ROOT}everloop/v1`;
+
+/** What a server refused, or that it was not reached (status 0). `reason` is its name for programs. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly reason = "",
+    readonly retryAfter = 0,
+  ) {
+    super(message);
+  }
+}
+
+/** Fetches as the user who is logged in; an answer of 401 ends the login. */
+export async function authorized(input: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  for (const [name, value] of Object.entries(credentials())) if (!headers.has(name)) headers.set(name, value);
+  let response: Response;
+  try {
+    response = await fetch(input, { ...init, headers, credentials: "omit" });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new ApiError(0, "The gateway cannot be reached. It is tried again.");
+  }
+  if (response.status === 401) forget();
+  return response;
+}
+
+/** Asks the extension, or whatever else answers with JSON. */
+export async function ask<T>(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const init: RequestInit = { method, headers: { Accept: "application/json" } };
+  if (signal) init.signal = signal;
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { ...init.headers, "Content-Type": "application/json" };
+  }
+  const response = await authorized(url, init);
+  if (!response.ok) throw await refusal(response);
+  return response.status === 204 ? (undefined as T) : ((await response.json()) as T);
+}
+
+/** Reads an error as REST of A2A 1.0 has it. */
+export async function refusal(response: Response): Promise<ApiError> {
+  let message = `${response.status} ${response.statusText}`.trim();
+  let reason = "";
+  try {
+    const { error } = (await response.json()) as { error?: { message?: string; details?: { reason?: string }[] } };
+    message = error?.message || message;
+    reason = error?.details?.find((each) => each.reason)?.reason || "";
+  } catch {
+    // no JSON: a proxy answered
+  }
+  return new ApiError(response.status, message, reason, Number(response.headers.get("Retry-After")) || 0);
+}
+
+/** Returns an address below the extension; ids are one segment each, whatever they hold. */
+export function at(strings: TemplateStringsArray, ...ids: string[]): string {
+  return EXTENSION + strings.reduce((path, text, n) => path + text + (n < ids.length ? encodeURIComponent(ids[n]!) : ""), "");
+}

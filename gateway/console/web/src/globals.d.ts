@@ -1,0 +1,3 @@
+interface TrustedHTML {
+  toString(): string;
+}

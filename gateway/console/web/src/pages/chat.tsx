@@ -1,0 +1,145 @@
+// Talk to an agent: one conversation, task after task.
+
+import { computed, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { agentClient, type Part, TaskState } from "../api/a2a";
+import { Composer } from "../parts/composer";
+import { TaskView, useStickToEnd } from "../parts/task";
+import { Empty } from "../parts/ui";
+import { TERMINAL, textOf, WAITING } from "../state/fold";
+import { go, href } from "../state/route";
+import { agents, followTask, lastAgent, send, toast, words } from "../state/store";
+import type { Followed } from "../state/stream";
+
+export function Chat({ agent, contextId }: { agent: string; contextId: string }) {
+  const known = agents.value ?? [];
+  const chosen = agent || lastAgent.value || known[0]?.id || "";
+  const turns = useSignal<Followed[]>([]);
+  const draft = useSignal("");
+  const version = useSignal(0);
+  const { place } = useStickToEnd(version);
+
+  useEffect(() => {
+    if (agent) lastAgent.value = agent;
+  }, [agent]);
+  useEffect(() => {
+    if (contextId && turns.value[0]?.task.contextId !== contextId) void load();
+    if (!contextId) turns.value = [];
+  }, [contextId, chosen]);
+
+  async function load(): Promise<void> {
+    if (!chosen) return;
+    try {
+      const client = await agentClient(chosen);
+      const page = await client.listTasks({
+        tenant: "",
+        contextId,
+        status: TaskState.TASK_STATE_UNSPECIFIED,
+        pageSize: 20,
+        pageToken: "",
+        historyLength: 0,
+        statusTimestampAfter: undefined,
+      });
+      const oldestFirst = [...page.tasks].reverse();
+      turns.value = oldestFirst.map((task) => followTask(chosen, task.id));
+    } catch (error) {
+      toast(words(error), "error");
+    }
+  }
+
+  const last = turns.value.at(-1);
+  // Each change of a turn keeps the end in sight.
+  const seen = computed(() => turns.value.reduce((sum, turn) => sum + turn.version.value, turns.value.length));
+  useEffect(() => seen.subscribe((value) => (version.value = value)), [turns.value]);
+  void last?.version.value;
+  const isBusy = Boolean(last && last.connection.value !== "ended" && !TERMINAL.has(last.task.state) && !WAITING.has(last.task.state));
+
+  function say(parts: Part[]): void {
+    const waits = last && WAITING.has(last.task.state);
+    const next = send(chosen, parts, waits || isBusy ? { task: last! } : { contextId: last?.task.contextId || contextId });
+    turns.value = waits || isBusy ? [...turns.value.slice(0, -1), next] : [...turns.value, next];
+    draft.value = "";
+    const stop = next.version.subscribe(() => {
+      if (!next.task.contextId) return;
+      queueMicrotask(() => stop());
+      if (!contextId) go(href(["chat", chosen, next.task.contextId]), { replace: true });
+    });
+  }
+
+  async function cancel(): Promise<void> {
+    if (!last?.task.id) return;
+    try {
+      await (await agentClient(chosen)).cancelTask({ tenant: "", id: last.task.id, metadata: undefined });
+    } catch (error) {
+      toast(words(error), "error");
+    }
+  }
+
+  function again(): void {
+    const said = last?.task.messages.find((message) => message.role === "user");
+    if (said) say(said.parts);
+  }
+
+  return (
+    <div class="chat">
+      <header class="page-head">
+        <h1 class="visually-hidden">Chat</h1>
+        <label class="agent-choice">
+          <span class="visually-hidden">Agent</span>
+          <select value={chosen} onChange={(event) => go(href(["chat", event.currentTarget.value]))}>
+            {known.map((each) => (
+              <option key={each.id} value={each.id}>
+                {each.name}
+              </option>
+            ))}
+          </select>
+        </label>
+        <span class="spacer" />
+        {last?.task.id && <a href={href(["tasks", chosen, last.task.id])}>Details</a>}
+        <a class="button" href={href(["chat", chosen])} onClick={() => (turns.value = [])}>
+          New chat
+        </a>
+      </header>
+      <div class="turns" ref={place} tabIndex={-1}>
+        {turns.value.length === 0 && (
+          <Empty title={known.find((each) => each.id === chosen)?.name ?? "No agent"}>
+            <p>{known.find((each) => each.id === chosen)?.description}</p>
+          </Empty>
+        )}
+        {turns.value.map((turn, n) => (
+          <TaskView
+            key={turn.task.messages[0]?.id ?? turn.task.id ?? n}
+            followed={turn}
+            onFollow={(next) => (turns.value = turns.value.map((each) => (each === turn ? next : each)))}
+          />
+        ))}
+      </div>
+      <div class="composer-place">
+        <Composer placeholder={isBusy ? "Add to what it works on" : "Write a message"} initial={draft.value} disabled={!chosen} onSend={say}>
+          {isBusy ? (
+            <button type="button" onClick={cancel}>
+              Stop
+            </button>
+          ) : (
+            last &&
+            TERMINAL.has(last.task.state) && (
+              <>
+                <button
+                  type="button"
+                  class="plain"
+                  onClick={() => (draft.value = textOf(last.task.messages.find((message) => message.role === "user")?.parts ?? []))}
+                >
+                  Edit
+                </button>
+                <button type="button" class="plain" onClick={again}>
+                  Retry
+                </button>
+              </>
+            )
+          )}
+        </Composer>
+      </div>
+    </div>
+  );
+}
+

@@ -1,0 +1,40 @@
+// Who are you? A key or a token; the gateway decides.
+
+import { useSignal } from "@preact/signals";
+import { logIn } from "../api/auth";
+import { problem } from "../state/store";
+
+export function Login() {
+  const secret = useSignal("");
+  return (
+    <main class="login" tabIndex={-1}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          const given = secret.value.trim();
+          // A JWT has two dots; keys of Everloop have none.
+          logIn({ kind: given.split(".").length === 3 ? "token" : "key", secret: given });
+        }}
+      >
+        <h1>Everloop</h1>
+        <p>This gateway wants to know who you are. Paste an API key, or a token.</p>
+        <input
+          type="password"
+          autocomplete="off"
+          aria-label="API key or token"
+          value={secret.value}
+          onInput={(event) => (secret.value = event.currentTarget.value)}
+        />
+        <button class="primary" disabled={!secret.value.trim()}>
+          Continue
+        </button>
+        {problem.value && (
+          <p class="call-error" role="alert">
+            {problem.value}
+          </p>
+        )}
+        <p class="quiet">It is kept for this tab, until you close it, and sent to this gateway alone.</p>
+      </form>
+    </main>
+  );
+}

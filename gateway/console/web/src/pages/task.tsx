@@ -1,0 +1,116 @@
+// One task in full: the conversation, how its time went, events, usage, artifacts, and what can be done about it.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { agentClient, TaskState } from "../api/a2a";
+import { Events } from "../parts/events";
+import { ForkDialog } from "../parts/fork";
+import { ArtifactView, TaskView, useStickToEnd } from "../parts/task";
+import { Timeline } from "../parts/timeline";
+import { Ago, Empty, Problem, StateBadge, UsageText } from "../parts/ui";
+import { UsageView } from "../parts/usage";
+import { TaskEvents } from "../state/events";
+import { TERMINAL, textOf } from "../state/fold";
+import { filter, href, query } from "../state/route";
+import { agentName, followTask, toast, words } from "../state/store";
+import type { Followed } from "../state/stream";
+
+const TABS = ["conversation", "timeline", "events", "artifacts", "usage"];
+const REFRESH = 1500;
+
+export function TaskPage({ agent, id }: { agent: string; id: string }) {
+  const followed = useSignal<Followed>(followTask(agent, id));
+  const forks = useSignal(false);
+  useEffect(() => {
+    if (followed.value.task.id !== id) followed.value = followTask(agent, id);
+  }, [agent, id]);
+  const one = followed.value;
+  const version = one.version.value;
+  const { task } = one;
+  const tab = query.value.get("tab") ?? "conversation";
+  const { place } = useStickToEnd(one.version);
+  const events = useMemo(() => new TaskEvents(id), [id]);
+  const isOpen = !TERMINAL.has(task.state);
+  const title = textOf(task.messages.find((message) => message.role === "user")?.parts ?? []).split("\n", 1)[0] || id;
+  const wantsEvents = tab === "timeline" || tab === "events";
+
+  useEffect(() => {
+    if (!wantsEvents) return;
+    void events.load();
+    if (!isOpen) return;
+    const timer = setInterval(() => void events.load(), REFRESH);
+    return () => clearInterval(timer);
+  }, [wantsEvents, events, isOpen]);
+
+  async function cancel(): Promise<void> {
+    try {
+      await (await agentClient(agent)).cancelTask({ tenant: "", id, metadata: undefined });
+    } catch (error) {
+      toast(words(error), "error");
+    }
+  }
+
+  return (
+    <div class="page">
+      <header class="page-head">
+        <a href={href(["tasks"])} aria-label="Back to tasks">
+          ←
+        </a>
+        <h1 class="one-line">{title}</h1>
+        <span class="spacer" />
+        {task.contextId && <a href={href(["chat", agent, task.contextId])}>Chat</a>}
+        <button type="button" onClick={() => (forks.value = true)}>
+          Fork
+        </button>
+        {isOpen && task.state !== TaskState.TASK_STATE_UNSPECIFIED && (
+          <button type="button" onClick={cancel}>
+            Cancel
+          </button>
+        )}
+      </header>
+      <div class="facts">
+        <StateBadge state={task.state} />
+        <span>{agentName(agent)}</span>
+        {task.run.model && <span>{task.run.model}</span>}
+        {task.run.iteration > 0 && <span>iteration {task.run.iteration}</span>}
+        <UsageText usage={task.usage} />
+        <Ago at={task.updatedAt} />
+        <button
+          type="button"
+          class="plain id"
+          title="Copy the id"
+          onClick={() => {
+            void navigator.clipboard.writeText(id);
+            toast("The id is copied.");
+          }}
+        >
+          {id}
+        </button>
+      </div>
+      <nav class="tabs" aria-label="Parts of the task">
+        {TABS.map((name) => (
+          <button type="button" key={name} aria-current={tab === name ? "page" : undefined} onClick={() => filter({ tab: name })}>
+            {name}
+            {name === "artifacts" && task.artifacts.length > 0 && <span class="count">{task.artifacts.length}</span>}
+          </button>
+        ))}
+      </nav>
+      <div class={`turns tab-${tab}`} ref={place}>
+        {wantsEvents && <Problem text={events.error.value} retry={() => void events.load()} />}
+        {tab === "timeline" && <Timeline events={events.events.value} isOpen={isOpen} />}
+        {tab === "events" && <Events events={events.events.value} isCut={events.isCut.value} />}
+        {tab === "usage" && <UsageView taskId={id} version={version} />}
+        {tab === "artifacts" &&
+          (task.artifacts.length ? (
+            task.artifacts.map((artifact) => <ArtifactView key={artifact.id} artifact={{ ...artifact }} open />)
+          ) : (
+            <Empty title="No artifacts">
+              <p>Files, documents and tables that the agent makes show here.</p>
+            </Empty>
+          ))}
+        {tab === "conversation" && <TaskView followed={one} onFollow={(next) => (followed.value = next)} />}
+      </div>
+      {forks.value && <ForkDialog agent={agent} id={id} last={task.run.iteration} onClose={() => (forks.value = false)} />}
+    </div>
+  );
+}

@@ -1,0 +1,43 @@
+// All events of a task. Those that are not in sight cost nothing, however many there are.
+
+import { useState } from "preact/hooks";
+import type { TaskEvent } from "../state/events";
+import { Empty } from "./ui";
+
+export function Events({ events, isCut }: { events: readonly TaskEvent[]; isCut: boolean }) {
+  if (!events.length) return <Empty title="No events" />;
+  return (
+    <ol class="event-list">
+      {events.map((event) => (
+        <EventRow key={event.id} event={event} />
+      ))}
+      {isCut && <li class="quiet">The first {events.length} events. Read on with the API: GET /everloop/v1/tasks/…/events?after=ID</li>}
+    </ol>
+  );
+}
+
+function EventRow({ event }: { event: TaskEvent }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <li>
+      <button type="button" class="event-head" aria-expanded={open} onClick={() => setOpen(!open)}>
+        <time dateTime={event.at}>{clock(event.at)}</time>
+        <span class="event-type">{event.type}</span>
+        <span class="quiet one-line">{summary(event)}</span>
+      </button>
+      {open && <pre class="json">{JSON.stringify(event.data, null, 2)}</pre>}
+    </li>
+  );
+}
+
+function clock(at: string): string {
+  const date = new Date(at);
+  return `${date.toLocaleTimeString([], { hour12: false })}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+}
+
+/** The few words of an event that tell it from others of its type. */
+function summary({ data }: TaskEvent): string {
+  const told = data["name"] ?? data["state"] ?? data["text"] ?? data["model"] ?? data["artifactId"] ?? data["agentId"] ?? data["role"];
+  const more = data["result"] ?? data["arguments"] ?? data["summary"] ?? "";
+  return `${told ?? ""} ${typeof more === "string" ? more : JSON.stringify(more)}`.trim().slice(0, 300);
+}

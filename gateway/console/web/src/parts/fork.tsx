@@ -1,0 +1,83 @@
+// Go on from the past of a task, with other words or another agent.
+
+import { useSignal } from "@preact/signals";
+import { ask, at } from "../api/root";
+import { go, href } from "../state/route";
+import { agents, words } from "../state/store";
+
+type Forked = { task: { id: string } };
+
+export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: string; last: number; onClose: () => void }) {
+  const text = useSignal("");
+  const chosen = useSignal(agent);
+  const iteration = useSignal(String(last));
+  const error = useSignal("");
+  const busy = useSignal(false);
+  // One id for all tries: the same request finds the fork that it has begun.
+  const messageId = useSignal(crypto.randomUUID());
+
+  async function fork(): Promise<void> {
+    busy.value = true;
+    try {
+      const message = text.value.trim() && { role: "ROLE_USER", messageId: messageId.value, parts: [{ text: text.value }] };
+      const body = {
+        ...(iteration.value === "" ? {} : { iteration: Number(iteration.value) }),
+        ...(chosen.value === agent ? {} : { agent: chosen.value }),
+        ...(message ? { message } : {}),
+      };
+      const { task } = await ask<Forked>("POST", at`/tasks/${id}/fork`, body);
+      onClose();
+      go(href(["tasks", chosen.value, task.id]));
+    } catch (failure) {
+      error.value = words(failure);
+    } finally {
+      busy.value = false;
+    }
+  }
+
+  return (
+    <dialog open class="dialog" aria-label="Fork">
+      <form
+        class="schema"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void fork();
+        }}
+      >
+        <h2>Fork</h2>
+        <p class="quiet">A new task goes on from the past of this one. Nothing of the past happens again.</p>
+        <label>
+          <span>Keep up to iteration</span>
+          <input type="number" min="0" max={last} value={iteration.value} onInput={(event) => (iteration.value = event.currentTarget.value)} />
+        </label>
+        <label>
+          <span>Message</span>
+          <textarea rows={3} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
+        </label>
+        <label>
+          <span>Agent</span>
+          <select value={chosen.value} onChange={(event) => (chosen.value = event.currentTarget.value)}>
+            {(agents.value ?? []).map((each) => (
+              <option key={each.id} value={each.id}>
+                {each.name}
+              </option>
+            ))}
+          </select>
+        </label>
+        {error.value && (
+          <p class="call-error" role="alert">
+            {error.value}
+          </p>
+        )}
+        <div class="choices">
+          <button class="primary" disabled={busy.value}>
+            Fork
+          </button>
+          <button type="button" onClick={onClose}>
+            Close
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}

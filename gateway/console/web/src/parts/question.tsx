@@ -1,0 +1,263 @@
+// Asks the user what a task asks: by yes and no, by a choice, by a form of its JSON schema, or in words.
+
+import { useState } from "preact/hooks";
+import type { Json as JsonValue, Question } from "../api/types";
+import { Json } from "./ui";
+
+type Schema = { [key: string]: JsonValue };
+/** What the user says, in the form that the task takes; `note` of a rejection is told to the model. */
+export type Given = { answer: JsonValue } | { approved: boolean; note: string } | { secret: string };
+
+export function QuestionForm({ question, onGiven }: { question: Question; onGiven: (given: Given) => Promise<void> }) {
+  const [busy, setBusy] = useState(false);
+  const [flaw, setFlaw] = useState("");
+  const give = async (given: Given): Promise<void> => {
+    setBusy(true);
+    setFlaw("");
+    try {
+      await onGiven(given);
+    } catch (error) {
+      setFlaw((error as Error).message);
+    } finally {
+      setBusy(false);
+    }
+  };
+  const mine = !question.approvers || question.approvers === "owner";
+  return (
+    <section class="question" aria-label="The task asks">
+      <p class="question-text">{question.tool && question.purpose === "approval" ? question.text.split("\n", 1)[0] : question.text}</p>
+      {question.tool && (
+        <div class="question-call">
+          <code>{question.tool}</code>
+          {question.arguments !== undefined && (
+            <Json text={typeof question.arguments === "string" ? question.arguments : JSON.stringify(question.arguments)} />
+          )}
+        </div>
+      )}
+      {mine ? <Fields question={question} busy={busy} give={give} /> : <p class="quiet">Somebody with the scope {question.approvers} has to answer.</p>}
+      {flaw && (
+        <p class="call-error" role="alert">
+          {flaw}
+        </p>
+      )}
+    </section>
+  );
+}
+
+type FieldsProps = { question: Question; busy: boolean; give: (given: Given) => Promise<void> };
+
+function Fields({ question, busy, give }: FieldsProps) {
+  if (question.kind === "auth") return <Secret busy={busy} give={give} />;
+  if (question.purpose === "approval" || question.kind === "confirmation")
+    return <YesNo isApproval={question.purpose === "approval" || Boolean(question.tool)} busy={busy} give={give} />;
+  if (question.kind === "selection")
+    return (
+      <div class="choices">
+        {(question.options ?? []).map((option) => (
+          <button type="button" disabled={busy} key={option} onClick={() => give({ answer: option })}>
+            {option}
+          </button>
+        ))}
+      </div>
+    );
+  if (question.kind === "data" && question.json_schema) return <SchemaForm schema={question.json_schema} busy={busy} give={give} />;
+  return <Words busy={busy} give={give} />;
+}
+
+function YesNo({ isApproval, busy, give }: { isApproval: boolean; busy: boolean; give: FieldsProps["give"] }) {
+  const [note, setNote] = useState("");
+  return (
+    <div class="yes-no">
+      {isApproval && (
+        <input
+          value={note}
+          maxLength={2000}
+          placeholder="Note (the model reads it)"
+          aria-label="Note"
+          onInput={(event) => setNote(event.currentTarget.value)}
+        />
+      )}
+      <button type="button" class="primary" disabled={busy} onClick={() => give({ approved: true, note })}>
+        {isApproval ? "Approve" : "Yes"}
+      </button>
+      <button type="button" disabled={busy} onClick={() => give({ approved: false, note })}>
+        {isApproval ? "Reject" : "No"}
+      </button>
+    </div>
+  );
+}
+
+function Words({ busy, give }: Omit<FieldsProps, "question">) {
+  const [text, setText] = useState("");
+  return (
+    <form
+      class="words"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void give({ answer: text });
+      }}
+    >
+      <textarea rows={2} value={text} aria-label="Your answer" onInput={(event) => setText(event.currentTarget.value)} />
+      <button class="primary" disabled={busy || !text.trim()}>
+        Answer
+      </button>
+    </form>
+  );
+}
+
+function Secret({ busy, give }: Omit<FieldsProps, "question">) {
+  const [secret, setSecret] = useState("");
+  return (
+    <form
+      class="words"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void give({ secret });
+      }}
+    >
+      <input
+        type="password"
+        autocomplete="off"
+        value={secret}
+        aria-label="The secret"
+        onInput={(event) => setSecret(event.currentTarget.value)}
+      />
+      <button class="primary" disabled={busy || !secret}>
+        Hand over
+      </button>
+      <button type="button" disabled={busy} onClick={() => give({ approved: false, note: "" })}>
+        Decline
+      </button>
+    </form>
+  );
+}
+
+// Forms of JSON schemas: fields for what they describe, and JSON for what fields cannot.
+
+function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; give: FieldsProps["give"] }) {
+  const fields = schema["type"] === "object" ? Object.entries((schema["properties"] ?? {}) as { [name: string]: Schema }) : [];
+  const simple = fields.length > 0 && fields.every(([, field]) => kindOf(resolve(field, schema)) !== "json");
+  const [value, setValue] = useState<{ [name: string]: JsonValue }>(() => defaults(fields, schema));
+  const [text, setText] = useState("{}");
+  const [flaw, setFlaw] = useState("");
+  const required = new Set((schema["required"] ?? []) as string[]);
+  return (
+    <form
+      class="schema"
+      onSubmit={(event) => {
+        event.preventDefault();
+        if (simple) return void give({ answer: value });
+        try {
+          void give({ answer: JSON.parse(text) as JsonValue });
+          setFlaw("");
+        } catch (error) {
+          setFlaw(`That is no JSON: ${(error as Error).message}`);
+        }
+      }}
+    >
+      {simple ? (
+        fields.map(([name, field]) => (
+          <Field
+            key={name}
+            name={name}
+            schema={resolve(field, schema)}
+            required={required.has(name)}
+            value={value[name]}
+            set={(given) => setValue((old) => changed(old, name, given))}
+          />
+        ))
+      ) : (
+        <textarea rows={6} class="code" value={text} aria-label="JSON" onInput={(event) => setText(event.currentTarget.value)} />
+      )}
+      {flaw && <p class="call-error">{flaw}</p>}
+      <button class="primary" disabled={busy}>
+        Answer
+      </button>
+    </form>
+  );
+}
+
+type FieldProps = { name: string; schema: Schema; required: boolean; value: JsonValue | undefined; set: (value: JsonValue | undefined) => void };
+
+function Field({ name, schema, required, value, set }: FieldProps) {
+  const label = String(schema["title"] ?? name);
+  const kind = kindOf(schema);
+  const said = typeof value === "string" || typeof value === "number" ? String(value) : "";
+  return (
+    <label class={kind === "boolean" ? "check" : ""}>
+      <span>
+        {label}
+        {required && <span class="needed"> *</span>}
+      </span>
+      {kind === "choice" ? (
+        <select required={required} value={said} onChange={(event) => set(event.currentTarget.value || undefined)}>
+          <option value="" />
+          {(schema["enum"] as JsonValue[]).map((option) => (
+            <option key={String(option)}>{String(option)}</option>
+          ))}
+        </select>
+      ) : kind === "boolean" ? (
+        <input type="checkbox" checked={value === true} onChange={(event) => set(event.currentTarget.checked)} />
+      ) : kind === "number" ? (
+        <input
+          type="number"
+          step={schema["type"] === "integer" ? "1" : "any"}
+          required={required}
+          value={said}
+          onInput={(event) => set(event.currentTarget.value === "" ? undefined : event.currentTarget.valueAsNumber)}
+        />
+      ) : (
+        <input
+          type={(FORMATS[String(schema["format"] ?? "")] ?? "text") as "text"}
+          required={required}
+          value={said}
+          onInput={(event) => set(event.currentTarget.value || undefined)}
+        />
+      )}
+      {schema["description"] ? <small>{String(schema["description"])}</small> : null}
+    </label>
+  );
+}
+
+const FORMATS: Record<string, "date" | "email" | "url" | "time"> = { date: "date", email: "email", uri: "url", time: "time" };
+
+function kindOf(schema: Schema): "text" | "number" | "boolean" | "choice" | "json" {
+  if (Array.isArray(schema["enum"])) return schema["enum"].every((each) => typeof each === "string") ? "choice" : "json";
+  switch (schema["type"]) {
+    case "string":
+      return "text";
+    case "number":
+    case "integer":
+      return "number";
+    case "boolean":
+      return "boolean";
+  }
+  return "json";
+}
+
+/** Follows a reference within the schema, and takes the null out of what may be left out. */
+function resolve(schema: Schema, whole: Schema): Schema {
+  const reference = schema["$ref"];
+  if (typeof reference === "string" && reference.startsWith("#/$defs/")) {
+    const found = (whole["$defs"] as { [name: string]: Schema } | undefined)?.[reference.slice(8)];
+    return found ? { ...found, ...schema, $ref: null } : schema;
+  }
+  const options = schema["anyOf"] as Schema[] | undefined;
+  const real = options?.filter((option) => option["type"] !== "null");
+  return real?.length === 1 ? { ...resolve(real[0]!, whole), title: schema["title"] ?? null } : schema;
+}
+
+function defaults(fields: [string, Schema][], whole: Schema): { [name: string]: JsonValue } {
+  const given: { [name: string]: JsonValue } = {};
+  for (const [name, field] of fields) {
+    const known = field["default"];
+    if (known !== undefined && known !== null) given[name] = known;
+    else if (kindOf(resolve(field, whole)) === "boolean") given[name] = false;
+  }
+  return given;
+}
+
+function changed(old: { [name: string]: JsonValue }, name: string, value: JsonValue | undefined): { [name: string]: JsonValue } {
+  const { [name]: _, ...rest } = old;
+  return value === undefined ? rest : { ...rest, [name]: value };
+}

@@ -1,0 +1,3 @@
+// What the SDK takes from Node and browsers have not.
+
+export const Buffer = { from: (bytes: Uint8Array): Uint8Array => bytes };

@@ -1,0 +1,125 @@
+// The events of a task from its beginning, which the extension tells, kept up while the task goes on.
+
+import { type Signal, signal } from "@preact/signals";
+import { ask, at } from "../api/root";
+import type { Json, Usage } from "../api/types";
+
+export type TaskEvent = { id: string; at: string; type: string; iteration: number; data: { [key: string]: Json } };
+
+export type UsageReport = {
+  total: Usage;
+  models: (Usage & { model: string; calls: number })[];
+  tools: { tool: string; calls: number; failures: number; seconds: number; cost: number | null }[];
+};
+
+const MOST = 5000;
+
+/** The events of one task; `load` fetches those that are new. */
+export class TaskEvents {
+  readonly events: Signal<TaskEvent[]> = signal([]);
+  readonly error: Signal<string> = signal("");
+  readonly isCut: Signal<boolean> = signal(false);
+  private loading: Promise<void> | null = null;
+
+  constructor(readonly taskId: string) {}
+
+  load(): Promise<void> {
+    this.loading ??= this.fetch().finally(() => (this.loading = null));
+    return this.loading;
+  }
+
+  private async fetch(): Promise<void> {
+    try {
+      let after = this.events.value.at(-1)?.id ?? "";
+      for (;;) {
+        const page = await ask<{ events: TaskEvent[]; nextPageToken: string }>(
+          "GET",
+          `${at`/tasks/${this.taskId}/events`}?pageSize=100${after ? `&after=${encodeURIComponent(after)}` : ""}`,
+        );
+        if (page.events.length) this.events.value = [...this.events.value, ...page.events];
+        after = page.nextPageToken || "";
+        this.isCut.value = this.events.value.length >= MOST;
+        if (!after || this.isCut.value) break;
+      }
+      this.error.value = "";
+    } catch (error) {
+      this.error.value = (error as Error).message;
+    }
+  }
+}
+
+export function usageOf(taskId: string): Promise<UsageReport> {
+  return ask("GET", at`/tasks/${taskId}/usage`);
+}
+
+// Where the time went: a bar for each model call, each tool call, and each time that the task waited.
+
+export type Bar = {
+  key: string;
+  kind: "model" | "tool" | "wait";
+  name: string;
+  iteration: number;
+  from: number;
+  to: number;
+  failed: boolean;
+  attempts: number;
+  note: string;
+};
+
+/** Returns the bars of events, in the order of their beginnings; what goes on ends `now`. */
+export function bars(events: readonly TaskEvent[], now: number): Bar[] {
+  const found: Bar[] = [];
+  const open = new Map<string, TaskEvent>();
+  let waits: TaskEvent | null = null;
+  for (const event of events) {
+    const { type, data, iteration } = event;
+    if (type === "modelCall") open.set(`m${iteration}`, event);
+    if (type === "toolCall") open.set(String(data["callId"]), event);
+    if (type === "modelReply" || type === "toolResult") {
+      const key = type === "modelReply" ? `m${iteration}` : String(data["callId"]);
+      const from = moment(data["startedAt"]) ?? Date.parse(open.get(key)?.at ?? event.at);
+      open.delete(key);
+      found.push({
+        key: event.id,
+        kind: type === "modelReply" ? "model" : "tool",
+        name: String(data[type === "modelReply" ? "model" : "name"] || "reply"),
+        iteration,
+        from,
+        to: moment(data["endedAt"]) ?? Date.parse(event.at),
+        failed: Boolean(data["isError"] || data["error"]),
+        attempts: Number(data["attempts"] ?? 1),
+        note: String(data["error"] ?? ""),
+      });
+    }
+    const isStatus = type === "status";
+    const isWaiting = isStatus && /input|auth/i.test(String(data["state"]));
+    if (waits && (isStatus || type === "message") && !isWaiting) {
+      found.push(wait(waits, Date.parse(event.at)));
+      waits = null;
+    }
+    if (isWaiting && !waits) waits = event;
+  }
+  if (waits) found.push(wait(waits, now));
+  for (const [key, event] of open)
+    found.push({
+      key: event.id,
+      kind: key.startsWith("m") && event.type === "modelCall" ? "model" : "tool",
+      name: String(event.data["model"] || event.data["name"] || "reply"),
+      iteration: event.iteration,
+      from: Date.parse(event.at),
+      to: now,
+      failed: false,
+      attempts: 1,
+      note: "runs",
+    });
+  return found.sort((a, b) => a.from - b.from || a.to - b.to);
+}
+
+function wait(event: TaskEvent, to: number): Bar {
+  const from = Date.parse(event.at);
+  return { key: event.id, kind: "wait", name: "waits for people", iteration: event.iteration, from, to, failed: false, attempts: 1, note: "" };
+}
+
+function moment(value: Json | undefined): number | null {
+  return typeof value === "string" ? Date.parse(value) : null;
+}

@@ -1,0 +1,133 @@
+// What pages share: agents, tasks that are followed, what waits for an answer, and how the user likes it.
+
+import { effect, signal } from "@preact/signals";
+import { login, loginWanted } from "../api/auth";
+import { type Message, Role, type Part } from "../api/a2a";
+import { ApiError, ask, ROOT } from "../api/root";
+import type { Agent } from "../api/types";
+import { emptyTask, say, type TaskModel } from "./fold";
+import { follow, type Followed } from "./stream";
+
+export const agents = signal<Agent[] | null>(null);
+export const problem = signal("");
+
+export async function loadAgents(): Promise<void> {
+  try {
+    agents.value = await ask<Agent[]>("GET", `${ROOT}agents`);
+    problem.value = "";
+  } catch (error) {
+    problem.value = (error as Error).message;
+  }
+}
+
+/** The agent that is talked to unless another one is chosen. */
+export const lastAgent = signal(recall("agent"));
+effect(() => remember("agent", lastAgent.value));
+
+export function agentName(id: string): string {
+  return agents.value?.find((agent) => agent.id === id)?.name || id;
+}
+
+// Tasks that somebody looks at, or has looked at lately.
+
+const MOST = 12;
+const followed = new Map<string, Followed>();
+
+/** Follows a task; of several pages that show it, all see the same. */
+export function followTask(agent: string, id: string): Followed {
+  const known = followed.get(id);
+  if (known) {
+    followed.delete(id);
+    followed.set(id, known);
+    return known;
+  }
+  return keep(follow(agent, emptyTask(id)));
+}
+
+/** Sends a message, as a task of its own or to one that is followed. */
+export function send(agent: string, parts: Part[], where: { contextId?: string; task?: Followed; metadata?: object }): Followed {
+  const task: TaskModel = where.task?.task ?? emptyTask();
+  const message: Message = {
+    messageId: crypto.randomUUID(),
+    contextId: where.contextId ?? task.contextId,
+    taskId: task.id,
+    role: Role.ROLE_USER,
+    parts,
+    metadata: (where.metadata as Message["metadata"]) ?? undefined,
+    extensions: [],
+    referenceTaskIds: [],
+  };
+  say(task, message.messageId, parts);
+  where.task?.close();
+  if (task.id) followed.delete(task.id);
+  return keep(follow(agent, task, message));
+}
+
+function keep(one: Followed): Followed {
+  const place = () => {
+    if (!one.task.id || followed.get(one.task.id) === one) return;
+    followed.set(one.task.id, one);
+    for (const [id, old] of followed) {
+      if (followed.size <= MOST) break;
+      old.close();
+      followed.delete(id);
+    }
+  };
+  place();
+  effect(() => {
+    void one.version.value;
+    place();
+  });
+  return one;
+}
+
+// The login.
+
+effect(() => {
+  void login.value;
+  if (!loginWanted.value) void loadAgents();
+});
+
+/** Says what a failed call means to people. */
+export function words(error: unknown): string {
+  if (error instanceof ApiError && error.status === 403) return `You may not do that: ${error.message}`;
+  return (error as Error).message || String(error);
+}
+
+// How the user likes it.
+
+export type Theme = "" | "light" | "dark";
+export const theme = signal<Theme>(recall("theme") as Theme);
+effect(() => {
+  remember("theme", theme.value);
+  if (theme.value) document.documentElement.dataset["theme"] = theme.value;
+  else delete document.documentElement.dataset["theme"];
+});
+
+// Short messages that pass.
+
+export type Toast = { id: number; text: string; tone: "info" | "error" };
+export const toasts = signal<Toast[]>([]);
+let count = 0;
+
+export function toast(text: string, tone: Toast["tone"] = "info"): void {
+  const one = { id: ++count, text, tone };
+  toasts.value = [...toasts.value, one];
+  setTimeout(() => (toasts.value = toasts.value.filter((each) => each !== one)), tone === "error" ? 8000 : 4000);
+}
+
+export function recall(name: string): string {
+  try {
+    return localStorage.getItem(`everloop.${name}`) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+export function remember(name: string, value: string): void {
+  try {
+    localStorage.setItem(`everloop.${name}`, value);
+  } catch {
+    // storage is blocked: it lasts as long as the page
+  }
+}

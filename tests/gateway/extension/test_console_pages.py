@@ -1,0 +1,65 @@
+"""What the gateway serves of the console: a page for each of its addresses, with safe headers."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from everloop.gateway.console.routes import console_routes
+
+
+@pytest.fixture
+def dist(tmp_path: Path) -> Path:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "console-A1.js").write_text("run()", encoding="utf-8")
+    (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
+    script = '<script src="{{root}}console/assets/console-A1.js">'
+    (tmp_path / "index.html").write_text(script, encoding="utf-8")
+    return tmp_path
+
+
+def client_of(dist: Path, url: str = "http://localhost:8080/") -> httpx.AsyncClient:
+    app = Starlette(routes=console_routes(url, dist))
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/", "/console/tasks/demo/t%2F1"])
+async def test_each_address_is_the_page(dist: Path, path: str) -> None:
+    """The browser reads the address; no script runs but ours, and nobody frames it."""
+    async with client_of(dist) as client:
+        page = await client.get(path)
+
+    assert (page.status_code, page.headers["cache-control"]) == (200, "no-cache")
+    assert '"/console/assets/console-A1.js"' in page.text
+    policy = page.headers["content-security-policy"]
+    for rule in ("script-src 'self';", "frame-ancestors 'none'", "require-trusted-types-for 'script'"):
+        assert rule in policy
+    assert "unsafe" not in policy
+
+
+async def test_assets_are_kept_for_ever_and_nothing_else_is_served(dist: Path) -> None:
+    """Their names change with their content."""
+    async with client_of(dist) as client:
+        asset = await client.get("/console/assets/console-A1.js")
+        names = ("none.js", "..%2Fsecret.txt", "%2Fetc%2Fpasswd")
+        others = [await client.get(f"/console/assets/{name}") for name in names]
+
+    assert (asset.text, asset.headers["cache-control"]) == ("run()", "public, max-age=31536000, immutable")
+    assert asset.headers["content-type"].startswith("text/javascript")
+    assert "secret" not in "".join(other.text for other in others)
+    assert others[0].status_code == 404
+
+
+async def test_a_gateway_below_a_path_says_so_to_the_page(dist: Path) -> None:
+    """A proxy in front of it gives it a part of a server."""
+    async with client_of(dist, "https://example.org/agents/") as client:
+        assert '"/agents/console/assets/console-A1.js"' in (await client.get("/console")).text
+
+
+async def test_what_was_not_built_is_said(tmp_path: Path) -> None:
+    """With what to do about it."""
+    async with client_of(tmp_path) as client:
+        page = await client.get("/console")
+
+    assert "make console" in page.text
