@@ -21,8 +21,10 @@ from everloop.client import (
     Client,
     ClientError,
     Done,
+    ExtensionMissingError,
     ForbiddenError,
     InvalidError,
+    NotFoundError,
     Question,
     Reconnecting,
     ServerError,
@@ -31,6 +33,7 @@ from everloop.client import (
     UnreachableError,
     UnsupportedError,
 )
+from everloop.client.connection import HTTP_EXTENSION
 from everloop.client.fold import EVENTS_EXTENSION
 from everloop.deploy.local.servers import LOOPBACK
 from tests.support.servers.scripted_openai import QuietServer
@@ -61,9 +64,20 @@ class Everloop:
                 "supportedInterfaces": [
                     {"url": f"{self.url}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
                 ],
-                "capabilities": {"streaming": True, "extensions": [{"uri": EVENTS_EXTENSION}]},
+                "capabilities": {
+                    "streaming": True,
+                    "extensions": [
+                        {"uri": EVENTS_EXTENSION},
+                        {"uri": HTTP_EXTENSION, "params": {"base": "/beside/v1"}},
+                    ],
+                },
             }
         )
+
+    async def beside(self, request: Request) -> Response:
+        answer = self.script.pop(0)
+        assert isinstance(answer, Response)
+        return answer
 
     async def call(self, request: Request) -> Response:
         self.calls.append(json.loads(await request.body()))
@@ -117,6 +131,7 @@ async def running() -> AsyncGenerator[Everloop]:
         routes=[
             Route("/.well-known/agent-card.json", everloop.card),
             Route("/", everloop.call, methods=["POST"]),
+            Route("/beside/v1/tasks/a/b/usage", everloop.beside),
         ]
     )
     with socket.create_server((LOOPBACK, 0)) as listening:
@@ -270,6 +285,27 @@ async def test_a_refusal_says_what_it_is(case: str) -> None:
     assert len(everloop.calls) == 1
     if isinstance(caught.value, BusyError):
         assert caught.value.retry_after == 7
+
+
+ANSWERS_BESIDE: dict[str, tuple[Response, type[ClientError], str]] = {
+    "an older gateway": (_refusal(404, "ADDRESS_UNKNOWN"), ExtensionMissingError, "older than the client"),
+    "nothing of this id": (_refusal(404, "TASK_NOT_FOUND"), NotFoundError, "so it is"),
+    "somebody was first": (_refusal(409, "CONFLICT"), InvalidError, "so it is"),
+    "a wrong type": (JSONResponse({"total": {"inputTokens": "x"}}), ServerError, "total.inputTokens"),
+    "a list": (JSONResponse([]), ServerError, "not what was expected"),
+    "a page": (Response("<html>", media_type="text/html"), ServerError, "is no JSON"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS_BESIDE)
+async def test_what_is_answered_beside_a2a_is_an_error_of_the_client_too(case: str) -> None:
+    """At the address that the card names."""
+    answer, kind, words = ANSWERS_BESIDE[case]
+    async with running() as everloop, Client(everloop.url) as client:
+        everloop.script = [answer, JSONResponse({"total": {"inputTokens": 3, "later": 1}, "more": {}})]
+        with pytest.raises(kind, match=words):
+            await client.usage("a/b")
+        assert (await client.usage("a/b")).total.input_tokens == 3
 
 
 async def test_a_server_that_stays_away_is_not_waited_for_without_end() -> None:
