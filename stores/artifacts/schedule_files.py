@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.changes import NewPart
+from everloop.stores.artifacts.errors import ArtifactMissingError
 from everloop.stores.artifacts.store import Artifacts, ArtifactSettings, make_artifacts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
@@ -26,9 +27,16 @@ class ScheduleFiles:
         self._lasting = lasting
 
     async def bring(self, owner: str, schedule_id: str, files: Mapping[str, NewPart]) -> None:
-        """Store files, by their ids, for a schedule that is about to be made; they expire if it is not."""
+        """Store files, by their ids, for a schedule that is about to be made; they expire if it is not.
+
+        What the schedule has already is left alone: it would expire as well.
+        """
+        context = _context_of(owner, schedule_id)
         for artifact_id, part in files.items():
-            await self._artifacts.keep_input(_context_of(owner, schedule_id), artifact_id, part, schedule_id)
+            try:
+                await self._artifacts.get_artifact(context, artifact_id)
+            except ArtifactMissingError:
+                await self._artifacts.put_input(context, artifact_id, part, schedule_id)
 
     async def keep(self, owner: str, schedule_id: str, files: Mapping[str, NewPart]) -> None:
         """Let the files of a schedule stay as long as it does, and remove what it had before."""

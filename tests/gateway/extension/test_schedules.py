@@ -208,6 +208,8 @@ async def test_runs_get_the_files_and_the_webhook_of_their_schedule(office: Offi
     (_, kept) = cast("list[Json]", cast("Json", known["message"])["parts"])
     got = await office.http.get(str(kept["url"]), headers=office.keys["ann"])
     assert got.content == FILE
+    other = {**schedule(), "id": made["id"], "message": {"parts": [{"text": "Leave it."}, sent]}}
+    assert (await office.call("POST", "", other)).status_code == 409
     keeps, task_has = await office.lifetimes(str(kept["url"]), str(task["contextId"]))
     assert keeps > timedelta(days=36_000) > timedelta(days=31) > task_has
     changed = (await office.call("PATCH", f"/{made['id']}", {"pushConfig": None})).json()
