@@ -6,6 +6,7 @@ It is for reading: without a script, and nothing of it comes from elsewhere.
 import base64
 import hashlib
 from html import escape
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -105,12 +106,17 @@ def _page(cards: Cards, url: str) -> str:
     card = cards.merged(cards.agents.default)
     schemes = ", ".join(sorted(card.security_schemes))
     asked = f"Callers are asked who they are ({schemes}); the cards say how."
+    root = urlsplit(url).path
     addresses = [
-        ("agents", "agents", "the agents of this server, as JSON"),
-        (CARD_PATH, CARD_PATH, "the card of the default agent, with all of its addresses"),
-        ("", f"POST {url}", "A2A: JSON-RPC; REST and streams are below the same address"),
-        ("", f"{url.rstrip('/')}{HTTP_BASE}/…", "contexts, schedules, approvals and more, beside A2A"),
-        ("readyz", "readyz", "whether it can serve now"),
+        ("agents", f"{root}agents", "the agents of this server, as JSON"),
+        (CARD_PATH, root + CARD_PATH, "the card of the default agent, with all of its addresses"),
+        ("", f"POST {root}", "A2A: JSON-RPC; REST and streams are below the same address"),
+        (
+            "",
+            f"{root.rstrip('/')}{HTTP_BASE}/…",
+            "schedules, questions and approvals, and what else A2A has not",
+        ),
+        ("readyz", f"{root}readyz", "whether it can serve now"),
     ]
     return _PAGE.format(
         title=escape(f"Everloop: {', '.join(agent.name for agent in cards.agents)}"),

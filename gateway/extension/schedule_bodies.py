@@ -144,7 +144,10 @@ class ScheduleReader:
         if self._push is None:
             raise PushNotificationNotSupportedError("this server does not send push notifications")
         config = read_params(pb.TaskPushNotificationConfig, body.push_config)
-        await self._push.check(config, definition.owner)
+        try:
+            await self._push.check(config, definition.owner)
+        except InvalidParamsError as error:
+            raise InvalidParamsError(f"pushConfig.{error}") from None
         return PushConfig(
             id=config.id or derive_push_config_id(definition.id, config.url),
             task_id=definition.id,

@@ -283,7 +283,7 @@ async def test_lists_have_those_of_the_owner(office: Office) -> None:
         ({"overlap": "sometimes"}, "overlap does not fit"),
         ({"agent": "nobody"}, "agent is 'nobody', which is none of this server"),
         ({"id": "a/b"}, "id does not fit"),
-        ({"pushConfig": {"url": "ftp://x"}}, "url "),
+        ({"pushConfig": {"url": "ftp://x"}}, "pushConfig.url "),
         ({"interval": 5}, "interval does not fit"),
     ],
 )
