@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from everloop.deploy.demo_model.chat_request import ChatRequest
     from everloop.deploy.demo_model.completion import Call, Refusal, Reply
     from everloop.testing.app import App, running
+    from everloop.testing.cases import Case, export
     from everloop.testing.errors import (
         AgentsError,
         CaseError,
@@ -23,10 +24,20 @@ if TYPE_CHECKING:
     from everloop.testing.recording import Recording
     from everloop.testing.run import run
 
-__all__ = ["AgentsError", "App", "Call", "CaseError", "ChatRequest", "FunctionModel", "Recording", "Refusal"]
+__all__ = [
+    "AgentsError",
+    "App",
+    "Call",
+    "Case",
+    "CaseError",
+    "ChatRequest",
+    "FunctionModel",
+    "Recording",
+    "Refusal",
+]
 __all__ += ["Reply", "StandIn"]
 __all__ += ["Script", "ScriptError", "ServersError", "TaskError", "TestingError", "WorkerProcessError"]
-__all__ += ["call", "cut", "fail", "run", "running"]
+__all__ += ["call", "cut", "export", "fail", "run", "running"]
 
 _HOMES = {
     name: module
@@ -34,6 +45,7 @@ _HOMES = {
         "everloop.deploy.demo_model.chat_request": "ChatRequest",
         "everloop.deploy.demo_model.completion": "Call Refusal Reply",
         "everloop.testing.app": "App running",
+        "everloop.testing.cases": "Case export",
         "everloop.testing.errors": (
             "AgentsError CaseError ScriptError ServersError TaskError TestingError WorkerProcessError"
         ),

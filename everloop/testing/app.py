@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from everloop.client import (
     ToolCallStarted,
     WaitTimeoutError,
 )
+from everloop.client.events import arguments_of
 from everloop.testing.clock import skip_time
 from everloop.testing.errors import TaskError, WorkerProcessError
 from everloop.testing.model import StandIn
@@ -267,9 +269,22 @@ class App:
             ) from None
         finally:
             working.cancel()
-        if result.id:
-            self._tasks.add(result.id)
-        return result
+        if not result.id:
+            return result
+        self._tasks.add(result.id)
+        return await self._with_arguments(result)
+
+    async def _with_arguments(self, result: Result) -> Result:
+        """Return a result with the arguments of all calls: of those before we looked, history has them."""
+        if all(call.arguments is not None for call in result.tool_calls):
+            return result
+        made = {
+            str(event.data.get("callId")): arguments_of(event.data.get("arguments"))
+            async for event in self.client.events(result.id)
+            if event.type == "toolCall"
+        }
+        calls = (replace(call, arguments=made.get(call.id, call.arguments)) for call in result.tool_calls)
+        return replace(result, tool_calls=tuple(calls))
 
 
 _LOOK = 0.05

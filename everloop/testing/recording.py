@@ -223,7 +223,7 @@ class Recording(StandIn):
                 "delete the file to tape anew"
             )
         taped = [self._comparable(exchange.request) for exchange in self._left]
-        found = min((list(_differences(each, asked)) for each in taped), key=len)
+        found = min((list(differences(each, asked)) for each in taped), key=len)
         shown = "; ".join(found[:_MOST_DIFFERENCES])
         more = f"; and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
         return (
@@ -251,17 +251,19 @@ def _refusal(message: str) -> Response:
     return JSONResponse({"error": {"message": message, "type": "invalid_request_error"}}, 400)
 
 
-def _differences(taped: JsonValue, asked: JsonValue, place: str = "") -> Iterator[str]:
-    """Yield where two values differ, in words."""
+def differences(
+    taped: JsonValue, asked: JsonValue, place: str = "", words: tuple[str, str] = ("taped", "now")
+) -> Iterator[str]:
+    """Yield where two values differ, in words; `words` are what they are called."""
     if isinstance(taped, dict) and isinstance(asked, dict):
         for key in dict.fromkeys([*taped, *asked]):
-            yield from _differences(taped.get(key), asked.get(key), f"{place}.{key}" if place else key)
+            yield from differences(taped.get(key), asked.get(key), f"{place}.{key}" if place else key, words)
     elif isinstance(taped, list) and isinstance(asked, list):
         for index in range(max(len(taped), len(asked))):
             before, now = (each[index] if index < len(each) else None for each in (taped, asked))
-            yield from _differences(before, now, f"{place}[{index}]")
+            yield from differences(before, now, f"{place}[{index}]", words)
     elif taped != asked:
-        yield f"{place or 'the request'}: taped {_shown(taped)}, now {_shown(asked)}"
+        yield f"{place or 'all of it'}: {words[0]} {_shown(taped)}, {words[1]} {_shown(asked)}"
 
 
 def _shown(value: JsonValue) -> str:

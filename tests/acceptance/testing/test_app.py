@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from unittest.mock import Mock
@@ -22,6 +23,7 @@ from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.local import servers as local_servers
 from everloop.testing import (
     Call,
+    Case,
     ChatRequest,
     FunctionModel,
     Recording,
@@ -31,6 +33,7 @@ from everloop.testing import (
     TestingError,
     call,
     cut,
+    export,
     fail,
     running,
     servers,
@@ -265,6 +268,35 @@ async def _skip() -> None:
 
 async def _say() -> None:
     Script(42)  # pyright: ignore[reportArgumentType] -- that is what is wrong
+
+
+async def test_a_finished_task_is_a_test_case(tmp_path: Path) -> None:
+    """With its answers and files; it is played by the agent as it is now, and says where that differs."""
+    ask = call("request_input", kind="clarification", question="Which city?")
+    script = Script(Reply("Let me ask.", (call("report", city="Oslo"), ask)), call("delete"), "It is done.")
+    (tmp_path / "notes.txt").write_text("Mind the gap.", encoding="utf-8")
+    async with running(agent(), model=script) as app:
+        asked = await app.ask("Report", files=[tmp_path / "notes.txt"], data={"when": "now"})
+        with pytest.raises(TestingError, match="only a task that has ended"):
+            await export(app.client, asked.id, tmp_path / "case.json")
+        done = await app.approve(await app.answer(asked, "Rome"))
+        await export(app.client, done.id, tmp_path / "cases" / "case.json")
+
+    case = Case.load(tmp_path / "cases" / "case.json")
+    async with running(agent(), model=case.script()) as app:
+        again = await case.ask(app)
+        case.check(again)
+        assert [made.arguments for made in (await app.wait(again)).tool_calls] == [
+            made.arguments for made in case.expected.calls
+        ]
+    other = agent(
+        plugins=[prompt("You help."), tools(report, replace(delete, needs_approval=False)), request_input()]
+    )
+    async with running(other, model=case.script()) as app:
+        with pytest.raises(TestingError, match="is completed after 2 of 3 messages"):
+            await case.ask(app)
+    with pytest.raises(AssertionError, match=r'text: expected "It is done.", got "It is not."'):
+        case.check(replace(again, text="It is not."))
 
 
 WRONG: dict[str, Wrong] = {

@@ -15,7 +15,7 @@ PAGE = ROOT / "docs/agents/testing.md"
 FILES = re.findall(
     r"^```(?:python|toml)\n# ([\w.]+)\n(.+?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
 )
-TESTS = 8
+TESTS = 9
 
 NOTES_SERVERS = """
 import os
