@@ -34,7 +34,7 @@ from everloop.client.events import (
     Usage,
     WaitTimeoutError,
 )
-from everloop.client.extension.approvals import Approval, Decision
+from everloop.client.extension.approvals import Approval, Decision, OpenQuestion
 from everloop.client.extension.past import (
     ModelUsage,
     PastEvent,
@@ -50,9 +50,9 @@ from everloop.client.sync import SyncClient
 
 __all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "BusyError", "Client", "ClientError"]
 __all__ += ["Content", "Decision", "Done", "Event", "ExtensionMissingError", "ForbiddenError"]
-__all__ += ["InvalidError", "ModelUsage", "NotFoundError", "OtherEvent", "Overlap", "Part", "PastEvent"]
-__all__ += ["Progress", "Question", "Reconnecting", "Result", "Schedule", "ScheduledRun", "ServerError"]
-__all__ += ["StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
+__all__ += ["InvalidError", "ModelUsage", "NotFoundError", "OpenQuestion", "OtherEvent", "Overlap", "Part"]
+__all__ += ["PastEvent", "Progress", "Question", "Reconnecting", "Result", "Schedule", "ScheduledRun"]
+__all__ += ["ServerError", "StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
 __all__ += ["TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded"]
 __all__ += ["ToolCallStarted", "ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError"]
 __all__ += ["UnreachableError", "UnsupportedError", "Usage", "UsageReport", "WaitTimeoutError"]

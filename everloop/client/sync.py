@@ -163,6 +163,7 @@ class SyncClient:
     read = _wait(Client.read)
     download = _iterate(Client.download)
     save = _wait(Client.save)
+    questions = _iterate(Client.questions)
     approvals = _iterate(Client.approvals)
     decide = _wait(Client.decide)
     stored_artifacts = _wait(Client.stored_artifacts)

@@ -1,4 +1,4 @@
-"""Questions that ask others than the owner of their task (docs/agents/approvals.md)."""
+"""What waits for the caller, over all tasks; questions that ask others than the owner of their task."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -26,6 +26,28 @@ class Approval(Answer):
     _arguments = field_validator("arguments", mode="before")(arguments_of)
 
 
+class OpenQuestion(Approval):
+    """A question that waits for the caller: of a task of the owner, or an approval.
+
+    The first is answered by a client of its `agent` (`Client.answer`, `Client.approve`), the second by
+    `Client.decide`.
+    """
+
+    context_id: str = ""
+    kind: str = "clarification"
+    """As of `Question`."""
+    purpose: str = "input"
+    options: list[str] = []
+    timeout: float | None = None
+    """Seconds from `asked_at` on; None: it does not end."""
+    answer_by: str = "message"
+    """message, or approval."""
+    answer_schema: dict[str, JsonValue] = {}
+    """The JSON schema of an answer."""
+    expected: str = ""
+    """The same in words."""
+
+
 class Decision(Answer):
     """What somebody said in the owner's place."""
 
@@ -38,7 +60,17 @@ class Decision(Answer):
 
 
 class ApprovalCalls(ExtensionCalls):
-    """The part of `Client` that is for approvers."""
+    """The part of `Client` that is about what waits for people."""
+
+    async def questions(self, *, owner: str = "") -> AsyncGenerator[OpenQuestion]:
+        """Yield what waits for the caller, of all agents and tasks; approvals come first.
+
+        Args:
+            owner: Whose, where that is not the caller; takes the scope admin.
+        """
+        async with aclosing(self._listed("/questions", "questions", OpenQuestion, {"owner": owner})) as found:
+            async for each in found:
+                yield each
 
     async def approvals(self) -> AsyncGenerator[Approval]:
         """Yield the open questions for the caller's scopes, of all owners, the oldest first.

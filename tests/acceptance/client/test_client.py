@@ -221,6 +221,7 @@ async def test_questions_are_answered_in_place(service: Service, ledger: Path) -
             result.raise_for_state()
         watched = asyncio.create_task(_questions_of(client, result.id, 3))
         questions = {question.kind: question for question in await watched}
+        waiting = {each.question_id: each async for each in client.questions() if each.task_id == result.id}
         with pytest.raises(InvalidError, match="18:00"):
             await client.answer(result.id, "19:00", question_id=questions["selection"].id)
         await client.answer(result.id, "20:00", question_id=questions["selection"].id)
@@ -229,6 +230,9 @@ async def test_questions_are_answered_in_place(service: Service, ledger: Path) -
         end = await client.approve(result.id, questions["confirmation"].id, approved=False, note="not mine")
 
     assert questions["selection"].options == ("18:00", "20:00")
+    assert waiting.keys() == {question.id for question in questions.values()}
+    assert waiting[questions["selection"].id].answer_schema == {"enum": ["18:00", "20:00"]}
+    assert {each.agent for each in waiting.values()} == {"desk"}
     assert questions["data"].json_schema["required"] == ["adults"]
     assert (questions["confirmation"].tool, questions["confirmation"].purpose) == ("wipe", "approval")
     assert end.text == "Done."

@@ -192,6 +192,8 @@ async def test_approvers_have_a_client(office: Office) -> None:
     """With their key it lists and decides; with another one it says who is asked, and what is missing."""
     url = str(office.http.base_url)
     asked = await office.ask()
+    async with clients.Client(url, api_key=office.keys["self"]["X-API-Key"]) as reader:
+        (waiting,) = [each async for each in reader.questions() if each.task_id == asked]
     async with clients.Client(url, api_key=office.keys["boss"]["X-API-Key"]) as boss:
         (shown,) = [each async for each in boss.approvals() if each.task_id == asked]
         decision = await boss.decide(asked, shown.question_id, note="fine")
@@ -212,6 +214,7 @@ async def test_approvers_have_a_client(office: Office) -> None:
 
     assert (shown.tool, shown.arguments, shown.question_id) == ("refund", {}, "c/1")
     assert shown.asked_at
+    assert (waiting.answer_by, waiting.kind, waiting.question_id) == ("approval", "confirmation", "c/1")
     assert (decision.approved, decision.task_id, decision.question) == (True, asked, "c/1")
     assert isinstance(end, clients.Done)
     assert [question.approvers for question in other.questions] == ["tasks:approve"]
