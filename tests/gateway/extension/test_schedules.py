@@ -22,6 +22,7 @@ from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments
 from everloop.runtime.protocol.tasks import HTTP_BASE
 from everloop.runtime.redis import connect_redis
+from everloop.runtime.schedules.definition import schedule_id
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
@@ -57,6 +58,7 @@ class Office:
     keys: Mapping[str, Mapping[str, str]]
     configs: PushConfigs
     redis: Redis
+    attachments: Attachments
 
     async def call(
         self, method: str, path: str = "", body: object = None, caller: str = "ann"
@@ -107,6 +109,7 @@ async def office(
         views, configs = TaskViews(redis), PushConfigs(redis)
         files = make_schedule_files(ArtifactSettings(), redis, blobs, views)
         webhooks = ScheduleWebhooks(redis, configs)
+        attachments = Attachments(files, webhooks)
 
         async def notify(*_: object) -> None:
             """Nobody is notified here."""
@@ -121,11 +124,11 @@ async def office(
                 agents=[AGENT, OTHER],
                 access=AccessControl(scheme),
                 push=push,
-                attachments=Attachments(files, webhooks),
+                attachments=attachments,
                 artifacts=make_artifacts(ArtifactSettings(), redis, blobs, views),
             ) as gateway,
         ):
-            yield Office(gateway.http, keys, configs, redis)
+            yield Office(gateway.http, keys, configs, redis, attachments)
 
 
 async def test_a_schedule_is_made_read_changed_and_removed(office: Office) -> None:
@@ -246,6 +249,16 @@ async def test_nobody_else_knows_of_a_schedule(office: Office) -> None:
     assert theirs.status_code == 201
     assert (await office.call("DELETE", f"{path}?owner={KEYS['bob'][0]}", None, "root")).status_code == 200
     assert (await office.call("GET", path)).json() == made
+
+
+async def test_who_is_not_known_finds_nothing_of_owners(
+    office: Office, client: Client, views: TaskViews
+) -> None:
+    """Where everybody gets in, the names that Temporal has for schedules of owners are no way to them."""
+    id_ = schedule_id(KEYS["ann"][0], str((await office.made())["id"]))
+    async with running_gateway(client, views, queue="none", attachments=office.attachments) as gateway:
+        got = await gateway.http.get(f"{HTTP_BASE}/schedules/{id_}")
+    assert error_of(got) == (404, f"there is no schedule {id_!r} of this owner")
 
 
 async def test_lists_have_those_of_the_owner(office: Office) -> None:
