@@ -83,6 +83,7 @@ class Following:
         self._task_id = task_id
         self._after = after
         self._is_polling = False
+        self._has_subscribed = False
         self._goes_on = False
         self._turn_has_ended = False
 
@@ -126,7 +127,9 @@ class Following:
         if self._is_polling or self._is_sending:
             return False
         if isinstance(problem, _EndedError):
-            self._is_polling = not await self._connection.streams()
+            # A subscription that a server has ended would end again.
+            ends = self._has_subscribed and not await self._connection.is_everloop()
+            self._is_polling = ends or not await self._connection.streams()
         else:
             self._is_polling = isinstance(problem, UnsupportedError | NotFoundError)
         return self._is_polling
@@ -172,6 +175,7 @@ class Following:
             return self._polled()
         if self._request is not None and self._is_sending:
             return self._connection.send(self._request)
+        self._has_subscribed = True
         return self._connection.subscribe(self._known_id, self._after)
 
     async def _polled(self) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:

@@ -53,6 +53,12 @@ class Everloop:
     """
 
     url: str = ""
+    extensions: list[JsonValue] = field(
+        default_factory=lambda: [
+            {"uri": EVENTS_EXTENSION},
+            {"uri": HTTP_EXTENSION, "params": {"base": "/beside/v1"}},
+        ]
+    )
     script: list[Response | Sequence[str]] = field(default_factory=list[Response | Sequence[str]])
     calls: list[Json] = field(default_factory=list[Json])
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
@@ -64,13 +70,7 @@ class Everloop:
                 "supportedInterfaces": [
                     {"url": f"{self.url}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
                 ],
-                "capabilities": {
-                    "streaming": True,
-                    "extensions": [
-                        {"uri": EVENTS_EXTENSION},
-                        {"uri": HTTP_EXTENSION, "params": {"base": "/beside/v1"}},
-                    ],
-                },
+                "capabilities": {"streaming": True, "extensions": self.extensions},
             }
         )
 
@@ -285,6 +285,21 @@ async def test_a_refusal_says_what_it_is(case: str) -> None:
     assert len(everloop.calls) == 1
     if isinstance(caught.value, BusyError):
         assert caught.value.retry_after == 7
+
+
+async def test_a_task_whose_streams_all_end_is_read() -> None:
+    """Of a server that is no Everloop, nothing tells that the next subscription would last longer."""
+    async with running() as everloop, Client(everloop.url) as client:
+        everloop.extensions = []
+        everloop.script = [[event(task("WORKING"))], [event(task("WORKING"))]]
+        for state in ("WORKING", "COMPLETED"):
+            answer: Json = {"jsonrpc": "2.0", "id": 1, "result": task(state)["task"]}
+            everloop.script.append(JSONResponse(answer))
+        result = await client.send("x")
+
+    assert result.state is TaskState.COMPLETED
+    methods = [call["method"] for call in everloop.calls]
+    assert methods == ["SendStreamingMessage", "SubscribeToTask", "GetTask", "GetTask"]
 
 
 ANSWERS_BESIDE: dict[str, tuple[Response, type[ClientError], str]] = {
