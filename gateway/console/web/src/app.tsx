@@ -5,21 +5,26 @@ import { useEffect } from "preact/hooks";
 import { login, loginWanted, logOut } from "./api/auth";
 import { Agents } from "./pages/agents";
 import { Chat } from "./pages/chat";
+import { Inbox } from "./pages/inbox";
 import { Login } from "./pages/login";
+import { Schedules } from "./pages/schedules";
 import { TaskPage } from "./pages/task";
 import { Tasks } from "./pages/tasks";
 import { Empty, Problem } from "./parts/ui";
+import { inbox, loadInbox } from "./state/inbox";
 import { go, href, path } from "./state/route";
 import { loadAgents, problem, theme, toasts } from "./state/store";
 
 const PAGES: [name: string, label: string, key: string][] = [
   ["chat", "Chat", "c"],
   ["tasks", "Tasks", "t"],
+  ["inbox", "Inbox", "i"],
+  ["schedules", "Schedules", "s"],
   ["agents", "Agents", "a"],
 ];
 
 const KEYS: [keys: string, what: string][] = [
-  ["g, then c, t, a", "go to chat, tasks, agents"],
+  ["g, then c, t, i, s, a", "go to chat, tasks, inbox, schedules, agents"],
   ["/", "search"],
   ["j, k, Enter", "next, previous, open (in lists)"],
   ["Enter, Shift+Enter", "send, new line"],
@@ -30,6 +35,7 @@ const KEYS: [keys: string, what: string][] = [
 export function App() {
   const help = useSignal(false);
   useKeys(() => (help.value = !help.value));
+  useEffect(() => void loadInbox(), [loginWanted.value]);
   if (loginWanted.value) return <Login />;
   const [page = "chat", ...rest] = path.value;
   return (
@@ -44,6 +50,7 @@ export function App() {
         {PAGES.map(([name, label]) => (
           <a key={name} href={href([name])} aria-current={page === name ? "page" : undefined}>
             {label}
+            {name === "inbox" && Boolean(inbox.value?.length) && <span class="count badge asks">{inbox.value!.length}</span>}
           </a>
         ))}
         <span class="spacer" />
@@ -104,6 +111,10 @@ function Page({ page, rest }: { page: string; rest: string[] }) {
       return <Chat agent={first} contextId={second} />;
     case "tasks":
       return second ? <TaskPage agent={first} id={second} /> : <Tasks />;
+    case "inbox":
+      return <Inbox />;
+    case "schedules":
+      return <Schedules />;
     case "agents":
       return <Agents />;
   }
