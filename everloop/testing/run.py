@@ -50,11 +50,15 @@ def run(
 
 
 def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return _run_beside(work) if _has_loop() else asyncio.run(work())
+
+
+def _has_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work())
-    return _run_beside(work)
+        return False
+    return True
 
 
 def _run_beside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
