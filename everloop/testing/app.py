@@ -25,6 +25,7 @@ from everloop.client import (
     WaitTimeoutError,
 )
 from everloop.client.events import arguments_of
+from everloop.runtime.redis import cancel
 from everloop.testing.clock import skip_time
 from everloop.testing.errors import TaskError, WorkerProcessError
 from everloop.testing.model import StandIn
@@ -268,7 +269,7 @@ class App:
                 f"the task did not end in time, nor asked anything: {_told(error.result)}"
             ) from None
         finally:
-            working.cancel()
+            await cancel(working)
         if not result.id:
             return result
         self._tasks.add(result.id)
