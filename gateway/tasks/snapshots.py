@@ -137,7 +137,10 @@ class Snapshots:
         return await self._take(task_id, viewer, known)
 
     async def _of_sub_agent(self, task_id: str, viewer: Viewer) -> Snapshot:
-        root = (await self.take(names.root_task_id(task_id), viewer)).view
+        try:
+            root = (await self.take(names.root_task_id(task_id), viewer)).view
+        except TaskUnknownError:
+            raise TaskUnknownError(task_id) from None
         known = await self._load(task_id)
         if known is None and await self._tasks.agent_of(task_id) is None:
             raise TaskUnknownError(task_id)  # or no task at all, as what notifies a client of one

@@ -44,7 +44,7 @@ _LISTS = (
 )
 """Keys of which there is one for all tasks together; it may stay."""
 
-_TASK = r"everloop:task:\{[^}]+\}[^:]*:(view|history|events|transcript:.+|records|push|keys)"
+_TASK = r"everloop:task:\{[^}]+\}[^:]*:(view|history|events|transcript:.+|records|outcomes|push|keys)"
 _KINDS = {
     "task": re.compile(_TASK),
     "artifact": re.compile(r"everloop:(artifact|artifact-tail|context):.+"),
