@@ -1,6 +1,6 @@
 """Composition root of the worker process: settings → clients → ports → Worker. See `worker.py --help`."""
 
-from everloop.runtime.lean import settle  # isort: skip -- it loads libraries before they load more
+from everloop.runtime.lean import freeze_startup  # isort: skip -- it loads libraries before they load more
 
 import asyncio
 import os
@@ -292,7 +292,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
                 _log.warning(warning)
             report_queues(agents, queues, settings)
             begin_counters([agent.id for agent in agents])
-            settle()
+            freeze_startup()
             telemetry.ready()
             _log.info(
                 "worker ready",

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.lease import heartbeating
 from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
-from everloop.stores.artifacts.cleanup import AbandonedBlobs, ArtifactHousekeeping
+from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, OrphanedBlobs
 from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
 from everloop.stores.conversations import ConversationCleanup
 from everloop.stores.retention import Cleaned
@@ -50,14 +50,14 @@ class StoreHousekeeping(HousekeepingPort):
     ) -> None:
         views, artifacts = ViewCleanup(redis), ArtifactHousekeeping(redis, blobs)
         conversations = ConversationCleanup(redis, ttl=lifetimes.conversations)
-        abandoned = AbandonedBlobs(redis, blobs, client, task_queue, ttl=lifetimes.artifacts)
+        orphaned = OrphanedBlobs(redis, blobs, client, task_queue, ttl=lifetimes.artifacts)
         payloads = PayloadCleanup(blobs, client, task_queue, ttl=lifetimes.payloads)
         self._cleaners: dict[Kind, Callable[[CleanInput], Awaitable[Cleaned]]] = {
             Kind.VIEWS: lambda call: views.clean(call.cursor, dry_run=call.dry_run),
             Kind.CONVERSATIONS: lambda call: conversations.clean(dry_run=call.dry_run),
             Kind.ARTIFACTS: lambda call: artifacts.clean_artifacts(call.cursor, dry_run=call.dry_run),
             Kind.PENDING_BLOBS: lambda call: artifacts.clean_pending(dry_run=call.dry_run),
-            Kind.ARTIFACT_BLOBS: lambda call: abandoned.clean(call.cursor, dry_run=call.dry_run),
+            Kind.ARTIFACT_BLOBS: lambda call: orphaned.clean(call.cursor, dry_run=call.dry_run),
             Kind.PAYLOADS: lambda call: payloads.clean(call.cursor, dry_run=call.dry_run),
         }
 

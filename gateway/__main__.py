@@ -23,7 +23,7 @@ from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import make_push, notifier
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
-from everloop.runtime.lean import settle
+from everloop.runtime.lean import freeze_startup
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
@@ -120,7 +120,7 @@ async def run(
             _on_signals(*stops, server.stop)
             if inherited:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.leave)
-            settle()
+            freeze_startup()
             telemetry.ready()
             served = [agent.id for agent in agents]
             _log.info("gateway ready", url=settings.url, grpc=settings.grpc_address, agents=served)

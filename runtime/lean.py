@@ -20,7 +20,7 @@ def load(library: str, *unneeded: str) -> None:
             del sys.modules[module]
 
 
-def settle() -> None:
+def freeze_startup() -> None:
     """Let no garbage collection look at what is there now; call it when the process has started.
 
     A full one took 30 to 50 ms of each process, in which no token went on.

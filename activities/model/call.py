@@ -46,12 +46,12 @@ from everloop.activities.model.reply import Shown
 from everloop.activities.model.request import (
     build_request,
     cache_key,
-    explained,
     made_to_call,
     only_create_task,
     sent_messages,
     until_called,
     with_cache_hints,
+    with_window,
     without_tools,
 )
 from everloop.activities.publish import publish_events, take_trip, try_publish
@@ -298,7 +298,7 @@ class ModelCalls(ModelPort):
                 written, thoughts = await self._stream(attempt, request, publisher)
             except PromptTooLongError as error:
                 window = self._models.choose(request.model, attempt.agent.id).window
-                raise explained(error, window, transcript) from None
+                raise with_window(error, window, transcript) from None
             if more := None if call.tool else continuation(request, written):
                 written = await self._continued(attempt, written, more, publisher, thoughts)
             rest = await publisher.stop()

@@ -70,7 +70,7 @@ def _judged(  # noqa: PLR0911 -- one for each way in which a reply ends
     settings: ModelSettings,
     output: type[BaseModel] | None,
 ) -> AssistantMessage:
-    told = _reason_told(transcript)
+    told = _refusal_reason(transcript)
     match reply.finish_reason:
         case "content_filter":
             return _of_filtered(_without_calls(reply), settings, told)
@@ -190,7 +190,7 @@ def _is_whole(call: ToolCall) -> bool:
         return False
 
 
-def _reason_told(transcript: Sequence[TranscriptMessage]) -> str:
+def _refusal_reason(transcript: Sequence[TranscriptMessage]) -> str:
     """Return why the last reply was refused; empty if it stood."""
     for message in reversed(transcript):
         if isinstance(message, AssistantMessage):

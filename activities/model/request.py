@@ -247,16 +247,16 @@ def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[C
     shown: list[FilePart] = []
     for message in messages:
         if shown and not isinstance(message, ToolMessage):
-            yield _shown(shown, files)
+            yield _files_message(shown, files)
             shown = []
         shown += message.files if isinstance(message, ToolMessage) else ()
         if not _is_void(message):
             yield _message(message, files)
     if shown:
-        yield _shown(shown, files)
+        yield _files_message(shown, files)
 
 
-def _shown(parts: Sequence[FilePart], files: ReadFiles) -> ChatCompletionMessageParam:
+def _files_message(parts: Sequence[FilePart], files: ReadFiles) -> ChatCompletionMessageParam:
     """Return the message that shows files of results; no provider takes them within a result."""
     given: list[ChatCompletionContentPartParam] = [{"type": "text", "text": "[Files of the results above]"}]
     for part in parts:
@@ -372,7 +372,7 @@ def _offered_tools(
     return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript, files))
 
 
-def explained(
+def with_window(
     error: PromptTooLongError, window: int | None, transcript: Sequence[TranscriptMessage]
 ) -> PromptTooLongError:
     """Return the error with how much room there is, if that is known, and what takes the most of it."""

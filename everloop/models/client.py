@@ -392,7 +392,7 @@ _MEANT = (
 
 def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _Fault:
     """Read an error, in whatever shape it comes."""
-    told = _told(body)
+    told = _error_object(body)
     named = [_code(value) for name in ("code", "type", "status") if isinstance(value := told.get(name), str)]
     if status is None:
         numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
@@ -403,7 +403,7 @@ def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _
             status = next((known for what, known in _MEANT if what.match(first)), None)
     own = (code for code in named if code and code != str(status))
     codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
-    wait = retry_after(headers, datetime.now(UTC)) or _told_wait(told)
+    wait = retry_after(headers, datetime.now(UTC)) or _retry_info_delay(told)
     return _Fault(status, codes, json.dumps(told, default=str), wait)
 
 
@@ -416,13 +416,13 @@ def error_in(chunk: Object) -> object:
     return error or next((one["error"] for one in choices if one.get("error")), None)
 
 
-def _told(body: object) -> Mapping[str, Any]:
+def _error_object(body: object) -> Mapping[str, Any]:
     """Return the error object: it may stand in an array, under `error`, alone, or be a text."""
     if isinstance(body, list) and body:
-        return _told(cast("list[object]", body)[0])
+        return _error_object(cast("list[object]", body)[0])
     if isinstance(body, dict):
         told = cast("dict[str, Any]", body)
-        return _told(told["error"]) if told.get("error") else told
+        return _error_object(told["error"]) if told.get("error") else told
     return {"message": body if isinstance(body, str) else ""}
 
 
@@ -431,7 +431,7 @@ def _code(value: object) -> str:
     return text if _CODE.fullmatch(text) else ""
 
 
-def _told_wait(told: Mapping[str, Any]) -> timedelta | None:
+def _retry_info_delay(told: Mapping[str, Any]) -> timedelta | None:
     """Return the wait that stands in the error itself (google.rpc.RetryInfo)."""
     details: object = told.get("details")
     for each in cast("list[object]", details) if isinstance(details, list) else ():

@@ -230,7 +230,7 @@ async def reasons_come_through(stage: Stage) -> None:
 _FAILURES = (ModelBusyError, ModelDownError, UnreadableReplyError, ModelRefusedError, PromptTooLongError)
 
 
-async def failures_are_told_apart(stage: Stage) -> None:
+async def failures_are_distinguished(stage: Stage) -> None:
     """What is tried again, what ends the task and what makes room differ; none quotes the prompt."""
     for kind in _FAILURES:
         error = await _failure(stage, Played(failure=kind))
@@ -351,7 +351,7 @@ MODEL_CHECKS: tuple[Check, ...] = (
     usage_is_counted,
     a_refusal_is_no_answer,
     reasons_come_through,
-    failures_are_told_apart,
+    failures_are_distinguished,
     a_cut_is_no_end,
     closing_hangs_up,
     opaque_fields_come_back,

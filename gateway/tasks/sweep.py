@@ -12,7 +12,7 @@ from everloop.gateway.errors import STORE_FAILURES, GatewayError
 from everloop.gateway.tasks.reconcile import Reconciler, lags
 from everloop.gateway.tasks.runs import Runs
 from everloop.stores.retention import TASK_TTL
-from everloop.stores.views.interface import OpenTask, ShownStatus
+from everloop.stores.views.interface import OpenTask, ViewStatus
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 
@@ -187,7 +187,7 @@ class Sweep:
             raise failures[0]
 
 
-def _is_untaken(task: ShownStatus) -> bool:
+def _is_untaken(task: ViewStatus) -> bool:
     """Whether no worker has said anything of it: it may have been canceled, which only Temporal tells."""
     return task.state is TaskState.SUBMITTED and not task.run_id
 

@@ -114,7 +114,7 @@ class ArtifactBlobs:
         for key in keys:
             await _tried(self._forget(key, pending_key), key)
 
-    async def forget_abandoned(self) -> int:
+    async def forget_orphaned(self) -> int:
         """Delete blobs that have been pending for an hour, at most 1,000, and return how many there were."""
         removed, oldest = 0, _oldest()
         for pending_key in await self._pending_keys(oldest):
@@ -126,7 +126,7 @@ class ArtifactBlobs:
                 break
         return removed
 
-    async def count_abandoned(self) -> int:
+    async def count_orphaned(self) -> int:
         """Return how many blobs have been pending for an hour."""
         oldest = _oldest()
         return sum(

@@ -131,8 +131,8 @@ class ArtifactHousekeeping:
             RedisError: Redis is away. A blob store that is away is no error: it is for the next run.
         """
         if dry_run:
-            return Cleaned(await self._blobs.count_abandoned())
-        removed = await self._blobs.forget_abandoned()
+            return Cleaned(await self._blobs.count_orphaned())
+        removed = await self._blobs.forget_orphaned()
         return Cleaned(removed, "due" if removed == MOST else "")
 
     async def _clean(self, record_key: str, at: datetime) -> bool | None:
@@ -156,7 +156,7 @@ UNFINISHED_AGE = timedelta(days=1)
 """How long what was left half written is left alone: nobody writes for so long."""
 
 
-class AbandonedBlobs:
+class OrphanedBlobs:
     """Any number of processes may remove them at once, and each may die. `ttl` is that of artifacts."""
 
     def __init__(

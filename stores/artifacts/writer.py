@@ -61,7 +61,7 @@ class _Plan:
     at: datetime
 
     def is_stale(self, now: datetime) -> bool:
-        """Whether its blobs wait for so long that they may soon be taken for abandoned."""
+        """Whether its blobs wait for so long that they may soon be taken for orphaned."""
         return bool(self.named) and now > self.at + PENDING_TIME / 2
 
 

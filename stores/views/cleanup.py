@@ -44,5 +44,5 @@ class ViewCleanup:
             return int(await self._script(keys=owner_keys(owner), args=["count_expired"]))
         removed = 0
         while expired := await self._script(keys=owner_keys(owner), args=["expired"]):
-            removed += await self._lists.settle(owner, cast("list[str]", expired))
+            removed += await self._lists.drop_expired(owner, cast("list[str]", expired))
         return removed

@@ -57,7 +57,7 @@ class OpenTask:
     at: float
 
 
-class ShownStatus(NamedTuple):
+class ViewStatus(NamedTuple):
     """What a view says last: a state, the run that said so, and the number of that status."""
 
     state: TaskState

@@ -133,7 +133,7 @@ class TaskLists:
         elif before or listing.scopes:
             await self._list_waiting(listing, before.split())
         if expired:
-            await self.settle(task.owner, expired)
+            await self.drop_expired(task.owner, expired)
 
     def _entering(self, listing: Listing) -> list[str | int]:
         task = listing.task
@@ -161,7 +161,7 @@ class TaskLists:
 
         await self._do(ask)
 
-    async def settle(self, owner: str, task_ids: Sequence[str]) -> int:
+    async def drop_expired(self, owner: str, task_ids: Sequence[str]) -> int:
         """Take tasks out of the lists whose views are gone, and return how many.
 
         Of others note when they will be.
@@ -173,7 +173,7 @@ class TaskLists:
                 pipeline.pttl(view_key(task_id))
 
         found = await self._do(ask)
-        arguments: list[str | int] = ["settle"]
+        arguments: list[str | int] = ["drop_expired"]
         for task_id, is_there, milliseconds in zip(task_ids, found[::2], found[1::2], strict=True):
             # One without an end goes on, which the lists have yet to hear.
             arguments += [task_id, max(milliseconds, 1000) if is_there else ""]
@@ -183,13 +183,14 @@ class TaskLists:
         """Return what `TaskViews.list_tasks` promises."""
         after = decode_page_token(query.page_token)
         while True:
-            total, entries, unsettled = await self._entries(query, after)
+            total, entries, expired = await self._entries(query, after)
             rows = [_Row(entry) for entry in entries[: query.page_size]]
-            found = await self._found(query, rows) if not unsettled else list[_Found]()
-            unsettled += [row.entry.task_id for row, fields, _ in found if "task" not in fields]
-            if not unsettled:
+            found = await self._found(query, rows) if not expired else list[_Found]()
+            expired += [row.entry.task_id for row, fields, _ in found if "task" not in fields]
+            if not expired:
                 break
-            await self.settle(query.owner, unsettled)  # or else the page had gaps, and the total was wrong
+            # Or else the page had gaps, and the total was wrong.
+            await self.drop_expired(query.owner, expired)
         has_more = len(entries) > len(found)
         views = (self._view(row.entry.task_id, fields, messages) for row, fields, messages in found)
         return TaskPage(

@@ -24,12 +24,12 @@ from everloop.stores.views.interface import (
     START,
     OpenTask,
     Published,
-    ShownStatus,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
     ViewArtifact,
+    ViewStatus,
     WaitingPage,
     WaitingQuery,
     is_position,
@@ -223,14 +223,14 @@ class TaskViews:
         task, state = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "state"))
         return TaskState(state) if task and state else None
 
-    async def states(self, task_ids: Sequence[str]) -> Mapping[str, ShownStatus]:
+    async def states(self, task_ids: Sequence[str]) -> Mapping[str, ViewStatus]:
         """Return what the views of these tasks say last; those that have none are left out."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for task_id in task_ids:
                 pipeline.hmget(view_key(task_id), "task", "state", "status_run", "version")
             found = cast("list[tuple[str | None, ...]]", await pipeline.execute())
         return {
-            task_id: ShownStatus(TaskState(state), run_id or "", int(version or 0))
+            task_id: ViewStatus(TaskState(state), run_id or "", int(version or 0))
             for task_id, (task, state, run_id, version) in zip(task_ids, found, strict=True)
             if task and state
         }

@@ -103,7 +103,7 @@ end
 
 -- ARGV  agent, context or *, state or *, time and task id of the entry that the page begins after ("": at the newest),
 --       time of the oldest one wanted, how many
--- Answers how many there are, time and task id of each of the page, and tasks that have expired: to be settled first.
+-- Answers how many there are, time and task id of each of the page, and tasks that have expired: to be dropped first.
 function operations.page()
   local list = table.concat({'l', ARGV[2], ARGV[3], ARGV[4]}, ' ')
   local oldest, newest = '[' .. list .. ' ' .. ARGV[7], '(' .. list .. '!'
@@ -128,7 +128,7 @@ end
 
 -- ARGV  of each task: its id, and in how many milliseconds its view expires ("": it is gone)
 -- Answers how many were taken out.
-function operations.settle()
+function operations.drop_expired()
   local removed = 0
   for n = 2, #ARGV, 2 do
     local task = listed(ARGV[n])

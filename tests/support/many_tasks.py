@@ -51,5 +51,5 @@ async def expire_task(redis: Redis, view: TaskView) -> None:
     """Let a task that has ended expire, as if its time to live had passed."""
     await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
     await redis.register_script(LISTS_SCRIPT)(
-        keys=owner_keys(view.owner), args=["settle", view.task_id, -1000]
+        keys=owner_keys(view.owner), args=["drop_expired", view.task_id, -1000]
     )

@@ -65,7 +65,7 @@ async def ask_peer(peer: Peer, call: ToolContext, request: str, context: str, fi
         raise PeerTaskError(hidden(str(error))) from None
     except PeerError as error:
         peer.card_until = 0.0  # what it says may be what does not work
-        raise _explained(peer, error, hidden(str(error))) from None
+        raise _with_advice(peer, error, hidden(str(error))) from None
 
 
 async def _headers(peer: Peer, call: ToolContext) -> dict[str, str]:
@@ -229,7 +229,7 @@ def comes_again() -> bool:
     return activity.is_worker_shutdown() or (details is not None and not details.cancel_requested)
 
 
-def _explained(peer: Peer, error: PeerError, said: str) -> PeerError:
+def _with_advice(peer: Peer, error: PeerError, said: str) -> PeerError:
     """Return the error with who it is about, and what to do."""
     if isinstance(error, PeerAwayError):
         return PeerAwayError(

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from everloop.runtime.temporal.payloads import NO_TASK, payload_folder
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.artifacts.cleanup import AbandonedBlobs
+from everloop.stores.artifacts.cleanup import OrphanedBlobs
 from everloop.stores.blobs.cleanup import FOLDER, BlobsSharedError, PayloadCleanup, announce_user
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
@@ -137,7 +137,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
     for key in kept_blobs(rig) - {"artifact/a/young"}:
         age(directory / key, LONGER)
 
-    cleaner = AbandonedBlobs(own_redis, rig.blobs, client, "queue", ttl=TTL)
+    cleaner = OrphanedBlobs(own_redis, rig.blobs, client, "queue", ttl=TTL)
     everything = kept_blobs(rig)
     assert await cleaner.clean("", dry_run=False) == (0, "")  # Redis may just have been lost
     assert kept_blobs(rig) == everything

@@ -14,12 +14,12 @@ from everloop.stores.views.interface import (
     IndexEntry,
     OpenTask,
     Published,
-    ShownStatus,
     Snapshot,
     StreamedEvent,
     TaskPage,
     TaskQuery,
     ViewArtifact,
+    ViewStatus,
     WaitingPage,
     WaitingQuery,
     WaitingTask,
@@ -116,10 +116,10 @@ class MemoryTaskViews(TaskViews):
         snapshot = await self.load(task_id)
         return snapshot.view.status.state if snapshot else None
 
-    async def states(self, task_ids: Sequence[str]) -> Mapping[str, ShownStatus]:
+    async def states(self, task_ids: Sequence[str]) -> Mapping[str, ViewStatus]:
         known = {view.task_id: view for view in self._views() if view.task_id in task_ids}
         return {
-            task_id: ShownStatus(view.status.state, view.run_id, view.version)
+            task_id: ViewStatus(view.status.state, view.run_id, view.version)
             for task_id, view in known.items()
         }
 

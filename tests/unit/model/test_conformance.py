@@ -194,15 +194,15 @@ WRONG: dict[str, tuple[Check, Callable[[Model], Model]]] = {
         lambda m: Bent(m, deltas=end(reason="stop")),
     ),
     "all failures are one": (
-        conformance.failures_are_told_apart,
+        conformance.failures_are_distinguished,
         lambda m: Bent(m, error=otherwise(ModelRefusedError("it failed"))),
     ),
     "nobody says until when it is busy": (
-        conformance.failures_are_told_apart,
+        conformance.failures_are_distinguished,
         lambda m: Bent(m, error=otherwise(ModelBusyError("it is busy"))),
     ),
     "an error quotes the prompt": (
-        conformance.failures_are_told_apart,
+        conformance.failures_are_distinguished,
         lambda m: Bent(
             m, error=otherwise(ModelBusyError("it is busy: Hi", retry_after=conformance.BUSY_FOR))
         ),
