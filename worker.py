@@ -60,6 +60,7 @@ from everloop.workers.parked import PATIENCE, ParkedTasks
 from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
 from everloop.workers.processes import WorkerProcesses
 from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
+from everloop.workers.shutdown import RunningActivities
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
 from everloop.workflows.housekeeping import Housekeeping
@@ -134,8 +135,8 @@ async def running_workers(
     Raises:
         TemporalUnreachableError: Temporal went away, or its namespace, before the workers had begun.
     """
-    parked = ParkedTasks(patience)
-    workers = build_workers(client, ports, settings, queues, parked)
+    parked, running = ParkedTasks(patience), RunningActivities()
+    workers = build_workers(client, ports, settings, queues, parked, running)
     forgetting = asyncio.create_task(parked.forget(workers))
     runs = asyncio.gather(*(worker.run() for worker in workers))
     block, is_left = asyncio.current_task(), False
@@ -154,7 +155,9 @@ async def running_workers(
     finally:
         is_left = True
         forgetting.cancel()
+        cancelling = asyncio.create_task(running.cancel_after(timedelta(seconds=settings.shutdown_grace)))
         await asyncio.gather(*(worker.shutdown() for worker in workers))
+        cancelling.cancel()
     try:
         await runs
     except RuntimeError as error:

@@ -414,3 +414,26 @@ async def _make_current(harness: Harness, build: str) -> None:
 async def _build(harness: Harness, task_id: str) -> str:
     described = await harness.ask("workflow", "describe", "--workflow-id", task_id)
     return str(described["workflowExecutionInfo"]["versioningInfo"]["deploymentVersion"]["buildId"])
+
+
+async def test_a_worker_ends_although_a_paused_tool_goes_on(harness: Harness, tmp_path: Path) -> None:
+    """The tool has had its only cancellation; the next worker says that nobody knows its outcome."""
+    ledger, calls = tmp_path / "ledger", _call("hang", tmp_path / "ledger", tmp_path / "gate")
+    working = [each for each in harness.everloop.started if each.is_running()]
+    (worker,) = (each for each in working if each is not harness.gateway.process)
+    async with connected(harness.gateway.url) as client:
+        task_id, requests = await harness.start(client, calls, Reply(["Done."]))
+        await until_so(ledger.is_file)
+        activity, _ = await harness.activity(task_id)
+        of_it = ("--workflow-id", task_id, "--activity-id", activity)
+        await harness.temporal("activity", "pause", *of_it)
+        await _until_heard(harness, task_id)
+        code = await asyncio.to_thread(worker.stop)
+        await harness.everloop.add_worker()
+        await harness.temporal("activity", "unpause", *of_it)
+        task = await in_state(client, task_id, COMPLETED)
+
+    assert code == 0
+    assert response_of(task) == "Done."
+    assert "may or may not have taken effect" in requests[1].tool_results[0]
+    assert len(ledger.read_text().splitlines()) == 1
