@@ -305,6 +305,8 @@ def _is_awaited(event: Event, call: str) -> bool:
 
 def _told(result: Result) -> str:
     """Return how a task stands, in words."""
+    if not result.id:
+        return "its message was not taken yet"
     calls = ", ".join(f"{call.name} ({call.outcome or 'running'})" for call in result.tool_calls) or "none"
     why = f": {result.error}" if result.error else ""
     return f"it is {result.state}{why}; tool calls: {calls}; answer so far: {result.text!r}"

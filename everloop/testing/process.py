@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -70,17 +70,27 @@ class _Plan:
     catalogue: Catalogue
 
 
-def quieten() -> None:
-    """Let warnings alone be written, and to stderr, unless somebody has said how to log."""
-    if not structlog.is_configured():
+@contextmanager
+def quiet_logs() -> Generator[None]:
+    """Write warnings alone while the block runs, to stderr, unless somebody has said how to log."""
+    is_ours = not structlog.is_configured()
+    if is_ours:
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger("warning"),
             logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
             cache_logger_on_first_use=False,
         )
-    if logging.getLogger("temporalio.activity").level == logging.NOTSET:
+    activities = logging.getLogger("temporalio.activity")
+    level = activities.level
+    if level == logging.NOTSET:
         # Everloop says of a call that failed what there is to say; here it would be forty lines.
-        logging.getLogger("temporalio.activity").setLevel(logging.ERROR)
+        activities.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        activities.setLevel(level)
+        if is_ours:
+            structlog.reset_defaults()
 
 
 class WorkerProcess:
@@ -207,13 +217,14 @@ def _end_with_the_test() -> None:
 
 
 async def _work(plan: _Plan, told: int) -> None:
-    quieten()
     sys.path[:] = plan.path
     agents = AgentRegistry([each.load() for each in plan.agents])
-    async with working(agents, plan.queues, WorkerSettings(shutdown_grace=0), plan.catalogue):
-        os.write(told, _READY)
-        os.close(told)
-        await asyncio.Event().wait()
+    settings = WorkerSettings(shutdown_grace=0)
+    with quiet_logs():
+        async with working(agents, plan.queues, settings, plan.catalogue):
+            os.write(told, _READY)
+            os.close(told)
+            await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

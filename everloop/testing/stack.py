@@ -23,7 +23,7 @@ from everloop.models.catalogue import Catalogue, ModelsSettings
 from everloop.runtime.settings import PREFIX, StartError, explain
 from everloop.testing.errors import AgentsError
 from everloop.testing.model import StandIn
-from everloop.testing.process import WorkerProcess, quieten
+from everloop.testing.process import WorkerProcess, quiet_logs
 from everloop.testing.servers import DATABASES, Servers, session_servers
 from everloop.worker import working
 from everloop.workers.ports import queues_named_by
@@ -65,8 +65,8 @@ async def running_stack(
         ServersError: the servers are not installed, or do not start.
         WorkerProcessError: the worker cannot be a process of its own.
     """
-    quieten()
     async with AsyncExitStack() as opened:
+        opened.enter_context(quiet_logs())
         with _told():
             registry = AgentRegistry(agents)
             if registry.missed:

@@ -312,7 +312,7 @@ WRONG: dict[str, Wrong] = {
     r"names agent 'other'.*give running\(…\) that agent too": lambda: _ask(
         agent(plugins=[sub_agent("other", description="Helps.")]), model=Script()
     ),
-    "did not end in time.*it is submitted|working": lambda: _ask(
+    "did not end in time.*(it is (submitted|working)|was not taken yet)": lambda: _ask(
         agent(), model=FunctionModel(_never), patience=0.5
     ),
     'worker="process"': _kill,
