@@ -1,0 +1,97 @@
+"""The blocks of code in README and docs/, and how each is run.
+
+A block runs unless the line before it says otherwise, as a comment that readers do not see:
+
+    <!-- file: PATH -->      its lines stand in that file, which tests of its own run
+    <!-- not run: REASON --> it cannot be run, and why
+    <!-- serves: WORDS -->   it runs until the page ends; the next block waits until it has printed WORDS
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.servers.processes import ROOT
+
+PAGES = ["README.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md"))]
+
+RUNNABLE = frozenset({"python", "sh", "js"})
+
+PLAIN = frozenset({"caddyfile", "dockerfile", "html", "ini", "json", "makefile", "mermaid", "nginx", "text", "toml", "yaml"})
+"""What is shown and does nothing: formats, and what commands print (`text`)."""
+
+ADDRESS = "http://127.0.0.1:8080"
+"""Where pages say that a gateway is."""
+
+RUN_ELSEWHERE = {
+    "docs/agents/testing.md": "tests/acceptance/testing/test_examples.py",
+    "docs/client.md": "tests/acceptance/client/test_examples.py",
+    "docs/models.md": "tests/unit/docs/test_models_docs.py",
+}
+"""Pages whose blocks need parts that only tests of their own have."""
+
+_FENCE = re.compile(
+    r"^(?:[ \t]*<!-- (?P<note>[\w ]+): (?P<value>.*?) -->\n)?(?P<indent>[ \t]*)```(?P<language>[\w-]*)[^\n]*\n"
+    r"(?P<text>.*?)^(?P=indent)```[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+
+_FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)\n")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page, with what the line before it says of it."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    note: str
+    value: str
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is to be run as it stands."""
+        return self.language in RUNNABLE and self.note in {"", "serves"}
+
+    @property
+    def file_name(self) -> str:
+        """The file that its first line names; empty: none."""
+        named = _FILE_NAME.match(self.text)
+        return named[1] if named else ""
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    """Yield the blocks of a page, from its top."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for found in _FENCE.finditer(text):
+        yield Block(
+            page=page,
+            line=text.count("\n", 0, found.start("language")) + 1,
+            language=found["language"],
+            text=re.sub(rf"^{found['indent']}", "", found["text"], flags=re.MULTILINE),
+            note=found["note"] or "",
+            value=found["value"] or "",
+        )
+
+
+def blocks_to_run(page: str) -> list[Block]:
+    """Return what runs of a page, from its top; nothing where a test of its own does that."""
+    return [] if page in RUN_ELSEWHERE else [block for block in blocks_of(page) if block.is_run]
+
+
+def needs_processes(page: str) -> bool:
+    """Whether a page asks a gateway, or runs commands."""
+    return any(block.language != "python" or ADDRESS in block.text for block in blocks_to_run(page))
+
+
+def in_a_file(text: str, file: Path) -> bool:
+    """Whether these lines stand in a file one after another, whatever their indentation."""
+    wanted = [line.strip() for line in text.strip().splitlines()]
+    there = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    return any(there[start : start + len(wanted)] == wanted for start in range(len(there)))
