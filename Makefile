@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help .venv up demo console conformance check lint types test test-all test-containers format bench chaos history lock
+.PHONY: help .venv up demo console conformance check lint types docs test test-all test-containers format bench chaos history lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,7 +29,7 @@ console: $(INSTALLED) ## build the console, unless it is up to date
 conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
 	@exec $(EVERLOOP) conformance
 
-check: lint types test ## all that must pass before a commit
+check: lint types docs test ## all that must pass before a commit
 
 lint: $(INSTALLED) ## rules, format and direction of imports
 	$(BIN)/ruff check .
@@ -39,6 +39,9 @@ lint: $(INSTALLED) ## rules, format and direction of imports
 types: $(INSTALLED) console ## types, strictly, of Python and of the console's TypeScript
 	$(BIN)/pyright
 	$(BIN)/python gateway/console/build.py check
+
+docs: $(INSTALLED) ## build the site of the documents into build/site, and follow its links
+	$(BIN)/python docs/development/site/build.py
 
 # Four processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
 # folders, the longest come first.
