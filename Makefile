@@ -31,10 +31,11 @@ conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility ki
 
 check: lint types docs test ## all that must pass before a commit
 
-lint: $(INSTALLED) ## rules, format and direction of imports
+lint: $(INSTALLED) ## rules, format, direction of imports, and the language of documents
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python docs/development/site/language.py
 
 types: $(INSTALLED) console ## types, strictly, of Python and of the console's TypeScript
 	$(BIN)/pyright

@@ -242,14 +242,13 @@ def _mode(given: object) -> object:
 
 
 class ContentSettings(Settings):
-    """Whether spans have prompts, replies, arguments and results of tools on them.
-
-    `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`: true or false (default).
-    """
+    """Whether spans have content on them."""
 
     is_captured: Annotated[bool, BeforeValidator(_mode)] = Field(
         default=False, validation_alias="OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
     )
+    """`true`: prompts, replies, arguments and results of tools are on spans. See
+    docs/operation/traces-and-logs.md#prompts-and-replies."""
 
 
 def record_prompt(span: Span, messages: Sequence[Mapping[str, object]]) -> None:

@@ -23,44 +23,49 @@ _ORIGIN = re.compile(r"https?://[^/?#@\s,*]+")
 
 
 class GatewaySettings(Settings):
-    """What this gateway listens on and what it accepts (environment, prefix EVERLOOP_).
-
-    `host` (default 127.0.0.1) and `port` (8080) to listen on. `public_url`: where clients reach it, as agent
-    cards say; default: host and port. `grpc_port`: where to listen for gRPC too, on the same host (default:
-    nowhere). `grpc_url`: where clients reach that, as `host:port`; default: host and gRPC port. `task_queue`:
-    the same as the workers'. `split_queues`: calls of models and tools of new tasks wait on queues of their
-    own, for workers of their own (default: with the steps of workflows, which is faster).
-    `max_message_bytes`: of one message as JSON (default 10,000,000, at most 50,000,000). `max_body_bytes`: of
-    one HTTP request (16,000,000); it has to be larger. `blocking_timeout`: seconds that a blocking
-    SendMessage waits at most (600); the client then gets the task as it stands.
-    `max_streams`, `max_streams_per_owner`: streams and waiting requests that a process holds at a time, in
-    all (10,000) and of one owner (1,000).
-    `shutdown_grace`: seconds that running requests get at SIGTERM (10). `csv_formulas`: cells
-    of CSV stay as they are also where a spreadsheet would calculate them (false). `codec_origins`: where
-    Temporal's web UI is, as origins separated by commas; its pages may call the codec endpoint (none).
-    `cors_origins`: the same, of pages that may call everything else, or `*` for all (none).
-    `fork_models`: patterns of models that forks may choose besides those that agents name (none).
-    `console`: whether the console is served at /console (true). An empty variable counts as not set.
-    """
+    """What this gateway listens on and what it accepts."""
 
     host: str = "127.0.0.1"
+    """Where to listen."""
     port: int = Field(default=8080, ge=0, le=65535)
+    """Where to listen. With `everloop up` any free port, unless it is set."""
     public_url: str = ""
+    """Where clients reach the gateway, as agent cards say. Unset: host and port."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
+    """Where to speak gRPC too, on the same host. See docs/protocol/grpc.md."""
     grpc_url: str = ""
+    """Where clients reach that, as `host:port`. Unset: host and gRPC port."""
     task_queue: str = Field(default=DEFAULT_TASK_QUEUE, min_length=1)
+    """The queue of Temporal on which tasks wait. The same for gateways, workers and schedules."""
     split_queues: bool = False
+    """`true`: calls of models and tools of new tasks wait on queues of their own, so that each kind can have
+    workers of its own. See docs/operation/scale-out.md."""
     max_message_bytes: int = Field(default=10_000_000, ge=1, le=50_000_000)
+    """Of one message as JSON."""
     max_body_bytes: int = Field(default=16_000_000, ge=1)
+    """Of one HTTP request. It has to be larger than a message."""
     blocking_timeout: float = Field(default=600, gt=0)
+    """Seconds that a blocking SendMessage waits at most. The client then gets the task as it stands."""
     shutdown_grace: float = Field(default=10, ge=0)
+    """Seconds that running calls or requests get at SIGTERM. Of a worker 30, with `everloop up` 5."""
     max_streams: int = Field(default=10_000, ge=1)
+    """Streams and waiting requests that a process holds at a time."""
     max_streams_per_owner: int = Field(default=1_000, ge=1)
+    """The same of one owner."""
     csv_formulas: bool = False
+    """`true`: cells of CSV stay as they are also where a spreadsheet would calculate them. See
+    docs/agents/artifacts.md."""
     codec_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
+    """Origins of Temporal's web UI, separated by commas, whose pages may call the codec endpoint. See
+    docs/operation/encryption.md#reading-in-temporals-ui-and-cli."""
     cors_origins: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
+    """Origins of web pages, separated by commas, that may call the gateway. `*`: all. See
+    docs/operation/security.md#web-pages."""
     fork_models: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
+    """Patterns, separated by commas, such as `openai/*`: models that a fork may choose besides those that
+    agents name. See docs/protocol/extension.md#forks."""
     console: bool = True
+    """Whether the console is served at `/console`. See docs/console.md."""
 
     @field_validator("max_body_bytes")
     @classmethod

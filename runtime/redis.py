@@ -54,14 +54,12 @@ class RedisUnfitError(StartError):
 
 
 class StoreSettings(Settings):
-    """Where task views, transcripts and tool records live.
-
-    EVERLOOP_REDIS_URL: `redis://[user:password@]host:port/database` (`rediss` with TLS, `unix` for a
-    socket). Of a cluster: `redis://[user:password@]host:port,host:port/0?cluster=true`, with some of its
-    nodes. Default: the local server, database 0. Never shown, because it may hold a password.
-    """
+    """Where task views, transcripts, tool records and artifacts live."""
 
     redis_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
+    """Where Redis is: `redis://`, `rediss://` (TLS) or `unix://`. Of a cluster several nodes:
+    `redis://a:6379,b:6379/0?cluster=true`. Never shown, because it may hold a password. See
+    docs/operation/operation.md#a-cluster."""
 
     @field_validator("redis_url")
     @classmethod

@@ -27,27 +27,22 @@ SMALLEST_TASK_BYTES = 1_000_000
 
 
 class RetentionSettings(Settings):
-    """Times to live, and the size of a task. Both of a task are the same for all workers and gateways.
-
-    Nothing of an open task expires; these begin when it has ended. EVERLOOP_TASK_TTL_DAYS: how long the view
-    of a task, and its place in lists, is kept, default 7; its events go after a day.
-    EVERLOOP_TRANSCRIPT_TTL_DAYS: how long its cached transcript is kept, default 1, and what its calls came
-    to; a lost transcript is filled again from history. EVERLOOP_TOOL_RECORD_TTL_DAYS: how long is known that
-    a tool was called, default 30: a call without its record runs again, so it is longer than anybody waits
-    before a task is reset.
-
-    EVERLOOP_CONVERSATION_TTL_DAYS: how long a conversation is kept after its last message, default 30. All at
-    least 1, at most 36,500.
-
-    EVERLOOP_MAX_TASK_BYTES: how large a task may get as it is stored, with its messages and what it shows of
-    its artifacts, default 50,000,000, at least 1,000,000. An empty variable counts as not set.
-    """
+    """Times to live, and the size of a task. Nothing of an open task expires."""
 
     task_ttl_days: int = Field(default=TASK_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    """Days that the view of a task is kept after its end, and that a message which comes again finds it. The
+    same for all processes."""
     conversation_ttl_days: int = Field(default=CONVERSATION_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    """Days that a conversation is kept after its last message."""
     transcript_ttl_days: int = Field(default=GRACE.days, ge=1, le=MAX_TTL_DAYS)
+    """Days that the cached transcript of a task, and what its calls came to, is kept after its end. A lost
+    transcript is filled again from history."""
     max_task_bytes: int = Field(default=MAX_TASK_BYTES, ge=SMALLEST_TASK_BYTES)
+    """How large a task may get as Redis keeps it: its messages, and what it shows of its artifacts. The same
+    for all processes. See docs/protocol/a2a.md#large-tasks."""
     tool_record_ttl_days: int = Field(default=RECORD_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    """Days that Everloop knows that a tool was called, from the end of the task. A call without its record
+    runs again, so set more than you wait before you reset a task."""
 
     @property
     def task_ttl(self) -> timedelta:

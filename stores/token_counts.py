@@ -71,12 +71,12 @@ KNOWN_DATA = (
 
 
 class TokenSettings(Settings):
-    """TIKTOKEN_CACHE_DIR: the folder with the data of tiktoken's `o200k_base`; else tokens are estimated.
-
-    `cl100k_base`, that of older models, does too. An empty variable counts as not set.
-    """
+    """How the tokens of conversations are counted."""
 
     tiktoken_cache_dir: Path | None = Field(default=None, validation_alias="TIKTOKEN_CACHE_DIR")
+    """A folder with the data of tiktoken's `o200k_base` (`cl100k_base` does too), which then counts the
+    tokens of conversations. Unset: tokens are estimated, four characters each. See
+    docs/agents/conversations.md#how-tokens-are-counted."""
 
 
 def token_counter(settings: TokenSettings) -> CountTokens:

@@ -50,27 +50,28 @@ class QueueNameError(Exception):
 
 
 class WorkerSettings(Settings):
-    """How a worker works (environment, prefix EVERLOOP_; an empty variable counts as not set).
-
-    `task_queue`: the same as the gateway's. `max_cached_workflows`: tasks kept in memory between their steps
-    (default 1,000); others are replayed. `max_concurrent_activities`: calls of each queue at once (default
-    200). `target_cpu`, `target_memory`: with either one set, fewer calls are taken while the machine, or the
-    container, uses more than this share of it (0 to 1; the other one's default: 0.9 and 0.8). `queue_rates`:
-    queue → calls a second, over all workers of this queue; by kind ("model") or name. `shutdown_grace`:
-    seconds that running calls get at SIGTERM (default 30). `build_id`: the version of the code, and of the
-    agents, in the worker deployment `deployment` (default "everloop"); a task then ends on the build it began
-    on. Default: none, every worker takes every task.
-    """
+    """How a worker works."""
 
     task_queue: str = names.DEFAULT_TASK_QUEUE
     max_cached_workflows: int = Field(default=1000, ge=0)
+    """Tasks kept in memory between their steps. Others, and those that wait for people for a minute, are
+    replayed."""
     max_concurrent_activities: int = Field(default=200, ge=1)
+    """Calls of each queue at once."""
     target_cpu: Share | None = None
+    """A share of the machine, or of the container, from 0 to 1: while it uses more processor time, fewer
+    calls are taken, down to 10. 0.9 if only the other one is set."""
     target_memory: Share | None = None
+    """The same of memory. 0.8 if only the other one is set."""
     queue_rates: Annotated[dict[str, Rate], NoDecode] = {}
+    """Calls a second of a queue, over all its workers, as JSON: `{"model": 50, "gpu": 0.5}`. For `model` and
+    `tools` it needs `EVERLOOP_SPLIT_QUEUES`. Unset: no limit."""
     shutdown_grace: float = Field(default=30, ge=0)
     deployment: str = "everloop"
+    """The Temporal worker deployment that builds belong to."""
     build_id: str = ""
+    """The version of code and agents. Tasks end on the build they began on. Unset: every worker takes every
+    task. See docs/operation/operation.md."""
 
     @field_validator("queue_rates", mode="before")
     @classmethod

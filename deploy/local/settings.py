@@ -14,18 +14,16 @@ PORT = Field(default=None, ge=1, le=65_535)
 
 
 class StackSettings(Settings):
-    """Ports and model of a local stack. An empty variable counts as unset.
-
-    Ports (EVERLOOP_PORT is the gateway's): default any free one. EVERLOOP_GRPC_PORT: where the gateway speaks
-    gRPC; default nowhere. EVERLOOP_PUBLIC_URL: default the gateway's address on this machine. OPENAI_API_KEY,
-    OPENAI_BASE_URL and EVERLOOP_MODEL: all unset, and no models.toml, means the scripted demo model.
-    """
+    """Ports and model of a local stack. A port that is not set is any free one."""
 
     port: int | None = PORT
     grpc_port: int | None = PORT
     temporal_port: int | None = PORT
+    """The port of Temporal. Unset: any free one."""
     temporal_ui_port: int | None = PORT
+    """The port of Temporal's web UI. Unset: any free one."""
     redis_port: int | None = PORT
+    """The port of Valkey. Unset: any free one."""
     public_url: str = ""
     task_queue: str = DEFAULT_TASK_QUEUE
     model: str = ""

@@ -249,14 +249,11 @@ def _agents_of_value(value: object) -> list[Agent] | None:
 
 
 class AgentSettings(Settings):
-    """Which agents to serve (environment, prefix EVERLOOP_).
-
-    `agents`: `module:attribute`, an attribute being an `Agent` or a sequence of them, a file `NAME.py`, or a
-    directory, all of whose files define agents; several separated by commas. The first agent is the default
-    one. Default: the demo agent.
-    """
+    """Which agents to serve."""
 
     agents: str = "everloop.examples.demo:agent"
+    """The agents to serve: `module:attribute`, a file `NAME.py` or a folder, several separated by commas. The
+    first agent is the default one. See docs/agents/agents.md#where-agents-are-found."""
 
 
 class AgentRegistry:

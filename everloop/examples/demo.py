@@ -29,19 +29,16 @@ Then answer in a few short paragraphs, and name the files that you read."""
 
 
 class DemoSettings(Settings):
-    """What the demo agent reads and writes (environment, prefix EVERLOOP_DEMO_).
-
-    `directory`: all that the file tools can see; default: the directory that holds the `everloop` package.
-    `ledger`: the file that `note` appends to; default `.everloop/ledger.jsonl`.
-    `tool_delay`: how long a reading tool waits before it reads, in seconds, for people who want to watch
-    (default 0).
-    """
+    """What the demo agent reads and writes."""
 
     model_config = SettingsConfigDict(env_prefix="EVERLOOP_DEMO_")
 
     directory: Path = Path(__file__).parents[2]
+    """The folder that its file tools see. Unset: the one that holds the package."""
     ledger: Path = Path(".everloop/ledger.jsonl")
+    """The file that its notes go to."""
     tool_delay: float = Field(default=0.0, ge=0, le=10)
+    """Seconds that a reading tool waits before it reads, for people who want to watch."""
 
     @field_validator("directory")
     @classmethod

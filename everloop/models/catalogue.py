@@ -125,14 +125,14 @@ class ChosenModel:
 
 
 class ModelsSettings(Settings):
-    """Which models there are, read from the environment; an empty variable counts as not set.
-
-    `EVERLOOP_MODEL`: the model of agents that name none. `EVERLOOP_MODELS_FILE`: providers and models of your
-    own (default `models.toml` in the working directory, if there is one).
-    """
+    """Which models there are."""
 
     model: str | None = None
+    """The model of agents that name none: `provider/model`, such as `ollama/qwen3`, or one of OpenAI. See
+    docs/models.md."""
     models_file: Path | None = None
+    """A file with providers and models of your own. Unset: `models.toml` in the working directory, if there
+    is one. See docs/models.md#modelstoml."""
 
     @property
     def file(self) -> Path | None:

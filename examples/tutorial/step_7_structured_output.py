@@ -2,8 +2,7 @@
 
 from pydantic import BaseModel, Field
 from step_2_approval import find_book
-from step_6_sub_agent import critic
-from step_6_sub_agent import librarian
+from step_6_sub_agent import critic, librarian
 
 from everloop import Agent, prompt, sub_agent, tools
 

@@ -22,15 +22,14 @@ TASK_WAIT = 10
 
 
 class LimitSettings(Settings):
-    """What one owner may ask for (environment, prefix EVERLOOP_); not set: as much as there is.
-
-    `requests_per_minute`, of which `request_burst` may come at once (default: all of them). `max_open_tasks`:
-    tasks that have not ended, those of sub-agents not counted.
-    """
+    """What one owner may ask for, over all gateways; not set: as much as there is."""
 
     requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Requests of one owner a minute. The same for all gateways."""
     request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
+    """How many of them may come at once. Unset: a minute's."""
     max_open_tasks: int | None = Field(default=None, ge=1)
+    """Tasks of one owner that have not ended, those of sub-agents not counted."""
 
     @field_validator("request_burst")
     @classmethod

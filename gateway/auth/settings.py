@@ -25,9 +25,10 @@ class AuthSettingsError(StartError):
 
 
 class ApiKeySettings(Settings):
-    """EVERLOOP_API_KEYS_FILE: which API keys are good, one JSON object a line (`auth.api_keys`)."""
+    """Which API keys are good."""
 
     api_keys_file: Path | None = None
+    """With `api-key`: the file that `everloop keys` writes. It is read again when it changes."""
 
 
 def _networks(words: tuple[str, ...]) -> tuple[Network, ...]:
@@ -41,28 +42,37 @@ def _networks(words: tuple[str, ...]) -> tuple[Network, ...]:
 
 
 class AuthSettings(ApiKeySettings):
-    """Who gets in (environment, prefix EVERLOOP_; lists are separated by commas).
-
-    `auth`: any of `api-key`, `jwt` and `mtls`, in the order in which they are looked for, or `none`, the
-    default. `auth_allow_anonymous`: `none`, and that said, even where others than this machine can call.
-    Of `jwt`: one of `jwt_jwks_url`, `jwt_public_key_file` (PEM) and `jwt_secret_file`; `jwt_issuer` and
-    `jwt_audience`, both required; `jwt_algorithms` (default: all for public keys, HS256 for a secret);
-    `jwt_owner_claim` (sub); `jwt_claims`, which tools are told of (sub, iss). Of `mtls`: `mtls_header`
-    (X-Client-Subject) and `mtls_proxies`, addresses or networks, required.
-    """
+    """Who gets in. Lists are separated by commas."""
 
     auth: Annotated[tuple[SchemeName, ...], NoDecode, WORDS] = ("none",)
+    """How callers prove who they are: any of `api-key`, `jwt` and `mtls`, separated by commas and asked for
+    in this order. `none` is refused where others than this machine can call. See
+    docs/operation/security.md."""
     auth_allow_anonymous: bool = False
+    """`true`, together with `none`: nobody has to prove anything, wherever the gateway listens."""
     jwt_jwks_url: str = ""
+    """With `jwt`: the https address of the keys. Set this one or one of the next two."""
     jwt_public_key_file: Path | None = None
+    """With `jwt`: a file with a public key in PEM."""
     jwt_secret_file: Path | None = None
+    """With `jwt`: a file with a secret."""
     jwt_issuer: str = ""
+    """With `jwt`, required: what `iss` of tokens has to say."""
     jwt_audience: str = ""
+    """With `jwt`, required: what `aud` of tokens has to say."""
     jwt_algorithms: Annotated[tuple[str, ...], NoDecode, WORDS] = ()
+    """With `jwt`: which signatures are taken, separated by commas. Unset: all of public keys, `HS256` with a
+    secret."""
     jwt_owner_claim: str = "sub"
+    """With `jwt`: the claim that names the owner of tasks."""
     jwt_claims: Annotated[tuple[str, ...], NoDecode, WORDS] = ("sub", "iss")
+    """With `jwt`: the claims that tools get, separated by commas. Temporal keeps them."""
     mtls_header: str = "X-Client-Subject"
+    """With `mtls`: the header with the subject of the verified certificate. `X-Forwarded-Client-Cert` is read
+    as Envoy writes it."""
     mtls_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(_networks), WORDS] = ()
+    """With `mtls`, required: addresses and networks of the proxies whose header counts, separated by
+    commas."""
 
     @field_validator("auth")
     @classmethod

@@ -35,14 +35,13 @@ class CardKeyError(StartError):
 
 
 class CardKeySettings(Settings):
-    """How agent cards are signed (environment, prefix EVERLOOP_). An empty variable counts as not set.
-
-    `card_key`: path of a private key in PEM format (default: cards are not signed). `card_key_id`: what
-    clients know it by (default: its thumbprint, RFC 7638).
-    """
+    """How agent cards are signed."""
 
     card_key: Path | None = None
+    """A private key (PEM; EC P-256, RSA, Ed25519) that signs agent cards. Unset: they are not signed. See
+    docs/protocol/agent-cards.md#signatures."""
     card_key_id: str = ""
+    """What clients know that key by. Unset: its thumbprint (RFC 7638)."""
 
 
 @dataclass(frozen=True)

@@ -68,13 +68,12 @@ def _key_of(number: int, words: Sequence[str]) -> Key:
 
 
 class EncryptionSettings(Settings):
-    """The same for all workers, gateways and tools of a deployment.
-
-    EVERLOOP_ENCRYPTION_KEYS_FILE: a file with a line `key-id base64-of-32-bytes` for each key; the first one
-    encrypts, all of them decrypt. It is read at start. Default: none; then nothing is encrypted.
-    """
+    """What encrypts content: the same for all workers, gateways and tools of a deployment."""
 
     encryption_keys_file: str = ""
+    """A file of keys that encrypt what Temporal, Redis and blobs hold: a line `key-id base64-of-32-bytes` for
+    each. The first one encrypts, all of them decrypt. None: nothing is encrypted. See
+    docs/operation/encryption.md."""
 
     @field_validator("encryption_keys_file")
     @classmethod

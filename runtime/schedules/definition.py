@@ -25,7 +25,7 @@ from everloop.workflows.contract.tasks import AgentSpec, Identity, TaskInput, Ta
 
 
 class QueueSettings(Settings):
-    """Where scheduled tasks wait: EVERLOOP_TASK_QUEUE and EVERLOOP_SPLIT_QUEUES, as gateways have them."""
+    """Where scheduled tasks wait, as gateways have it."""
 
     task_queue: str = Field(default=names.DEFAULT_TASK_QUEUE, min_length=1)
     split_queues: bool = False

@@ -240,30 +240,35 @@ def _parse(given: object) -> object:
 class TelemetrySettings(Settings):
     """Where logs, traces and metrics go. An empty variable counts as not set.
 
-    `EVERLOOP_LOG_LEVEL`: debug, info (default), warning, error or critical. `EVERLOOP_METRICS_ADDRESS`:
-    `host:port` where Prometheus reads metrics at /metrics, with /healthz and /readyz beside it (default:
-    nowhere). Unless `OTEL_SDK_DISABLED` is true, traces are sent if `OTEL_EXPORTER_OTLP_ENDPOINT` or
-    `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set, and metrics if the first or
-    `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` is, unless `OTEL_METRICS_EXPORTER` is none, every
-    `OTEL_METRIC_EXPORT_INTERVAL` milliseconds (60,000). The OpenTelemetry SDK itself reads the other OTEL_*
-    variables (OpenTelemetry specification, "Environment Variable Specification"); the Temporal SDK gets only
-    those of this class.
+    The OpenTelemetry SDK itself reads the other OTEL_* variables (OpenTelemetry specification, "Environment
+    Variable Specification"); the Temporal SDK gets only those of this class.
     """
 
     log_level: LogLevel = Field(default="info", validation_alias="EVERLOOP_LOG_LEVEL")
+    """`debug`, `info`, `warning`, `error` or `critical`."""
     address: Annotated[Address | None, NoDecode, BeforeValidator(_parse)] = Field(
         default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"
     )
+    """`host:port` where Prometheus reads metrics at `/metrics`, with `/healthz` and `/readyz` beside it.
+    Everybody who reaches it may read them. See docs/operation/metrics.md."""
     endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    """Where traces and metrics are sent by OTLP. None: nowhere. See docs/operation/traces-and-logs.md."""
     traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    """The same for traces alone."""
     metrics_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+    """The same for metrics alone."""
     headers: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_HEADERS", repr=False)
+    """Headers that go along with both, as `name=value`, separated by commas."""
     metrics_headers: str = Field(
         default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_HEADERS", repr=False
     )
+    """The same for metrics alone."""
     exporter: str = Field(default="otlp", validation_alias="OTEL_METRICS_EXPORTER")
+    """`none`: metrics are not sent."""
     interval: float = Field(default=60_000, gt=0, validation_alias="OTEL_METRIC_EXPORT_INTERVAL")
+    """Milliseconds from one sending of metrics to the next."""
     sdk_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
+    """`true`: neither traces nor metrics are sent."""
 
     @property
     def traces(self) -> bool:

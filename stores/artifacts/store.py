@@ -297,15 +297,12 @@ MAX_TTL_DAYS = 36_500
 
 
 class ArtifactSettings(Settings):
-    """How artifacts are kept: the same for all workers and gateways.
-
-    EVERLOOP_ARTIFACT_INLINE_BYTES: up to how many bytes a part stays in Redis, default 100,000, at most
-    5,242,880; larger ones move to the blob store. EVERLOOP_ARTIFACT_TTL_DAYS: how long an artifact is kept
-    after its last change, default 30, at most 36,500. An empty variable counts as not set.
-    """
+    """How artifacts are kept: the same for all workers and gateways."""
 
     artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
+    """Up to how many bytes a part of an artifact stays in Redis. Larger ones move to the blob store."""
     artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    """Days that an artifact is kept after its last change."""
 
     @property
     def ttl(self) -> timedelta:

@@ -167,29 +167,30 @@ T = TypeVar("T", str, int)
 
 
 class BlobSettings(Settings):
-    """Where payloads too large for Temporal's history live: the same for all workers and gateways.
-
-    EVERLOOP_BLOBS: `local` (default), `redis` or `s3`. EVERLOOP_BLOB_DIRECTORY, of `local`: default the
-    directory that others of this machine use, or else `.everloop/blobs`. EVERLOOP_BLOB_TTL_DAYS: how long a
-    payload is kept after it was last put (in Redis: used), and for as long as Temporal knows its task;
-    default 30, at most 36,500. Of `s3`, and only
-    with it: EVERLOOP_S3_BUCKET, which must exist; EVERLOOP_S3_ENDPOINT, default Amazon's;
-    EVERLOOP_S3_PREFIX, before each key, default none; EVERLOOP_S3_PRESIGNED, seconds that a link to an
-    artifact lasts, at which clients fetch it from S3 itself, at most 604,800, default 0: no links.
-    EVERLOOP_S3_SSE, `AES256` or `aws:kms`: S3 encrypts new objects so; EVERLOOP_S3_SSE_KEY_ID, with
-    `aws:kms` only: with this key; default: as the bucket says.
-    Credentials and region of S3: the AWS_ variables that boto3 reads. An empty variable counts as not set.
-    """
+    """Where payloads too large for Temporal's history live: the same for all workers and gateways."""
 
     blobs: Literal["local", "redis", "s3"] = "local"
+    """Where payloads of 256 KB and more, and large parts of artifacts, live: `local`, `redis` or `s3`."""
     blob_directory: Path = Path(".everloop/blobs")
+    """With `local`: a folder that all processes see. Unless it is set, the one that others of this machine
+    use counts."""
     blob_ttl_days: int = Field(default=BLOB_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    """Days that a payload is kept after it was last put (in Redis: used), and then for as long as Temporal
+    knows its task. See docs/operation/housekeeping.md."""
     s3_bucket: str = Field(default="", validate_default=True)
+    """With `s3`: a bucket that exists. Give it a rule that ends incomplete multipart uploads after a day: a
+    process that is killed may leave one."""
     s3_endpoint: str = ""
+    """With `s3`: the address of another server than Amazon's."""
     s3_prefix: str = ""
+    """With `s3`: stands before each key."""
     s3_presigned: int = Field(default=0, ge=0, le=MAX_PRESIGNED_SECONDS)
+    """With `s3`: seconds that a link lasts to which the gateway redirects downloads of large artifacts.
+    Clients have to reach the endpoint. Refused together with encryption. 0: no links."""
     s3_sse: Literal["", "AES256", "aws:kms"] = ""
+    """With `s3`: how S3 encrypts new objects, `AES256` or `aws:kms`. Unset: as the bucket says."""
     s3_sse_key_id: str = ""
+    """With `aws:kms`: the key. Unset: Amazon's."""
 
     @property
     def blob_ttl(self) -> timedelta:

@@ -134,15 +134,13 @@ class PushDeliveries:
 
 
 class PushSettings(Settings):
-    """Push notifications: the same for all workers and gateways.
-
-    EVERLOOP_PUSH: `false` refuses them; default true. EVERLOOP_PUSH_ALLOW: where they may go besides public
-    https addresses, also by http, separated by commas: `host`, `host:port`, an address, or a network such as
-    `10.1.0.0/16`; default nowhere. An empty variable counts as not set.
-    """
+    """Push notifications: the same for all workers and gateways."""
 
     push: bool = True
+    """`false`: clients cannot be notified by webhook. See docs/protocol/push-notifications.md."""
     push_allow: str = ""
+    """Where notifications may go besides public https addresses, also by http, separated by commas: `host`,
+    `host:port`, an address, or a network such as `10.1.0.0/16`. With `everloop up` this machine."""
 
     @field_validator("push_allow")
     @classmethod

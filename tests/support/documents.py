@@ -5,7 +5,7 @@ A block runs unless the line before it says otherwise, as a comment that readers
     <!-- file: PATH -->      its lines stand in that file, which tests of its own run
     <!-- not run: REASON --> it cannot be run, and why
     <!-- serves: WORDS -->   it runs until the page ends; the next block waits until it has printed WORDS
-    <!-- printed: BY -->     the block before prints these lines, among others; so does a `text` right behind it
+    <!-- printed: BY -->     the block before prints these lines, among others; so for a `text` behind it
 """
 
 import re
@@ -19,7 +19,9 @@ PAGES = ["README.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "d
 
 RUNNABLE = frozenset({"python", "sh", "js"})
 
-PLAIN = frozenset({"caddyfile", "dockerfile", "html", "ini", "json", "makefile", "mermaid", "nginx", "text", "toml", "yaml"})
+PLAIN = frozenset(
+    {"caddyfile", "dockerfile", "html", "ini", "json", "makefile", "mermaid", "nginx", "text", "toml", "yaml"}
+)
 """What is shown and does nothing: formats, and what commands print (`text`)."""
 
 ADDRESS = "http://127.0.0.1:8080"
@@ -33,8 +35,8 @@ RUN_ELSEWHERE = {
 """Pages whose blocks need parts that only tests of their own have."""
 
 _FENCE = re.compile(
-    r"^(?:[ \t]*<!-- (?P<note>[\w ]+): (?P<value>.*?) -->\n)?(?P<indent>[ \t]*)```(?P<language>[\w-]*)[^\n]*\n"
-    r"(?P<text>.*?)^(?P=indent)```[ \t]*$",
+    r"^(?:[ \t]*<!-- (?P<note>[\w ]+): (?P<value>.*?) -->\n)?"
+    r"(?P<indent>[ \t]*)```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ \t]*$",
     re.MULTILINE | re.DOTALL,
 )
 

@@ -1,7 +1,7 @@
 """Build the site of the documents into build/site: `make docs`.
 
-Pages are prepared first: diagrams become pictures, and the reference of the command line is written. Then all links
-are followed, and it is looked for what a browser would fetch from another host.
+Pages are prepared first: diagrams become pictures, and the reference of the command line is written. Then
+all links are followed, and it is looked for what a browser would fetch from another host.
 """
 
 import os

@@ -70,7 +70,9 @@ class Shell:
         """Run a block until the end of the page, and Ctrl-C; begin when it has printed what it should."""
         process, log = await self._start(block)
         try:
-            await until(lambda: block.value in log.read_text(errors="replace") or process.returncode is not None)
+            await until(
+                lambda: block.value in log.read_text(errors="replace") or process.returncode is not None
+            )
             assert process.returncode is None, f"{block} ended:\n{log.read_text(errors='replace')}"
             yield
         finally:
@@ -104,7 +106,7 @@ class Shell:
             file.rename(module)
             return ["node", str(module)]
         kept = shlex.quote(str(self._state / "kept"))  # where the terminal stands, and its variables
-        keep = "" if block.note else f"\n{{ export -p; echo cd $(printf %q \"$PWD\"); }} >{kept}"
+        keep = "" if block.note else f'\n{{ export -p; echo cd $(printf %q "$PWD"); }} >{kept}'
         text = f"if [ -e {kept} ]; then . {kept}; fi\n{file.read_text(encoding='utf-8')}{keep}"
         return ["bash", "-euo", "pipefail", "-c", text]
 

@@ -55,7 +55,7 @@ def test_pages_that_are_run_elsewhere_are_read_there() -> None:
 async def test_definitions_are_as_python_takes_them(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All blocks of a page run one after another, as in a notebook; one that names a file is that module, too."""
+    """All blocks of a page run one after another; one that names a file is that module, too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))  # pyright: ignore[reportUnknownMemberType] -- untyped in pytest
     before = {*sys.modules}
