@@ -34,6 +34,18 @@ RUN_ELSEWHERE = {
 }
 """Pages whose blocks need parts that only tests of their own have."""
 
+_COMMANDS = (
+    "cd chmod cp curl docker everloop export git kubectl make node npm openssl pip pytest python python3 "
+    "redis-cli source temporal"
+)
+
+_CODE = re.compile(
+    rf"^\s*(?:\$ |(?:[A-Z_]+=\S+ +)*(?:{_COMMANDS.replace(' ', '|')}|\.venv/bin/\S+) "
+    r"|(?:async def|class|def|from|import|@\w+) ?\w)",
+    re.MULTILINE,
+)
+"""A line of a shell or of Python."""
+
 _FENCE = re.compile(
     r"^(?:[ \t]*<!-- (?P<note>[\w ]+): (?P<value>.*?) -->\n)?"
     r"(?P<indent>[ \t]*)```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ \t]*$",
@@ -58,6 +70,13 @@ class Block:
     def is_run(self) -> bool:
         """Whether it is to be run as it stands."""
         return self.language in RUNNABLE and self.note in {"", "serves"}
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether it has another language than those that we know, or looks like code and does not say so."""
+        if self.language or self.note:
+            return self.note != "not run" and self.language not in RUNNABLE | PLAIN
+        return bool(_CODE.search(self.text))
 
     @property
     def file_name(self) -> str:

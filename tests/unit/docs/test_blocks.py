@@ -11,9 +11,7 @@ import pytest
 
 from tests.support.deploy.documents import (
     PAGES,
-    PLAIN,
     RUN_ELSEWHERE,
-    RUNNABLE,
     Block,
     blocks_of,
     blocks_to_run,
@@ -29,10 +27,10 @@ DEFINITIONS = [page for page in PAGES if blocks_to_run(page) and not needs_proce
 
 @pytest.mark.parametrize("page", PAGES)
 def test_each_block_says_what_it_is(page: str) -> None:
-    """Its language is named, and what is said of how it runs has a value."""
+    """Code names its language, or says why it does not run; what is said of how it runs has a meaning."""
     blocks = [*blocks_of(page)]
 
-    assert [str(each) for each in blocks if each.language not in RUNNABLE | PLAIN] == []
+    assert [str(each) for each in blocks if each.is_unclear] == []
     assert [(str(each), each.note) for each in blocks if each.note not in NOTES] == []
     assert (ROOT / page).read_text(encoding="utf-8").count("```") == 2 * len(blocks)
 
