@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.development.site import language, settings
+from docs.development.site import build, language, settings
 from tests.support.servers.processes import ROOT
 
 PYTHON = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/python").glob("*.md"))
@@ -49,3 +49,29 @@ def test_a_sentence_is_short_and_has_plain_words(
     found = [*language.problems_of(page)]
     assert [problem in each for each in found if problem] == ([True] if problem else [])
     assert len(found) == (1 if problem else 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ('<a href="other/">', None),
+        ('<a href="other/#here">', None),
+        ('<a href="other/#gone">', "leads nowhere"),
+        ('<a href="../gone.html">', "leads nowhere"),
+        ('<a href="https://elsewhere.example/">', None),
+        ('<img src="https://elsewhere.example/a.png">', "from another host"),
+        ('<link rel="stylesheet" href="//elsewhere.example/a.css">', "from another host"),
+        ("<style>@font-face { src: url(https://elsewhere.example/a.woff) }</style>", "from another host"),
+    ],
+)
+def test_the_site_has_no_dead_link_and_fetches_nothing_from_elsewhere(
+    body: str, problem: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anchors count, and so do styles; a link to another host is no more than a link."""
+    monkeypatch.setattr(build, "SITE", tmp_path)
+    (tmp_path / "index.html").write_text(body, encoding="utf-8")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/index.html").write_text('<p id="here">', encoding="utf-8")
+
+    found = [*build.problems()]
+    assert [bool(problem and problem in each) for each in found] == ([True] if problem else [])
