@@ -73,6 +73,8 @@ async def opened_app(
             make_artifacts(artifact_settings, redis, blobs, views),
             Transcripts(redis, ttl=retention.transcript_ttl),
             link_seconds=blob_settings.s3_presigned,
+            redis=redis,
+            blobs=blobs,
         )
         access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
         push = make_push(push_settings, configs, notify, settings.url)

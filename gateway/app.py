@@ -29,6 +29,10 @@ from everloop.gateway.extension.approvals import Approvals
 from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.fork import Forks
 from everloop.gateway.extension.health import Gauges, Probe, health_routes
+from everloop.gateway.extension.operator.actions import Actions
+from everloop.gateway.extension.operator.overview import Overview
+from everloop.gateway.extension.operator.routes import Operator
+from everloop.gateway.extension.operator.system import System
 from everloop.gateway.extension.past import Past, Seen
 from everloop.gateway.extension.questions import Questions
 from everloop.gateway.extension.schedule_bodies import ScheduleReader
@@ -132,6 +136,14 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     )
     # Any call to the store will do as a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
+    operator = Operator(
+        extension,
+        overview=Overview(client, agents, views=views, tasks=tasks, runs=runs),
+        actions=Actions(client, tasks),
+        system=System(client, settings, stores, agents, probes),
+        reconciler=reconciler,
+        is_open=is_open,
+    )
     loops = [fanout.run, sweep.run]
     if measures:
         loops.append(Gauges(client, (agent.id for agent in agents), probes).run)
@@ -145,6 +157,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *Past(extension, seen, histories, tasks, settings.url).routes,
             *Forks(extension, settings, agents, views, tasks, snapshots, seen, histories, admission).routes,
             *(schedules.routes if schedules else []),
+            *operator.routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),
             *health_routes(probes),
             *(console_routes(settings.url) if settings.console else ()),

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
+from redis.asyncio import Redis
 
+from everloop.runtime.blobs import Blobs
 from everloop.runtime.settings import WORDS, Settings
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
@@ -20,6 +22,7 @@ EVERYWHERE = frozenset({"0.0.0.0", "::"})
 """Hosts that listen on every interface, and so are no address a client can use."""
 
 _ORIGIN = re.compile(r"https?://[^/?#@\s,*]+")
+_ADDRESS = re.compile(r"https?://[^/?#@\s]+(/[^?#\s]*)?")
 
 
 class GatewaySettings(Settings):
@@ -66,6 +69,9 @@ class GatewaySettings(Settings):
     agents name. See docs/protocol/extension.md#forks."""
     console: bool = True
     """Whether the console is served at `/console`. See docs/console.md."""
+    temporal_ui_url: str = ""
+    """Where browsers find Temporal's web UI. Operators get links to it. `everloop up` sets it. See
+    docs/protocol/extension.md#operators."""
 
     @field_validator("max_body_bytes")
     @classmethod
@@ -88,6 +94,13 @@ class GatewaySettings(Settings):
             "expected origins such as https://temporal.example:8233, separated by "
             "commas, each without a path; correct it"
         )
+
+    @field_validator("temporal_ui_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        if url and not _ADDRESS.fullmatch(url):
+            raise ValueError("expected the address of a web page such as https://temporal.example:8233")
+        return url.rstrip("/")
 
     @property
     def url(self) -> str:
@@ -114,7 +127,7 @@ class Stores:
     """Where tasks are shown from, where clients' secrets for their tools go, what tasks put out and said.
 
     `link_seconds` is how long a link lasts at which clients fetch a part from the blob store itself; 0: they
-    fetch all from us.
+    fetch all from us. `redis` and `blobs` are asked how they fare.
     """
 
     views: TaskViews
@@ -122,6 +135,8 @@ class Stores:
     artifacts: Artifacts
     transcripts: Transcripts
     link_seconds: int = 0
+    redis: Redis | None = None
+    blobs: Blobs | None = None
 
 
 @dataclass(frozen=True)

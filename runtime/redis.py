@@ -218,6 +218,16 @@ async def _facts(server: Redis) -> Mapping[str, str | int]:
         return facts
 
 
+async def server_name(redis: Redis) -> str:
+    """Return kind and version of the server, such as `valkey 9.1.0`; empty if it does not tell."""
+    try:
+        facts = cast("Mapping[str, str]", await (await primaries(redis))[0].info("server"))
+    except (OSError, RedisError):
+        return ""
+    name = facts.get("server_name", "redis")
+    return f"{name} {facts.get(f'{name}_version') or facts.get('redis_version', '')}".rstrip()
+
+
 def _address(redis: Redis) -> str:
     place = cast("Mapping[str, object]", redis.connection_pool.connection_kwargs)
     return str(place["path"]) if "path" in place else f"{place.get('host')}:{place.get('port', 6379)}"

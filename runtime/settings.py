@@ -31,7 +31,7 @@ SETTINGS = frozenset({
     "QUEUE_RATES", "REDIS_PORT", "REDIS_URL", "REQUESTS_PER_MINUTE", "REQUEST_BURST", "S3_BUCKET",
     "S3_ENDPOINT", "S3_PREFIX", "S3_PRESIGNED", "S3_SSE", "S3_SSE_KEY_ID", "SHUTDOWN_GRACE", "SPLIT_QUEUES",
     "TARGET_CPU", "TARGET_MEMORY", "TASK_QUEUE", "TASK_TTL_DAYS", "TEMPORAL_PORT", "TEMPORAL_UI_PORT",
-    "TOOL_RECORD_TTL_DAYS", "TRANSCRIPT_TTL_DAYS", "VERSION",
+    "TEMPORAL_UI_URL", "TOOL_RECORD_TTL_DAYS", "TRANSCRIPT_TTL_DAYS", "VERSION",
 })  # fmt: skip
 """Of all processes, commands, agents that ship and files of deployments: they share one environment."""
 

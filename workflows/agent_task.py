@@ -20,6 +20,7 @@ from everloop.workflows.contract.questions import (
     Approval,
     ApproverAnswer,
     InvalidAnswerError,
+    Note,
     SkippedCall,
     SubAgentQuestions,
 )
@@ -179,6 +180,13 @@ class AgentTask:
             self._state.waits_for_resume = ""
             self._state.last_signal = "`resume` let the task go on"
 
+    @workflow.signal(description=people.OPERATOR_SIGNALS["note"])
+    def note(self, *inputs: object) -> None:
+        """Keep with the task what an operator did to it elsewhere, with a `Note`."""
+        with people.noting(self._state, "note"):
+            noted = people.read(Note, inputs, '{"note": "…"}')
+            self._state.last_signal = f"`note`: {reporting.shorten(noted.note, EXCERPT_LENGTH)}"
+
     @workflow.signal(dynamic=True, description=people.UNKNOWN)
     def unknown_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
         """Note that there is no such signal."""
@@ -236,8 +244,11 @@ class AgentTask:
             usage=state.usage,
             transcript_length=len(state.transcript),
             pending_tools=tuple(call.name for call in state.pending),
+            pending_calls=tuple(call.id for call in state.pending),
             inbox=len(state.inbox),
             questions=state.open_questions,
+            waits_for_resume=state.waits_for_resume,
+            last_signal=state.last_signal,
         )
 
     @workflow.query(description="What the model reads, from a position on (input: a number, default 0).")

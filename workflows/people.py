@@ -131,6 +131,7 @@ OPERATOR_SIGNALS = {
     "approve": "Answer the question of a call. The details of the task show the input, ready to be pasted.",
     "skip_call": "End a call that hangs or waits, and go on. The model reads the note.",
     "resume": "Go on after a failure that the task waits with. No input.",
+    "note": "Keep a note of what was done to the task. It changes nothing, and no model reads it.",
 }
 """What operators may send, as the Temporal UI lists it."""
 

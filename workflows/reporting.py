@@ -42,14 +42,6 @@ _NAME_LENGTH = 64
 REASON_LENGTH = 2_000
 """Characters of why a task ended that the details show."""
 
-_LIMITS = {
-    failures.ITERATION_LIMIT,
-    failures.TOKEN_LIMIT,
-    failures.COST_LIMIT,
-    failures.TIME_LIMIT,
-    failures.TOOL_FAILURE_LIMIT,
-}
-
 _VALUES = (QuestionKind.SELECTION, QuestionKind.DATA)
 """Kinds of which an operator has to know what values there are."""
 
@@ -118,7 +110,7 @@ def _headline(state: TaskRunState) -> list[str]:
 
 def _next_step(reason: str) -> str:
     """Return what an operator can do about a task that failed."""
-    if reason in _LIMITS:
+    if reason in failures.LIMITS:
         return "raise the limit in the agent's definition and start a new task; a reset keeps the old one."
     return "mend the cause, then Reset the workflow to before the failure: it goes on from there."
 

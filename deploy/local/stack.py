@@ -194,6 +194,7 @@ class LocalStack:
             "EVERLOOP_PORT": str(self.ports.gateway),
             "EVERLOOP_PUBLIC_URL": self.gateway_url,
             "EVERLOOP_GRPC_PORT": str(self.ports.gateway_grpc or ""),
+            "EVERLOOP_TEMPORAL_UI_URL": os.environ.get("EVERLOOP_TEMPORAL_UI_URL", self.temporal_ui),
             # Who tries it out has webhooks on the same machine; whoever serves others wants none there.
             "EVERLOOP_PUSH_ALLOW": os.environ.get(
                 "EVERLOOP_PUSH_ALLOW", LOCAL_WEBHOOKS if self._is_local else ""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
+from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import ActivityTaskScheduledEventAttributes, HistoryEvent
@@ -14,6 +15,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 from everloop.gateway.tasks import past_items
 from everloop.gateway.tasks.past_items import Data, Item, rfc3339
+from everloop.gateway.tasks.steering import signer_of, signer_of_reset
 from everloop.runtime.protocol.tasks import TaskUrl
 from everloop.workflows.contract.calls import (
     CallModelInput,
@@ -53,7 +55,10 @@ PUBLISHED = PublishPort.publish.__name__
 _QUICK = "core_local_activity"
 """The marker that the SDK writes of a local activity."""
 
-_OPERATORS_SIGNALS = ("approve", "skip_call", "resume")
+_OPERATORS_SIGNALS = ("approve", "skip_call", "resume", "note")
+
+_GIVEN = {"call_id": "callId", "approved": "approved", "note": "note"}
+"""What is told of the input of a signal, if it is there."""
 
 _ACTIVITY = "activity_task_"
 _ACTIVITY_ENDS = frozenset({"completed", "failed", "timed_out", "canceled"})
@@ -88,6 +93,8 @@ class HistoryReader:
             "workflow_execution_update_accepted": self._update_accepted,
             "workflow_execution_signaled": self._signaled,
             "workflow_execution_cancel_requested": self._cancel_requested,
+            "workflow_execution_paused": self._paused,
+            "workflow_execution_unpaused": self._paused,
             "workflow_execution_completed": self._completed,
             "workflow_execution_terminated": self._terminated,
             "workflow_task_failed": self._reset,
@@ -170,14 +177,24 @@ class HistoryReader:
         return (Item("status", at, {"state": TaskState.FAILED.value, "reason": f"terminated: {reason}"}),)
 
     async def _cancel_requested(self, event: HistoryEvent, at: datetime) -> _Items:
-        return (Item("status", at, {"isCancelRequested": True}),)
+        asked = event.workflow_execution_cancel_requested_event_attributes
+        return (Item("status", at, {"isCancelRequested": True, **_signed(asked.identity)}),)
+
+    async def _paused(self, event: HistoryEvent, at: datetime) -> _Items:
+        is_paused = _kind(event) == "workflow_execution_paused"
+        about = _attributes(event)
+        data: Data = {"isPaused": is_paused, "reason": about.reason, **_signed(about.identity)}
+        return (Item("status", at, data),)
 
     async def _reset(self, event: HistoryEvent, at: datetime) -> _Items:
         """Tell where an operator's Reset began this run; what the run before it did behind that is undone."""
         failed = event.workflow_task_failed_event_attributes
         if failed.cause != WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
             return _NOTHING
-        return (Item("status", at, {"isReset": True, "reason": failed.failure.message}),)
+        reason = failed.failure.message
+        by = signer_of_reset(reason)
+        data: Data = {"isReset": True, **({"by": by} if by else {"reason": reason})}
+        return (Item("status", at, data),)
 
     # What people say.
 
@@ -202,9 +219,15 @@ class HistoryReader:
         return _NOTHING
 
     async def _signaled(self, event: HistoryEvent, at: datetime) -> _Items:
-        name = event.workflow_execution_signaled_event_attributes.signal_name
-        data: Data = {"role": "operator", "signal": name}
-        return (Item("message", at, data),) if name in _OPERATORS_SIGNALS else _NOTHING
+        sent = event.workflow_execution_signaled_event_attributes
+        if sent.signal_name not in _OPERATORS_SIGNALS:
+            return _NOTHING
+        data: Data = {"role": "operator", "signal": sent.signal_name, **_signed(sent.identity)}
+        given = await self._converter.decode(list(sent.input.payloads)[:1])
+        if given and isinstance(given[0], dict):  # people type it, so it may be anything
+            told = cast("dict[str, JsonValue]", given[0])
+            data |= {word: told[name] for name, word in _GIVEN.items() if name in told}
+        return (Item("message", at, data),)
 
     # Calls.
 
@@ -355,6 +378,12 @@ class HistoryReader:
     async def _first(self, payloads: Iterable[Payload], kind: type[T]) -> T:
         (value,) = await self._converter.decode(list(payloads)[:1], [kind])
         return value
+
+
+def _signed(identity: str) -> Data:
+    """Return which operator it was, of what is done by way of a gateway."""
+    by = signer_of(identity)
+    return {"by": by} if by else {}
 
 
 def _kind(event: HistoryEvent) -> str:

@@ -17,7 +17,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowHistoryEventFilterType,
 )
-from temporalio.common import SearchAttributeKey, TypedSearchAttributes
+from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
@@ -32,6 +32,7 @@ from everloop.gateway.errors import (
 from everloop.gateway.instruments import workflow_problems
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.runtime.temporal.describe import RunDescription, describe
+from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures, names
@@ -48,9 +49,6 @@ PAGE_SIZE = 200
 
 _RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
-_REPORTED = SearchAttributeKey.for_keyword_list("TemporalReportedProblems")
-"""Set by the server on a run whose steps fail one after the other, and taken off when one succeeds."""
-
 _ENDINGS = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.COMPLETED, "the task is done"),
     WorkflowExecutionStatus.FAILED: (TaskState.FAILED, "the task failed"),
@@ -63,7 +61,9 @@ _ENDINGS = {
 _NO_REASON = "terminated by user via frontend"
 """What the server writes where an operator gave no reason."""
 
-_NAMED = frozenset(value for name, value in vars(failures).items() if name.isupper())
+_NAMED = frozenset(
+    value for name, value in vars(failures).items() if name.isupper() and isinstance(value, str)
+)
 """Failures whose message is written for clients."""
 
 _UNQUOTABLE = frozenset("'\"\\")
@@ -158,7 +158,7 @@ class Runs:
         """
         query = (
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running'"
-            f" AND {_REPORTED.name} IS NOT NULL"
+            f" AND {REPORTED_PROBLEMS.name} IS NOT NULL"
         )
         async for page in self._pages(query):
             yield [Stuck(w.id, w.run_id, _reported(w.typed_search_attributes)) for w in page]
@@ -239,7 +239,7 @@ async def _nothing() -> AsyncGenerator[Sequence[WorkflowExecution]]:
 
 
 def _reported(attributes: TypedSearchAttributes) -> tuple[str, ...]:
-    return tuple(sorted(attributes.get(_REPORTED) or ()))
+    return tuple(sorted(attributes.get(REPORTED_PROBLEMS) or ()))
 
 
 def _cause(event: HistoryEvent) -> str:

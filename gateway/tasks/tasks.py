@@ -53,6 +53,7 @@ from everloop.workflows.contract.questions import ApproverAnswer
 from everloop.workflows.contract.tasks import (
     Route,
     TaskInput,
+    TaskProgress,
     TaskResult,
     TaskState,
     TaskStatus,
@@ -274,6 +275,15 @@ class Tasks:
                 if (await describe(self._client, task_id)).is_paused:
                     raise NoWorkerError from error
             raise
+
+    async def progress(self, task_id: str) -> TaskProgress:
+        """Ask the workflow where its loop stands; whatever was signaled before has been taken in.
+
+        Raises:
+            as `view` does.
+        """
+        async with self._answering(task_id):
+            return await self._handle(task_id).query(AgentTask.progress)
 
     async def transcript(self, task_id: str) -> list[TranscriptMessage]:
         """Ask the workflow for all that was said in its task.

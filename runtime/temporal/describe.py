@@ -9,7 +9,11 @@ from datetime import UTC, datetime, timedelta
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeWorkflowExecutionRequest,
+    DescribeWorkflowExecutionResponse,
+)
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 from temporalio.converter import decode_typed_search_attributes
@@ -92,13 +96,28 @@ async def describe(client: Client, task_id: str, *, rpc_timeout: timedelta | Non
     Raises:
         RPCError: Temporal does not know the task, or does not answer.
     """
-    described = await client.workflow_service.describe_workflow_execution(
+    return run_of(await describe_raw(client, task_id, rpc_timeout=rpc_timeout))
+
+
+async def describe_raw(
+    client: Client, task_id: str, *, rpc_timeout: timedelta | None = None
+) -> DescribeWorkflowExecutionResponse:
+    """Return all that Temporal says of the newest run of a task; `rpc_timeout` is for each try.
+
+    Raises:
+        RPCError: Temporal does not know the task, or does not answer.
+    """
+    return await client.workflow_service.describe_workflow_execution(
         DescribeWorkflowExecutionRequest(
             namespace=client.namespace, execution=WorkflowExecution(workflow_id=task_id)
         ),
         retry=True,
         timeout=rpc_timeout,
     )
+
+
+def run_of(described: DescribeWorkflowExecutionResponse) -> RunDescription:
+    """Return what is said of a run."""
     info = described.workflow_execution_info
     is_paused = info.status == RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED
     return RunDescription(

@@ -88,3 +88,6 @@ MODEL_DECLINED = "ModelDeclined"
 
 EMPTY_REPLY = "EmptyReply"
 """The model answered with nothing."""
+
+LIMITS = frozenset({ITERATION_LIMIT, TOKEN_LIMIT, COST_LIMIT, TIME_LIMIT, TOOL_FAILURE_LIMIT})
+"""Those of a task that would end there again: limits are pinned when it begins."""

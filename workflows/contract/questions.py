@@ -176,6 +176,14 @@ class SkippedCall(Wire):
     note: str = ""
 
 
+class Note(Wire):
+    """What the signal `note` takes."""
+
+    model_config = ConfigDict(extra="forbid")  # people type it: a misspelt field is not left out
+
+    note: str
+
+
 class InvalidAnswerError(ValueError):
     """What was said is no answer to the question; the message says what is expected."""
 

@@ -341,8 +341,14 @@ class TaskProgress(Wire):
     usage: Usage
     transcript_length: int
     pending_tools: tuple[str, ...] = ()
+    pending_calls: tuple[str, ...] = ()
+    """The ids of these calls."""
     inbox: int = 0
     questions: tuple[Question, ...] = ()
+    waits_for_resume: str = ""
+    """What failed, while an operator is waited for."""
+    last_signal: str = ""
+    """What the last signal of an operator did, or why it was refused."""
 
 
 class TranscriptPage(Wire):

@@ -1,0 +1,347 @@
+"""The tasks of all owners, as operators see them: a page of Temporal's list, and a look at each task."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from a2a.utils.errors import InvalidParamsError
+from pydantic import JsonValue
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from everloop.agents.errors import UnknownAgentError
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.errors import (
+    CALL_TIMEOUT,
+    TaskUnknownError,
+    UnavailableError,
+    translate_blob_errors,
+    translate_not_found,
+    translate_temporal_errors,
+)
+from everloop.gateway.extension.operator.diagnosis import (
+    Facts,
+    QueueKey,
+    Stuck,
+    diagnose,
+    diagnose_end,
+    is_broken,
+    is_idle,
+    queues_of,
+    waits_for,
+)
+from everloop.gateway.extension.shell import Page, timestamp
+from everloop.gateway.tasks.runs import RunEnd, Runs
+from everloop.gateway.tasks.runs import Stuck as StuckRun
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS, Inspection, inspect
+from everloop.runtime.temporal.queues import WORKFLOW, QueueState, queue_state
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import names
+from everloop.workflows.contract.events import REASON
+from everloop.workflows.contract.messages import text_of
+from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskProgress, TaskState, TaskStatus
+
+AT_ONCE = 10
+"""Tasks that a process looks at at a time, for all who ask."""
+
+MOST_LOOKED_AT = 500
+"""Tasks that are looked at for one page of those that are stuck; the next page goes on behind them."""
+
+RECENT = timedelta(days=1)
+"""How long a task that has failed stands among those that are stuck."""
+
+_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
+
+_FAILED = "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')"
+_ENDS = {
+    TaskState.FAILED: _FAILED,
+    TaskState.CANCELED: "ExecutionStatus = 'Canceled'",
+}
+"""How tasks are found that have ended so, whatever they last said of themselves."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which tasks are asked for; what is empty is any. `agents`: those that the caller is bound to."""
+
+    state: TaskState | None = None
+    agent: str = ""
+    owner: str = ""
+    only_stuck: bool = False
+    agents: tuple[str, ...] = ()
+
+    def query(self, now: datetime) -> str:
+        """Return it as Temporal's list is asked."""
+        wanted = [f"WorkflowType = '{names.WORKFLOW_TYPE}'", "ExecutionStatus != 'ContinuedAsNew'"]
+        wanted += [f"{names.AGENT_ID.name} = {quoted(self.agent)}"] if self.agent else []
+        wanted += [f"{names.OWNER.name} = {quoted(self.owner)}"] if self.owner else []
+        if self.agents:
+            wanted.append(f"{names.AGENT_ID.name} IN ({', '.join(map(quoted, self.agents))})")
+        if self.state:
+            wanted.append(state_query(self.state))
+        if self.only_stuck:
+            since = (now - RECENT).isoformat()
+            wanted.append(
+                f"((CloseTime IS NULL AND ({names.TASK_STATE.name} IN ('submitted', 'working')"
+                f" OR ExecutionStatus = 'Paused' OR {REPORTED_PROBLEMS.name} IS NOT NULL))"
+                f" OR ({_FAILED} AND CloseTime > '{since}'))"
+            )
+        return " AND ".join(wanted)
+
+
+def state_query(state: TaskState) -> str:
+    """Return how tasks in a state are found. A run that was terminated keeps the state that it had."""
+    if found := _ENDS.get(state):
+        return found
+    closed = "ExecutionStatus = 'Completed'" if state.is_terminal else "CloseTime IS NULL"
+    return f"({names.TASK_STATE.name} = '{state.value}' AND {closed})"
+
+
+def quoted(text: str) -> str:
+    """Return a text as a query of Temporal's list holds it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A task as operators see it. `end`: how it ended, if it has."""
+
+    run: Inspection
+    title: str
+    status: TaskStatus | None
+    progress: TaskProgress | None = None
+    end: RunEnd | None = None
+    stuck: Stuck | None = None
+
+    @property
+    def task_id(self) -> str:
+        return self.run.run.workflow_id
+
+    @property
+    def owner(self) -> str:
+        return self.run.run.search_attributes.get(names.OWNER, "")
+
+    @property
+    def agent_id(self) -> str:
+        return self.run.run.search_attributes.get(names.AGENT_ID, "")
+
+    @property
+    def state(self) -> TaskState:
+        if self.end and self.end.state is not TaskState.COMPLETED:
+            return self.end.state
+        return self.run.run.state or TaskState.SUBMITTED
+
+    @property
+    def is_open(self) -> bool:
+        return self.run.run.is_running
+
+    @property
+    def changed_at(self) -> datetime:
+        """When it last said something of itself."""
+        return self.run.run.close_time or (self.status.at if self.status else self.run.began_at)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        awaited = waits_for(self.run, self.state, self.progress) if self.is_open else None
+        return {
+            "id": self.task_id,
+            "owner": self.owner,
+            "agent": self.agent_id,
+            "contextId": self.run.run.search_attributes.get(names.CONTEXT_ID, ""),
+            "state": self.state.value,
+            "title": self.title,
+            "startedAt": timestamp(self.run.began_at),
+            "updatedAt": timestamp(self.changed_at),
+            "waitsFor": awaited,
+            "iteration": self.progress.iteration if self.progress else None,
+            "stuck": self.stuck.to_json() if self.stuck else None,
+        }
+
+
+@dataclass
+class _Queues:
+    """The queues of one answer, each of which is looked at once."""
+
+    client: Client
+    known: dict[QueueKey, "asyncio.Task[QueueState]"] = field(
+        default_factory=dict[QueueKey, "asyncio.Task[QueueState]"]
+    )
+
+    async def state(self, key: QueueKey) -> QueueState:
+        if key not in self.known:
+            self.known[key] = asyncio.create_task(self._look(key))
+        return await asyncio.shield(self.known[key])
+
+    async def _look(self, key: QueueKey) -> QueueState:
+        async with translate_temporal_errors():
+            return await queue_state(self.client, *key, rpc_timeout=_RPC_TIMEOUT)
+
+
+class Overview:
+    """Finds tasks and looks at them; changes nothing."""
+
+    def __init__(  # noqa: PLR0913 -- what it asks, each by its name
+        self,
+        client: Client,
+        agents: AgentRegistry,
+        *,
+        views: TaskViews,
+        tasks: Tasks,
+        runs: Runs,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._agents = agents
+        self._views = views
+        self._tasks = tasks
+        self._runs = runs
+        self._clock = clock
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def page(self, wanted: Wanted, page: Page) -> tuple[list[Seen], str]:
+        """Return the tasks on a page, newest first, those that are open before the others.
+
+        Of those that are stuck, a page may have fewer than there are to come, even none.
+
+        Raises:
+            InvalidParamsError: the token is not one of ours.
+            TemporalUnavailableError: the list cannot be had.
+        """
+        query, queues = wanted.query(self._clock()), _Queues(self._client)
+        found, token, looked_at = list[Seen](), _read_token(page.token), 0
+        while True:
+            rows, token = await self._rows(query, page.size - len(found), token)
+            looked_at += len(rows)
+            seen = await asyncio.gather(*(self._row(row, queues) for row in rows))
+            found += [each for each in seen if each and (each.stuck or not wanted.only_stuck)]
+            if not token or len(found) >= page.size or not wanted.only_stuck or looked_at >= MOST_LOOKED_AT:
+                return found, base64.urlsafe_b64encode(token).decode()
+
+    async def find(self, task_id: str) -> Seen:
+        """Return one task, with all that its workflow tells.
+
+        Raises:
+            TaskUnknownError: there is none.
+            TemporalUnavailableError, PayloadLostError, PayloadsUnavailableError: it cannot be looked at.
+        """
+        return await self._look(task_id, _Queues(self._client), asks=True)
+
+    async def _rows(
+        self, query: str, size: int, token: bytes
+    ) -> tuple[Sequence[WorkflowExecutionInfo], bytes]:
+        request = ListWorkflowExecutionsRequest(
+            namespace=self._client.namespace, page_size=size, next_page_token=token, query=query
+        )
+        try:
+            async with translate_temporal_errors():
+                listed = await self._client.workflow_service.list_workflow_executions(
+                    request, retry=True, timeout=_RPC_TIMEOUT
+                )
+        except RPCError as error:
+            if token and error.status is RPCStatusCode.INVALID_ARGUMENT:
+                raise _wrong_token() from error
+            raise
+        return listed.executions, listed.next_page_token
+
+    async def _row(self, row: WorkflowExecutionInfo, queues: _Queues) -> Seen | None:
+        """Look at a task of the list; None of a run that another one has followed, by a reset."""
+        try:
+            seen = await self._look(row.execution.workflow_id, queues)
+        except TaskUnknownError:  # its time was over meanwhile
+            return None
+        return seen if seen.run.run.run_id == row.execution.run_id else None
+
+    async def _look(self, task_id: str, queues: _Queues, *, asks: bool = False) -> Seen:
+        async with self._slots:
+            async with translate_temporal_errors(), translate_not_found(task_id), translate_blob_errors():
+                run = await inspect(self._client, task_id, rpc_timeout=_RPC_TIMEOUT)
+            if run.run.workflow_type != names.WORKFLOW_TYPE:
+                raise TaskUnknownError(task_id)
+            known = await self._views.load(task_id, most=0)
+            seen = Seen(run, self._title(run), known.view.status if known else None)
+            return await (self._open(seen, queues, asks=asks) if seen.is_open else self._ended(seen))
+
+    async def _open(self, seen: Seen, queues: _Queues, *, asks: bool) -> Seen:
+        run, now = seen.run, self._clock()
+        keys = queues_of(run, now)
+        facts = Facts(
+            run,
+            {key: await queues.state(key) for key in keys},
+            now,
+            seen.changed_at,
+            cause=await self._cause(run),
+        )
+        stuck = diagnose(facts)
+        waits = is_idle(run) and seen.state is TaskState.WORKING
+        if not is_broken(run) and (asks or waits or (stuck and "skip" in stuck.actions)):
+            facts = replace(facts, progress=await self._progress(run, queues))
+        return replace(seen, progress=facts.progress, stuck=diagnose(facts))
+
+    async def _progress(self, run: Inspection, queues: _Queues) -> TaskProgress | None:
+        """Ask the workflow, if there is a worker to answer for it."""
+        if run.pause or not (await queues.state((run.queue, WORKFLOW))).serving(self._clock(), run.build):
+            return None
+        try:
+            return await self._tasks.progress(run.run.workflow_id)
+        except (UnavailableError, TaskUnknownError):
+            return None
+
+    async def _cause(self, run: Inspection) -> str:
+        if not is_broken(run):
+            return ""
+        return await self._runs.cause(StuckRun(run.run.workflow_id, run.run.run_id, run.problems))
+
+    async def _ended(self, seen: Seen) -> Seen:
+        end = await self._runs.state(seen.task_id)
+        if not isinstance(end, RunEnd):  # an operator has just reset it
+            return seen
+        seen = replace(seen, end=end)
+        if end.state is not TaskState.FAILED:
+            return seen
+        status = seen.status if seen.status and seen.status.state is TaskState.FAILED else None
+        told = status.message if status else None
+        reason = str((told and told.metadata.get(REASON)) or end.failure)
+        why = (told and text_of(told.parts)) or end.reason
+        return replace(seen, stuck=diagnose_end(seen.task_id, why, reason, end.at))
+
+    def _title(self, run: Inspection) -> str:
+        """Return the beginning of what was asked, without the name of the agent before it."""
+        agent_id = run.run.search_attributes.get(names.AGENT_ID, "")
+        try:
+            return run.summary.removeprefix(f"{self._agents.find(agent_id).name}: ")
+        except UnknownAgentError:
+            return run.summary
+
+    async def counts(self, owner: str, agents: Iterable[str]) -> dict[str, JsonValue]:
+        """Return how many tasks there are in each state, as Temporal's list has them.
+
+        Raises:
+            TemporalUnavailableError: they cannot be counted.
+        """
+        now, agents = self._clock(), tuple(agents)
+        states = [*(state for state in TaskState if state not in TERMINAL_STATES), *sorted(TERMINAL_STATES)]
+
+        async def count(state: TaskState) -> int:
+            query = Wanted(state, owner=owner, agents=agents).query(now)
+            async with translate_temporal_errors():
+                return (await self._client.count_workflows(query, rpc_timeout=_RPC_TIMEOUT)).count
+
+        counted = await asyncio.gather(*map(count, states))
+        return {state.value: number for state, number in zip(states, counted, strict=True)}
+
+
+def _read_token(token: str) -> bytes:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        raise _wrong_token() from None
+
+
+def _wrong_token() -> InvalidParamsError:
+    return InvalidParamsError("pageToken is not one that this list returned; leave it out to start over")

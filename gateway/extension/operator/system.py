@@ -1,0 +1,184 @@
+"""How the system fares: versions, queues with their workers and what waits in them, health."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pydantic import JsonValue
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from everloop import __version__
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.errors import CALL_TIMEOUT, TemporalUnavailableError, translate_temporal_errors
+from everloop.gateway.extension.health import Probe, outcome_of
+from everloop.gateway.extension.shell import timestamp
+from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.runtime.blobs import BlobMissingError
+from everloop.runtime.redis import server_name
+from everloop.runtime.temporal.queues import (
+    ACTIVITY,
+    WORKFLOW,
+    Heartbeat,
+    QueueState,
+    heartbeats,
+    queue_state,
+    server_version,
+)
+from everloop.workflows.contract import names
+
+_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
+
+_NO_BLOB = "health/none"
+"""The key of no blob: a store that says so answers."""
+
+_OWN = "own"
+"""What a queue is that agents or tools name."""
+
+
+@dataclass(frozen=True)
+class _Queue:
+    name: str
+    kind: str
+    agents: tuple[str, ...]
+    states: tuple[QueueState, ...]
+
+    def workers(self, now: datetime) -> set[str]:
+        return {poller.identity for state in self.states for poller in state.serving(now)}
+
+    def to_json(self, now: datetime) -> dict[str, JsonValue]:
+        backlog = sum(state.backlog for state in self.states)
+        oldest = max(state.age for state in self.states)
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "agents": list(self.agents),
+            "workers": len(self.workers(now)),
+            "backlog": backlog,
+            "oldest": round(oldest, 1) if backlog else None,
+        }
+
+
+class System:
+    """Asks all servers how they fare; one that does not answer is a fact among others."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: GatewaySettings,
+        stores: Stores,
+        agents: AgentRegistry,
+        probes: Mapping[str, Probe],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._stores = stores
+        self._agents = agents
+        self._probes = {**probes, **({"blobs": self._probe_blobs} if stores.blobs else {})}
+
+    async def show(self) -> dict[str, JsonValue]:
+        """Return all of it but for the tasks."""
+        now = datetime.now(UTC)
+        versions, health, queues, beats = await asyncio.gather(
+            self._versions(), self._health(), self._queues(), self._heartbeats()
+        )
+        return {
+            "versions": versions,
+            "queues": [queue.to_json(now) for queue in queues],
+            "workers": _workers(queues, beats, now),
+            "health": [*health, _served(queues, now, is_split=self._settings.split_queues)],
+            "temporalUi": self._settings.temporal_ui_url or None,
+            "namespace": self._client.namespace,
+        }
+
+    async def _versions(self) -> dict[str, JsonValue]:
+        temporal, redis = "", ""
+        with suppress(TemporalUnavailableError, RPCError):
+            async with translate_temporal_errors():
+                temporal = await server_version(self._client, rpc_timeout=_RPC_TIMEOUT)
+        if self._stores.redis:
+            redis = await server_name(self._stores.redis)
+        return {"everloop": __version__, "temporalServer": temporal or None, "redis": redis or None}
+
+    async def _health(self) -> list[JsonValue]:
+        outcomes = await asyncio.gather(*(outcome_of(probe) for probe in self._probes.values()))
+        return [
+            {"name": name, "ok": outcome == "ok", "detail": "" if outcome == "ok" else outcome}
+            for name, outcome in zip(self._probes, outcomes, strict=True)
+        ]
+
+    async def _probe_blobs(self) -> None:
+        if self._stores.blobs:
+            with suppress(BlobMissingError):
+                await self._stores.blobs.get(_NO_BLOB)
+
+    async def _queues(self) -> list[_Queue]:
+        named = sorted({queue for agent in self._agents for queue in agent.task_queues})
+        base = self._settings.task_queue
+        wanted = [(names.task_queue_of(kind, base), kind) for kind in names.WORKER_QUEUES]
+        wanted += [(queue, _OWN) for queue in named]
+        try:
+            return list(await asyncio.gather(*(self._queue(*each) for each in wanted)))
+        except (TemporalUnavailableError, RPCError):
+            return []
+
+    async def _queue(self, name: str, kind: str) -> _Queue:
+        kinds = (WORKFLOW, ACTIVITY) if kind == names.WORKFLOWS_QUEUE else (ACTIVITY,)
+        users = (agent.id for agent in self._agents if kind == _OWN and name in agent.task_queues)
+        return _Queue(name, kind, tuple(users), tuple([await self._state(name, each) for each in kinds]))
+
+    async def _state(self, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
+        async with translate_temporal_errors():
+            return await queue_state(self._client, name, kind, rpc_timeout=_RPC_TIMEOUT)
+
+    async def _heartbeats(self) -> Sequence[Heartbeat]:
+        try:
+            async with translate_temporal_errors():
+                return await heartbeats(self._client, rpc_timeout=_RPC_TIMEOUT)
+        except (TemporalUnavailableError, RPCError):
+            return ()
+
+
+@dataclass
+class _Worker:
+    queues: set[str]
+    seen_at: datetime
+    build: str
+
+    def to_json(self, identity: str) -> dict[str, JsonValue]:
+        return {
+            "identity": identity,
+            "queues": [*sorted(self.queues)],
+            "lastSeen": timestamp(self.seen_at),
+            "version": self.build or None,
+        }
+
+
+def _workers(queues: Iterable[_Queue], beats: Iterable[Heartbeat], now: datetime) -> list[JsonValue]:
+    """Return the processes that poll these queues: by what Temporal hears of them, and by what they say."""
+    found, known = dict[str, _Worker](), {queue.name for queue in queues}
+
+    def note(identity: str, queue: str, at: datetime, build: str) -> None:
+        worker = found.setdefault(identity, _Worker(set(), at, build))
+        worker.queues.add(queue)
+        worker.seen_at, worker.build = max(worker.seen_at, at), worker.build or build
+
+    for queue in queues:
+        for state in queue.states:
+            for poller in state.serving(now):
+                note(poller.identity, queue.name, poller.seen_at, poller.build)
+    for beat in beats:
+        if beat.queue in known:
+            note(beat.identity, beat.queue, beat.at, beat.build)
+    return [worker.to_json(identity) for identity, worker in sorted(found.items())]
+
+
+def _served(queues: Sequence[_Queue], now: datetime, *, is_split: bool) -> JsonValue:
+    """Say whether there is a worker for each kind of work that waits in a queue of its own."""
+    unused = () if is_split else (names.MODEL_QUEUE, names.TOOLS_QUEUE)
+    missing = [queue.name for queue in queues if queue.kind not in unused and not queue.workers(now)]
+    told = f"no worker takes work from {', '.join(missing)}; start one" if missing else ""
+    return {"name": "workers", "ok": bool(queues) and not missing, "detail": told}

@@ -1,0 +1,210 @@
+"""What operators do to tasks. Each of it is signed: Temporal's history keeps who did it beside what was done.
+
+An operator who uses Temporal's own UI or command does the same things, and is known by another signature.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import (
+    RequestCancelWorkflowExecutionRequest,
+    ResetActivityRequest,
+    ResetWorkflowExecutionRequest,
+    SignalWorkflowExecutionRequest,
+    UnpauseActivityRequest,
+    UnpauseWorkflowExecutionRequest,
+)
+from temporalio.client import Client
+
+from everloop.gateway.errors import CALL_TIMEOUT, translate_not_found, translate_temporal_errors
+from everloop.workflows.contract.payloads import Wire
+from everloop.workflows.contract.ports import (
+    AgentPort,
+    ContextPort,
+    ModelPort,
+    NarratorPort,
+    PublishPort,
+)
+from everloop.workflows.contract.questions import Note
+
+_SIGNER = "everloop-operator: "
+"""What the identities begin with under which operators act by way of a gateway."""
+
+_BACK = " went back to before the failure"
+"""Ends the reason of a reset: Temporal keeps no identity of who asked for one."""
+
+_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
+
+_ASIDE = frozenset(
+    {
+        ContextPort.save_context.__name__,
+        NarratorPort.narrate.__name__,
+        PublishPort.publish.__name__,
+        AgentPort.after_completion.__name__,
+    }
+)
+"""Calls that no task fails by."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Who acts. Of the signals of one `request_id` a run takes the first."""
+
+    by: str
+    request_id: str
+
+    @property
+    def identity(self) -> str:
+        return _SIGNER + self.by
+
+
+def signer_of(identity: str) -> str:
+    """Return the operator who acted under an identity by way of a gateway; empty: it was nobody such."""
+    return identity.removeprefix(_SIGNER) if identity.startswith(_SIGNER) else ""
+
+
+def signer_of_reset(reason: str) -> str:
+    """Return the same of a reset, by its reason."""
+    return signer_of(reason.removesuffix(_BACK)) if reason.endswith(_BACK) else ""
+
+
+class Steering:
+    """Acts on the newest run of a task.
+
+    Raises of all methods: TaskUnknownError: there is no such task, or it no longer runs.
+    TemporalUnavailableError: it may have been done or not.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._service = client.workflow_service
+
+    async def signal(self, task_id: str, name: str, given: Wire | None, sign: Signature) -> None:
+        """Send a signal. Temporal keeps it while the task is paused, and while there is no worker."""
+        encoded = await self._client.data_converter.encode([given]) if given else []
+        request = SignalWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id),
+            signal_name=name,
+            input=Payloads(payloads=encoded) if encoded else None,
+            identity=sign.identity,
+            request_id=sign.request_id,
+        )
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            await self._service.signal_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+
+    async def cancel(self, task_id: str, sign: Signature) -> None:
+        """Ask a task to stop."""
+        request = RequestCancelWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id),
+            identity=sign.identity,
+            request_id=sign.request_id,
+        )
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            await self._service.request_cancel_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+
+    async def unpause(self, task_id: str, run_id: str, sign: Signature) -> None:
+        """Let a paused run go on."""
+        request = UnpauseWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_id=task_id,
+            run_id=run_id,
+            identity=sign.identity,
+            reason="resumed",
+            request_id=sign.request_id,
+        )
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            await self._service.unpause_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+
+    async def unpause_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
+        """Let a paused activity go on. History does not tell of it, so a note goes before."""
+        await self.signal(task_id, "note", Note(note="let a paused call go on"), sign)
+        request = UnpauseActivityRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=task_id),
+            id=activity_id,
+            identity=sign.identity,
+        )
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            await self._service.unpause_activity(request, retry=True, timeout=_RPC_TIMEOUT)
+
+    async def retry_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
+        """Let an activity that waits for its next attempt begin it now; a note goes before, as above."""
+        await self.signal(task_id, "note", Note(note="made a call again at once that had failed"), sign)
+        request = ResetActivityRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=task_id),
+            id=activity_id,
+            identity=sign.identity,
+        )
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            await self._service.reset_activity(request, retry=True, timeout=_RPC_TIMEOUT)
+
+    async def reset(self, task_id: str, run_id: str, sign: Signature) -> bool:
+        """Let a run that has ended go on in a new one, from before its end; return whether there is a place.
+
+        What tools did is recorded outside of the run, so that they do not do it again.
+        """
+        point = await self._last_good_point(task_id, run_id)
+        if point is None:
+            return False
+        request = ResetWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id, run_id=run_id),
+            reason=sign.identity + _BACK,
+            workflow_task_finish_event_id=point,
+            request_id=sign.request_id,
+            identity=sign.identity,
+        )
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            await self._service.reset_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+        return True
+
+    async def _last_good_point(self, task_id: str, run_id: str) -> int | None:
+        """Return the step to take again: the one that led to the failure, or to the model's last reply."""
+        found = _Point()
+        events = self._client.get_workflow_handle(task_id, run_id=run_id).fetch_history_events()
+        while True:
+            async with translate_temporal_errors(), translate_not_found(task_id):
+                event = await anext(events, None)
+            if event is None:
+                return found.event_id
+            found.read(event)
+
+
+_FAILED_CALLS = ("activity_task_failed", "activity_task_timed_out")
+_STOPPED_RUNS = ("workflow_execution_terminated", "workflow_execution_timed_out")
+
+
+class _Point:
+    """Reads a history to its end; `event_id` is then that of the event to reset to."""
+
+    def __init__(self) -> None:
+        self._step: int | None = None
+        self._found: int | None = None
+        self._scheduled: dict[int, tuple[str, int | None]] = {}
+
+    @property
+    def event_id(self) -> int | None:
+        return self._found or self._step
+
+    def read(self, event: HistoryEvent) -> None:
+        field = event.WhichOneof("attributes") or ""
+        kind = field.removesuffix("_event_attributes")
+        if kind == "workflow_task_completed":
+            self._step = event.event_id
+        elif kind == "activity_task_scheduled":
+            name = event.activity_task_scheduled_event_attributes.activity_type.name
+            self._scheduled[event.event_id] = name, self._step
+        elif kind == "activity_task_completed" or kind in _FAILED_CALLS:
+            self._end_call(getattr(event, field).scheduled_event_id, failed=kind in _FAILED_CALLS)
+        elif kind in _STOPPED_RUNS:
+            self._found = self._step  # it did not end by itself: all of it is good
+
+    def _end_call(self, scheduled: int, *, failed: bool) -> None:
+        name, step = self._scheduled.pop(scheduled, ("", None))
+        if name == ModelPort.call_model.__name__ or (failed and name not in _ASIDE):
+            self._found = step
