@@ -35,6 +35,15 @@ from everloop.client.events import (
     WaitTimeoutError,
 )
 from everloop.client.extension.approvals import Approval, Decision, OpenQuestion
+from everloop.client.extension.operators import (
+    HealthCheck,
+    Obstacle,
+    OperatorAction,
+    OperatorSystem,
+    OperatorTask,
+    TaskQueue,
+    WorkerProcess,
+)
 from everloop.client.extension.past import (
     ModelUsage,
     PastEvent,
@@ -55,4 +64,6 @@ __all__ += ["PastEvent", "Progress", "Question", "Reconnecting", "Result", "Sche
 __all__ += ["ServerError", "StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
 __all__ += ["TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded"]
 __all__ += ["ToolCallStarted", "ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError"]
+__all__ += ["HealthCheck", "Obstacle", "OperatorAction", "OperatorSystem", "OperatorTask", "TaskQueue"]
+__all__ += ["WorkerProcess"]
 __all__ += ["UnreachableError", "UnsupportedError", "Usage", "UsageReport", "WaitTimeoutError"]

@@ -186,7 +186,7 @@ def _slow(facts: Facts) -> Stuck | None:
         began = call.started_at
         if call.type == _TOOL and call.state is CallState.STARTED and began and facts.now - began >= SLOW:
             tools = facts.progress and ", ".join(facts.progress.pending_tools)
-            limit = f"; its time is over after {_seconds(call.timeout)}" if call.timeout else ""
+            limit = f"; it is stopped after {_seconds(call.timeout)} at the latest" if call.timeout else ""
             why = f"a tool{f' ({tools})' if tools else ''} has run for {_seconds(facts.now - began)}{limit}"
             return Stuck(why, began, ("skip", "cancel"))
     return None

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,6 @@ from pydantic import JsonValue
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
@@ -57,6 +57,8 @@ RECENT = timedelta(days=1)
 """How long a task that has failed stands among those that are stuck."""
 
 _RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
+
+_MARK_BYTES = 8
 
 _FAILED = "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')"
 _ENDS = {
@@ -104,9 +106,14 @@ def state_query(state: TaskState) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a query of Temporal's list holds it."""
-    escaped = text.replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"
+    """Return a text as a query of Temporal's list holds it.
+
+    Raises:
+        InvalidParamsError: it has what a query may read as something else.
+    """
+    if {"'", '"', "\\"} & set(text):
+        raise InvalidParamsError("owner and agent cannot be searched for with quotes or a backslash in them")
+    return f"'{text}'"
 
 
 @dataclass(frozen=True)
@@ -214,14 +221,14 @@ class Overview:
             TemporalUnavailableError: the list cannot be had.
         """
         query, queues = wanted.query(self._clock()), _Queues(self._client)
-        found, token, looked_at = list[Seen](), _read_token(page.token), 0
+        found, token, looked_at = list[Seen](), _read_token(page.token, wanted), 0
         while True:
             rows, token = await self._rows(query, page.size - len(found), token)
             looked_at += len(rows)
             seen = await asyncio.gather(*(self._row(row, queues) for row in rows))
             found += [each for each in seen if each and (each.stuck or not wanted.only_stuck)]
             if not token or len(found) >= page.size or not wanted.only_stuck or looked_at >= MOST_LOOKED_AT:
-                return found, base64.urlsafe_b64encode(token).decode()
+                return found, _token(token, wanted)
 
     async def find(self, task_id: str) -> Seen:
         """Return one task, with all that its workflow tells.
@@ -238,15 +245,10 @@ class Overview:
         request = ListWorkflowExecutionsRequest(
             namespace=self._client.namespace, page_size=size, next_page_token=token, query=query
         )
-        try:
-            async with translate_temporal_errors():
-                listed = await self._client.workflow_service.list_workflow_executions(
-                    request, retry=True, timeout=_RPC_TIMEOUT
-                )
-        except RPCError as error:
-            if token and error.status is RPCStatusCode.INVALID_ARGUMENT:
-                raise _wrong_token() from error
-            raise
+        async with translate_temporal_errors():
+            listed = await self._client.workflow_service.list_workflow_executions(
+                request, retry=True, timeout=_RPC_TIMEOUT
+            )
         return listed.executions, listed.next_page_token
 
     async def _row(self, row: WorkflowExecutionInfo, queues: _Queues) -> Seen | None:
@@ -336,12 +338,22 @@ class Overview:
         return {state.value: number for state, number in zip(states, counted, strict=True)}
 
 
-def _read_token(token: str) -> bytes:
+def _token(token: bytes, wanted: Wanted) -> str:
+    """Return Temporal's token as clients get it; it is good for the same list alone."""
+    return base64.urlsafe_b64encode(_mark(token, wanted) + token).decode() if token else ""
+
+
+def _read_token(text: str, wanted: Wanted) -> bytes:
+    """Return the token that Temporal gave: what it makes of others is nobody's promise."""
     try:
-        return base64.b64decode(token, altchars=b"-_", validate=True)
+        read = base64.b64decode(text, altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
-        raise _wrong_token() from None
+        read = b""
+    mark, token = read[:_MARK_BYTES], read[_MARK_BYTES:]
+    if text and mark != _mark(token, wanted):
+        raise InvalidParamsError("pageToken is not one that this list returned; leave it out to start over")
+    return token
 
 
-def _wrong_token() -> InvalidParamsError:
-    return InvalidParamsError("pageToken is not one that this list returned; leave it out to start over")
+def _mark(token: bytes, wanted: Wanted) -> bytes:
+    return hashlib.sha256(repr(wanted).encode() + token).digest()[:_MARK_BYTES]

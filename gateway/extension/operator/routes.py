@@ -34,11 +34,15 @@ from everloop.gateway.http.errors import ConflictError
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.steering import Signature
+from everloop.workflows.contract.names import is_agent_id
 from everloop.workflows.contract.questions import Approval
 from everloop.workflows.contract.tasks import TaskState
 
 MAX_NOTE = 2000
 """Characters; the model reads the note."""
+
+_NO_AGENT = "-"
+"""Stands for the agents of a caller who is bound to what is the id of none."""
 
 _log = structlog.get_logger()
 
@@ -217,10 +221,10 @@ class Operator:
         try:
             done = await act(seen, sign)
         except TaskUnknownError as error:
-            _log.info("operator's action refused", **about, why="it has ended")
+            _log.info("operator's action refused", **about)
             raise ConflictError("the task has ended meanwhile") from error
-        except ConflictError as error:
-            _log.info("operator's action refused", **about, why=str(error))
+        except ConflictError:  # it may repeat a question, which is content
+            _log.info("operator's action refused", **about)
             raise
         _log.info("operator acted on a task", **about, done=done)
         return answer({"task": (await self._find(call)).to_json(), "done": done})
@@ -248,5 +252,5 @@ def _agents_of(caller: Caller) -> tuple[str, ...]:
     """Return the agents that a caller is bound to; none: to no agent."""
     if not is_bound_to_agents(caller):
         return ()
-    scopes = caller.scopes or frozenset[str]()
-    return tuple(sorted(scope.removeprefix(AGENTS) for scope in scopes if scope.startswith(AGENTS)))
+    named = (scope.removeprefix(AGENTS) for scope in caller.scopes or () if scope.startswith(AGENTS))
+    return tuple(sorted(agent_id for agent_id in named if is_agent_id(agent_id))) or (_NO_AGENT,)

@@ -1,0 +1,431 @@
+"""Operators over HTTP: why a task does not go on, the action that helps, and who did it when."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from a2a.client import Client as A2AClient
+from a2a.types.a2a_pb2 import TaskState
+from temporalio.client import Client as TemporalClient
+
+from everloop import client as clients
+from everloop.agents.registry import AgentRegistry
+from everloop.client import Client, InvalidError, NotFoundError, SyncClient
+from everloop.client.extension.operators import Obstacle
+from everloop.gateway.extension.operator.diagnosis import SLOW, Stuck
+from everloop.gateway.extension.operator.overview import Overview
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from tests.gateway.harness import key_scheme
+from tests.support.a2a_client import connected, response_of
+from tests.support.agents.operator import agent
+from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
+from tests.support.rigs.operator import Harness, in_state, said, until
+from tests.support.servers.processes import until as until_so
+from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+
+MODULE = "tests.support.agents.operator"
+COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
+CANCELED, INPUT_REQUIRED = TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_INPUT_REQUIRED
+
+KEYS = {
+    "alice": ("alice", ["tasks:read", "tasks:write"]),
+    "boss": ("alice", ["tasks:read", "tasks:write", "admin"]),
+    "root": ("root", ["admin"]),
+    "bound": ("bob", ["admin", "agents:patient"]),
+}
+
+
+@dataclass
+class Room:
+    """A gateway that asks for keys, its worker, and whoever calls."""
+
+    harness: Harness
+    keys: Mapping[str, Mapping[str, str]]
+
+    @property
+    def gateway(self) -> Gateway:
+        return self.harness.gateway
+
+    @asynccontextmanager
+    async def client(self, agent: str) -> AsyncGenerator[A2AClient]:
+        """Alice, at an agent."""
+        async with connected(f"{self.gateway.url}/agents/{agent}", headers=self.keys["alice"]) as client:
+            yield client
+
+    def of(self, caller: str) -> Client:
+        """Return Everloop's own client with the key of a caller."""
+        return Client(self.gateway.url, api_key=self.keys[caller]["X-API-Key"])
+
+    async def stuck(self, task_id: str) -> Obstacle:
+        """Wait until the list of what is stuck has a task, and return why."""
+
+        async def look() -> Obstacle | None:
+            async with self.of("root") as root:
+                listed = [task async for task in root.operator_tasks(stuck=True)]
+            return next((task.stuck for task in listed if task.id == task_id), None)
+
+        found = await until(look)
+        assert found
+        return found
+
+    async def seen_later(self, task_id: str) -> Stuck | None:
+        """Return what a gateway would say of a task in a minute."""
+        everloop = self.harness.everloop
+        client = await TemporalClient.connect(everloop.temporal_address, data_converter=WIRE_DATA_CONVERTER)
+        async with connect_redis(everloop.redis_url) as redis:
+            overview = Overview(
+                client,
+                AgentRegistry([agent]),
+                views=TaskViews(redis),
+                tasks=Tasks(client, everloop.environment["EVERLOOP_TASK_QUEUE"]),
+                runs=Runs(client),
+                clock=lambda: datetime.now(UTC) + SLOW,
+            )
+            return (await overview.find(task_id)).stuck
+
+    async def done_by_operators(self, task_id: str) -> list[Mapping[str, Any]]:
+        """Return what Alice reads in the events of her task of what operators did; each has a time."""
+        async with self.of("alice") as alice:
+            events = [event async for event in alice.events(task_id)]
+        assert all(event.at for event in events)
+        return [event.data for event in events if event.data.get("by")]
+
+    def logged(self, task_id: str) -> list[tuple[object, object]]:
+        """Return action and operator of the lines that gateways have logged of it."""
+        lines = self.harness.everloop.logs()
+        acted = (line for line in lines if line.get("event") == "operator acted on a task")
+        return [(line["action"], line["operator"]) for line in acted if line.get("task_id") == task_id]
+
+
+@asynccontextmanager
+async def running_room(directory: Path) -> AsyncGenerator[Room]:
+    """Start a room without workers."""
+    _, keys = key_scheme(directory / "keys", KEYS)
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(
+            directory,
+            model.base_url,
+            agents=f"{MODULE}:agent,{MODULE}:patient",
+            EVERLOOP_AUTH="api-key",
+            EVERLOOP_API_KEYS_FILE=str(directory / "keys"),
+        ) as everloop,
+    ):
+        harness = Harness(everloop, await everloop.add_gateway())
+        model.script = harness.answer
+        yield Room(harness, keys)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def room(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Room]:
+    async with running_room(tmp_path_factory.mktemp("operators")) as room:
+        await room.harness.everloop.add_worker()
+        yield room
+
+
+def _call(tool: str, ledger: Path, gate: Path | None = None) -> Reply:
+    return Reply([tool_call(tool, json.dumps({"ledger": str(ledger), "gate": str(gate or "")}))])
+
+
+def _name(by: object) -> str:
+    """Return the owner in `owner (id of the key)`."""
+    owner, _, key = str(by).partition(" (")
+    assert key.endswith(")")
+    return owner
+
+
+async def test_a_task_that_waits_for_an_operator_is_resumed(room: Room) -> None:
+    """The list says what failed; who resumed it stands in its events and in the log."""
+    async with room.client("patient") as client, room.of("root") as root:
+        task_id, _ = await room.harness.start(client, Refusal(401, "wrong_key"), Reply(["It works."]))
+        stuck = await room.stuck(task_id)
+        done = await root.operator_resume(task_id)
+        task = await in_state(client, task_id, COMPLETED)
+        with pytest.raises(InvalidError, match="has ended: it is completed"):
+            await root.operator_resume(task_id)
+        (event,) = await room.done_by_operators(task_id)
+
+    assert "OPENAI_API_KEY" in stuck.why
+    assert stuck.actions == ["resume", "cancel"]
+    assert done.done == "`resume` let the task go on"
+    assert response_of(task) == "It works."
+    assert (event["role"], event["signal"], _name(event["by"])) == ("operator", "resume", "root")
+    assert room.logged(task_id) == [("resume", event["by"])]
+
+
+async def test_a_call_that_waits_for_its_next_attempt_is_made_at_once(room: Room) -> None:
+    """A provider said to come back in minutes; history has no word for that, so a note stands there."""
+    async with room.client("clerk") as client, room.of("root") as root:
+        busy = Refusal(503, "busy", headers={"retry-after": "300"})
+        task_id, _ = await room.harness.start(client, busy, Reply(["At last."]))
+        stuck = await room.stuck(task_id)
+        done = await root.operator_resume(task_id)
+        await in_state(client, task_id, COMPLETED)
+        (event,) = await room.done_by_operators(task_id)
+
+    assert "the model cannot answer: " in stuck.why
+    assert "attempt 2, the next at " in stuck.why
+    assert stuck.actions == ["resume", "cancel"]
+    assert done.done == "what had failed is tried again now: call_model"
+    assert (event["signal"], event["note"]) == ("note", "made a call again at once that had failed")
+
+
+@pytest.mark.parametrize("what", ["activity", "workflow"])
+async def test_what_somebody_paused_goes_on(room: Room, what: str) -> None:
+    """The list says who paused it and why."""
+    more = asyncio.Event()
+    async with room.client("clerk") as client, room.of("root") as root:
+        task_id, _ = await room.harness.start(client, Reply(["Half", more]), Reply(["Whole."]))
+        await until(
+            lambda: room.harness.activity(task_id), does=lambda activity: activity == ("1", "STARTED")
+        )
+        which = ("--activity-id", "1") if what == "activity" else ()
+        await room.harness.temporal(what, "pause", "--workflow-id", task_id, *which, "--reason", "a look")
+        stuck = await room.stuck(task_id)
+        done = await root.operator_resume(task_id)
+        more.set()
+        await in_state(client, task_id, COMPLETED)
+        events = await room.done_by_operators(task_id)
+
+    assert "paused by temporal-cli:" in stuck.why
+    assert "(a look)" in stuck.why
+    assert stuck.actions == ["resume", "cancel"]
+    assert "goes on" in done.done
+    assert [_name(event["by"]) for event in events] == ["root"]
+    assert events[0].get("isPaused") is (None if what == "activity" else False)
+
+
+async def test_a_call_that_hangs_is_skipped(room: Room, tmp_path: Path) -> None:
+    """The model reads the note, and the tool that ran is not run again."""
+    ledger, gate = tmp_path / "ledger", tmp_path / "gate"
+    async with room.client("clerk") as client, room.of("root") as root:
+        script = (_call("hang", ledger, gate), Reply(["Without it."]))
+        task_id, requests = await room.harness.start(client, *script)
+        await until_so(ledger.is_file)
+        shown = await root.operator_task(task_id)
+        slow = await room.seen_later(task_id)
+        with pytest.raises(InvalidError, match=r"no call 'r1' is pending.*Pending: r00001c01 \(hang\)"):
+            await root.operator_skip(task_id, "r1")
+        done = await root.operator_skip(task_id, note="the bank is closed")
+        task = await in_state(client, task_id, COMPLETED)
+        gate.touch()
+        *_, event = await room.done_by_operators(task_id)
+
+    assert (shown.waits_for, shown.iteration, shown.owner) == ("hang", 1, "alice")
+    assert shown.stuck is None
+    assert slow
+    assert slow.why.startswith("a tool (hang) has run for ")
+    assert slow.actions == ("skip", "cancel")
+    assert done.done == "`skip_call` ends `r00001c01`, a call of `hang`"
+    assert response_of(task) == "Without it."
+    assert requests[1].tool_results[0].startswith("an operator skipped this call: the bank is closed.")
+    assert (event["signal"], event["callId"], event["note"]) == (
+        "skip_call",
+        "r00001c01",
+        "the bank is closed",
+    )
+    assert len(ledger.read_text().splitlines()) == 1
+
+
+async def test_a_task_that_failed_goes_back_to_before_the_failure(room: Room, tmp_path: Path) -> None:
+    """The call that failed is made again, the tool before it is not; a second reset is refused."""
+    ledger = tmp_path / "ledger"
+    script = [_call("pay", ledger), Refusal(401, "wrong_key"), Reply(["Done ", "after all."])]
+    async with room.client("clerk") as client, room.of("root") as root:
+        task_id, requests = await room.harness.start(client, *script)
+        await in_state(client, task_id, FAILED)
+        stuck = await room.stuck(task_id)
+        await root.operator_reset(task_id)
+        with pytest.raises(InvalidError, match=r"has not ended|would not help"):
+            await root.operator_reset(task_id)
+        task = await in_state(client, task_id, COMPLETED)
+        (event,) = await room.done_by_operators(task_id)
+        listed = [each.id async for each in root.operator_tasks(owner="alice", agent="clerk")]
+
+    assert "OPENAI_API_KEY" in stuck.why
+    assert stuck.actions == ["reset"]
+    assert response_of(task) == "Done after all."
+    assert len(requests) == 3
+    assert len(ledger.read_text().splitlines()) == 1
+    assert (event["isReset"], _name(event["by"])) == (True, "root")
+    assert listed.count(task_id) == 1  # the run that failed is in Temporal's list, too
+
+
+async def test_a_task_that_was_terminated_goes_on(room: Room, tmp_path: Path) -> None:
+    """It says who ended it why; what it had done stands."""
+    ledger = tmp_path / "ledger"
+    script = [_call("pay", ledger), Reply(["Half an", asyncio.Event()]), Reply(["Done."])]
+    async with room.client("clerk") as client, room.of("root") as root:
+        task_id, requests = await room.harness.start(client, *script)
+        await until_so(lambda: len(requests) == 2)
+        await room.harness.temporal("workflow", "terminate", "--workflow-id", task_id, "--reason", "a slip")
+        stuck = await room.stuck(task_id)
+        await root.operator_reset(task_id)
+        task = await in_state(client, task_id, COMPLETED)
+
+    assert stuck.why == "an operator terminated the task: a slip"
+    assert stuck.actions == ["reset"]
+    assert response_of(task) == "Done."
+    assert len(ledger.read_text().splitlines()) == 1
+
+
+async def test_an_operator_answers_and_cancels(room: Room) -> None:
+    """A question is answered in the place of whom it asks, one that is not open is unknown."""
+    async with room.client("clerk") as client, room.of("root") as root:
+        ask = Reply([tool_call("transfer", '{"amount": 7}')])
+        task_id, requests = await room.harness.start(client, ask, ask, Reply(["Done."]))
+        await in_state(client, task_id, INPUT_REQUIRED)
+        (question,) = [q async for q in root.questions(owner="alice") if q.task_id == task_id]
+        with pytest.raises(NotFoundError, match="no question 'other'"):
+            await root.operator_approve(task_id, "other")
+        with pytest.raises(InvalidError, match="nothing holds this task up"):
+            await root.operator_resume(task_id)
+        done = await root.operator_approve(task_id, question.question_id, approved=True)
+        await until_so(lambda: len(requests) == 2)
+        await in_state(client, task_id, INPUT_REQUIRED)
+        waiting = await root.operator_task(task_id)
+        await root.operator_cancel(task_id)
+        canceled = await in_state(client, task_id, CANCELED)
+        events = await room.done_by_operators(task_id)
+
+    assert done.done == f"`approve` answered `{question.question_id}`"
+    assert requests[1].tool_results == ["sent 7"]
+    assert (waiting.waits_for, waiting.stuck) == ("people", None)
+    assert said(canceled) == "canceled on request"
+    assert [event["approved"] for event in events if event.get("signal") == "approve"] == [True]
+    assert events[-1]["isCancelRequested"] is True
+    assert {_name(event["by"]) for event in events} == {"root"}
+
+
+async def test_only_operators_get_there(room: Room) -> None:
+    """The scope has to be named, agents that scopes name bound it, and Alice's own admin is one as well."""
+    base = f"{room.gateway.url}/everloop/v1/operator"
+    async with room.client("clerk") as client, httpx.AsyncClient(base_url=base) as http:
+        task_id, _ = await room.harness.start(client, Reply(["Hi."]))
+        await in_state(client, task_id, COMPLETED)
+        reading = ("/tasks", "/system", f"/tasks/{task_id}")
+        acting = ("resume", "skip", "reset", "cancel", "approve")
+        refused = [await http.get(path, headers=room.keys["alice"]) for path in reading]
+        refused += [
+            await http.post(f"/tasks/{task_id}/{name}", json={}, headers=room.keys["alice"])
+            for name in acting
+        ]
+        unknown = await http.get("/tasks")
+        bound = await http.get(f"/tasks/{task_id}", headers=room.keys["bound"])
+        hidden = (await http.get("/tasks", headers=room.keys["bound"])).json()["tasks"]
+        boss = await http.get(f"/tasks/{task_id}", headers=room.keys["boss"])
+        nobodys = (await http.get("/tasks", params={"owner": "bob"}, headers=room.keys["root"])).json()
+        wrong = await http.get("/tasks", params={"state": "busy"}, headers=room.keys["root"])
+
+    assert {answer.status_code for answer in refused} == {403}
+    assert "this takes the scope admin" in refused[0].json()["error"]["message"]
+    assert unknown.status_code == 401
+    assert bound.status_code == 404
+    assert {task["agent"] for task in hidden} == {"patient"}
+    assert boss.json()["task"]["owner"] == "alice"
+    assert nobodys == {"tasks": [], "nextPageToken": ""}
+    assert wrong.status_code == 400
+    assert "submitted, working, input-required" in wrong.json()["error"]["message"]
+
+
+async def test_the_system_says_how_it_fares(room: Room) -> None:
+    """Versions, each queue with its workers, health, and tasks by state; without asyncio, too."""
+    key = room.keys["root"]["X-API-Key"]
+
+    def show() -> clients.OperatorSystem:
+        with SyncClient(room.gateway.url, api_key=key) as client:
+            return client.operator_system()
+
+    system = await asyncio.to_thread(show)
+    base = room.harness.everloop.environment["EVERLOOP_TASK_QUEUE"]
+
+    assert set(system.versions) == {"everloop", "temporalServer", "redis"}
+    assert all(system.versions.values())
+    assert [(queue.name, queue.kind, queue.workers) for queue in system.queues] == [
+        (base, "workflows", 1),
+        *((f"{base}-{kind}", kind, 1) for kind in ("model", "tools", "push", "narrator")),
+    ]
+    (worker,) = system.workers
+    assert worker.identity.endswith(f"@{os.uname().nodename}")
+    assert len(worker.queues) == len(system.queues)
+    assert [(check.name, check.ok) for check in system.health] == [
+        ("temporal", True),
+        ("redis", True),
+        ("blobs", True),
+        ("workers", True),
+    ]
+    assert system.tasks["completed"] >= 1
+    assert (system.temporal_ui, system.namespace) == (None, "default")
+
+
+async def test_an_action_whose_gateway_dies_is_done_once(room: Room, tmp_path: Path) -> None:
+    """It is sent again with its key: the next call, which hangs as well, is not skipped in its place."""
+    ledger, gate = tmp_path / "ledger", tmp_path / "gate"
+    everloop: Deployment = room.harness.everloop
+    async with room.client("clerk") as client:
+        hanging = _call("hang", ledger, gate)
+        task_id, requests = await room.harness.start(client, hanging, hanging, Reply(["Done."]))
+        await until_so(ledger.is_file)
+        path = f"/everloop/v1/operator/tasks/{task_id}/skip"
+        headers = {**room.keys["root"], "Idempotency-Key": "skip-1"}
+        mortal = await everloop.add_gateway()
+
+        async def ask(url: str) -> httpx.Response:
+            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as http:
+                return await http.post(path, json={})
+
+        asking = asyncio.create_task(ask(mortal.url))
+        await until_so(lambda: len(requests) == 2 or asking.done())
+        mortal.process.kill()
+        await asyncio.wait({asking})
+        await until_so(lambda: len(ledger.read_text().splitlines()) == 2)
+        again = await ask(room.gateway.url)
+        async with room.of("root") as root:
+            pending = await root.operator_task(task_id)
+        gate.touch()
+        await in_state(client, task_id, COMPLETED)
+        events = await room.done_by_operators(task_id)
+
+    assert again.status_code == 200, again.text
+    assert pending.waits_for == "hang"
+    assert [event["callId"] for event in events] == ["r00001c01"]
+    assert requests[-1].tool_results[-1] == "paid"
+
+
+async def test_a_task_that_no_worker_takes_says_so(tmp_path: Path) -> None:
+    """It can be cancelled all the same, and goes on once a worker is there."""
+    async with running_room(tmp_path) as room, room.client("clerk") as client, room.of("root") as root:
+        one, _ = await room.harness.start(client, Reply(["One."]))
+        other, _ = await room.harness.start(client, Reply(["Other."]))
+        stuck = await room.stuck(one)
+        system = await root.operator_system()
+        await root.operator_cancel(other)
+        await in_state(client, other, CANCELED)
+        worker = await room.harness.everloop.add_worker()
+        await in_state(client, one, COMPLETED)
+        shown = await until(
+            lambda: root.operator_task(one), does=lambda task: task.state is clients.TaskState.COMPLETED
+        )
+        (event,) = await room.done_by_operators(other)
+        assert worker.is_running()
+
+    queue = room.harness.everloop.environment["EVERLOOP_TASK_QUEUE"]
+    assert stuck.why == f"no worker takes work from the task queue {queue!r}; start one"
+    assert stuck.actions == ["cancel"]
+    assert (system.queues[0].workers, system.queues[0].backlog > 0) == (0, True)
+    assert [check.name for check in system.health if not check.ok] == ["workers"]
+    assert (shown.stuck, shown.title) == (None, "task 0")
+    assert event["isCancelRequested"] is True

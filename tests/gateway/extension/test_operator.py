@@ -1,0 +1,145 @@
+"""Operators' addresses on tasks that nobody plays: broken code, several pages, strange owners."""
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from everloop.agents.agent import Agent
+from everloop.gateway.auth.access import AccessControl
+from everloop.stores.views.store import TaskViews
+from tests.gateway.harness import RunningGateway, key_scheme, running_gateway, unique
+from tests.gateway.tasks.silent_tasks import BUG, defective_worker, start
+from tests.support.rigs.operator import until
+
+STRANGE = "CN=Ärzte & Söhne, O=100% (a; b)"
+KEYS = {
+    "root": ("root", ["admin"]),
+    "strange": (STRANGE, ["tasks:read", "tasks:write"]),
+    "other": ("other", ["tasks:read", "tasks:write"]),
+}
+BASE = "/everloop/v1/operator"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A gateway with an agent that nobody works for."""
+
+    http: httpx.AsyncClient
+    keys: Mapping[str, Mapping[str, str]]
+    agent_id: str
+
+    async def send(self, caller: str) -> str:
+        message = {"role": "ROLE_USER", "messageId": str(uuid4()), "parts": [{"text": "Hi."}]}
+        params = {"message": message, "configuration": {"returnImmediately": True}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+        sent = await self.http.post("/", json=body, headers=self.keys.get(caller, {}))
+        return str(sent.json()["result"]["task"]["id"])
+
+    async def listed(self, **query: str) -> dict[str, Any]:
+        query = {"agent": self.agent_id, **query}
+        answered = await self.http.get(f"{BASE}/tasks", params=query, headers=self.keys.get("root", {}))
+        assert answered.status_code == 200, answered.text
+        return answered.json()
+
+    async def found(self, **query: str) -> set[str]:
+        return {task["id"] for task in (await self.listed(**query))["tasks"]}
+
+
+def agent_of() -> Agent:
+    return Agent(id=unique("agent")[:60], name="Agent", description="Waits.", model="scripted")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def site(
+    client: Client, views: TaskViews, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Site]:
+    scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", KEYS)
+    agent = agent_of()
+    async with running_gateway(
+        client, views, queue=unique("nobody"), agent=agent, access=AccessControl(scheme)
+    ) as gateway:
+        yield Site(gateway.http, keys, agent.id)
+
+
+async def test_a_task_whose_code_fails_says_so(client: Client, views: TaskViews, site: Site) -> None:
+    """No action helps, and nothing of the task's content is in the reason."""
+    queue = unique("broken")
+    async with defective_worker(client, queue):
+        task_id = await start(client, views, queue, BUG)
+
+        async def stuck() -> dict[str, Any] | None:
+            shown = await site.http.get(f"{BASE}/tasks/{task_id}", headers=site.keys["root"])
+            return shown.json()["task"]["stuck"]
+
+        found = await until(stuck)
+
+    assert found
+    assert found["why"] == (
+        "its workflow's code fails at each attempt: workflow worker unhandled failure (RuntimeError); "
+        "roll out mended code, and it goes on by itself"
+    )
+    assert found["actions"] == []
+
+
+async def test_lists_have_pages_and_filters(site: Site) -> None:
+    """An owner may be called whatever can be printed; a token of another list is refused."""
+    ids = {await site.send("strange"), await site.send("strange"), await site.send("other")}
+    await until(site.found, does=lambda found: found >= ids)
+    first = await site.listed(pageSize="2")
+    second = await site.listed(pageSize="2", pageToken=first["nextPageToken"])
+    whole = {task["id"] for task in (*first["tasks"], *second["tasks"])}
+    of_strange = (await site.listed(owner=STRANGE))["tasks"]
+    submitted, failed = await site.found(state="submitted"), await site.found(state="failed")
+    wrong = await site.http.get(f"{BASE}/tasks", params={"pageToken": "bm9uZQ=="}, headers=site.keys["root"])
+
+    unsafe = await site.http.get(
+        f"{BASE}/tasks", params={"owner": "a' OR Owner != 'a"}, headers=site.keys["root"]
+    )
+    foreign = await site.http.get(
+        f"{BASE}/tasks", params={"pageToken": first["nextPageToken"]}, headers=site.keys["root"]
+    )
+
+    assert {wrong.status_code, unsafe.status_code, foreign.status_code} == {400}
+    assert len(first["tasks"]) == 2
+    assert (whole, second["nextPageToken"]) == (ids, "")
+    assert {task["owner"] for task in of_strange} == {STRANGE}
+    assert len(of_strange) == 2
+    assert (submitted, failed) == (ids, set())
+    assert "pageToken" in wrong.json()["error"]["message"]
+
+
+async def test_without_authentication_everybody_is_the_operator_of_what_is_nobodys(
+    client: Client, views: TaskViews, site: Site
+) -> None:
+    """What belongs to somebody does not exist there, and cannot be asked for."""
+    await site.send("other")
+    agent = agent_of()
+    async with running_gateway(client, views, queue=unique("nobody"), agent=agent) as gateway:
+        own = await _open(gateway, agent.id)
+        foreign = (await site.listed())["tasks"][0]["id"]
+        shown = await gateway.http.get(f"{BASE}/tasks/{foreign}")
+        acted = await gateway.http.post(f"{BASE}/tasks/{foreign}/cancel", json={})
+        named = await gateway.http.get(f"{BASE}/tasks", params={"owner": "other"})
+        listed = (await gateway.http.get(f"{BASE}/tasks", params={"agent": site.agent_id})).json()
+        system = (await gateway.http.get(f"{BASE}/system")).json()
+        canceled = await gateway.http.post(f"{BASE}/tasks/{own}/cancel", json={})
+
+    assert (shown.status_code, acted.status_code, named.status_code) == (404, 404, 403)
+    assert listed["tasks"] == []
+    assert system["tasks"]["submitted"] >= 1
+    assert canceled.status_code == 200, canceled.text
+    assert canceled.json()["done"] == "the task was asked to stop"
+
+
+async def _open(gateway: RunningGateway, agent_id: str) -> str:
+    """Start a task of nobody, and wait until the list has it."""
+    site = Site(gateway.http, {}, agent_id)
+    task_id = await site.send("")
+    await until(site.found, does=lambda found: task_id in found)
+    return task_id
