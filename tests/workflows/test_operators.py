@@ -89,6 +89,24 @@ async def test_a_wrong_signal_is_noted_and_changes_nothing(
     assert [call.answers[0].by for call in tools.calls if call.answers] == ["operator"]
 
 
+async def test_a_note_stays_with_the_task_and_changes_nothing(start_task: StartTask, client: Client) -> None:
+    """The details show it; the model does not read it, and the call waits as before."""
+    ports = FakePorts(ScriptedModel(asks(("a", "x")), answer("done")), CountingTools(reply=asks_once))
+    async with start_task(ports) as handle:
+        await ports.publish.until_asked()
+        await send(client, handle, "note", ('{"note": "called again at once"}',))
+        details = await current_details(handle)
+        progress = await handle.query(AgentTask.progress)
+        await send(client, handle, "approve", (APPROVAL,))
+        await handle.result()
+        transcript = (await handle.query(AgentTask.transcript)).model_dump_json()
+
+    assert "- last signal: `note`: called again at once" in details
+    assert progress.last_signal == "`note`: called again at once"
+    assert (progress.pending_tools, progress.pending_calls) == (("x",), ("a",))
+    assert "called again" not in transcript
+
+
 UNSURE = " It may or may not have taken effect; check before you repeat it."
 
 

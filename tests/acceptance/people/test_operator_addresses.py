@@ -199,7 +199,10 @@ async def test_what_somebody_paused_goes_on(room: Room, what: str) -> None:
         more.set()
         await in_state(client, task_id, COMPLETED)
         events = await room.done_by_operators(task_id)
+        async with room.of("alice") as alice:
+            paused = [event.data async for event in alice.events(task_id) if event.data.get("isPaused")]
 
+    assert paused == ([{"isPaused": True, "reason": "a look"}] if what == "workflow" else [])
     assert "paused by temporal-cli:" in stuck.why
     assert "(a look)" in stuck.why
     assert stuck.actions == ["resume", "cancel"]
