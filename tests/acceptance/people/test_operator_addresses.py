@@ -313,6 +313,28 @@ async def test_an_operator_answers_and_cancels(room: Room) -> None:
     assert {_name(event["by"]) for event in events} == {"root"}
 
 
+async def test_an_owners_operators_cannot_stand_in_for_others(room: Room) -> None:
+    """A question that asks others than the owner is answered by an operator of somebody else."""
+    async with room.client("clerk") as client, room.of("boss") as boss, room.of("root") as root:
+        ask = Reply([tool_call("refund", '{"amount": 7}')])
+        task_id, requests = await room.harness.start(client, ask, Reply(["Done."]))
+        await in_state(client, task_id, INPUT_REQUIRED)
+        question = await _question(room, task_id)
+        with pytest.raises(InvalidError, match="asks others than the owner"):
+            await boss.operator_approve(task_id, question)
+        await root.operator_approve(task_id, question, note="seen the receipt")
+        await in_state(client, task_id, COMPLETED)
+
+    assert requests[-1].tool_results == ["refunded 7"]
+
+
+async def _question(room: Room, task_id: str) -> str:
+    """Return the id of the question that a task waits with, as its workflow has it."""
+    answered = await room.harness.ask("workflow", "query", "--workflow-id", task_id, "--type", "progress")
+    (asked,) = answered["queryResult"][0]["questions"]
+    return str(asked["id"])
+
+
 async def test_only_operators_get_there(room: Room) -> None:
     """The scope has to be named, agents that scopes name bound it, and Alice's own admin is one as well."""
     base = f"{room.gateway.url}/everloop/v1/operator"

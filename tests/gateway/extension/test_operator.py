@@ -2,19 +2,25 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
 import pytest
 import pytest_asyncio
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from everloop.agents.agent import Agent
 from everloop.gateway.auth.access import AccessControl
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.events import REASON, StatusChanged
+from everloop.workflows.contract.messages import AgentMessage
+from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import RunningGateway, key_scheme, running_gateway, unique
-from tests.gateway.tasks.silent_tasks import BUG, defective_worker, start
+from tests.gateway.tasks.silent_tasks import BUG, NAMED, defective_worker, start
 from tests.support.rigs.operator import until
 
 STRANGE = "CN=Ärzte & Söhne, O=100% (a; b)"
@@ -85,6 +91,49 @@ async def test_a_task_whose_code_fails_says_so(client: Client, views: TaskViews,
         "roll out mended code, and it goes on by itself"
     )
     assert found["actions"] == []
+
+
+async def test_a_task_that_failed_can_go_back_unless_a_limit_ended_it(
+    client: Client, views: TaskViews, site: Site
+) -> None:
+    """It would end there again. What its last status says, or else Temporal, tells the reason."""
+    queue = unique("failed")
+    async with defective_worker(client, queue):
+        named, ended = [await start(client, views, queue, prompt) for prompt in (NAMED, "wait")]
+        with pytest.raises(WorkflowFailureError):
+            await client.get_workflow_handle(named).result()
+        workflow = client.get_workflow_handle(ended)
+        run_id = (await workflow.describe()).run_id
+        await workflow.terminate()
+    failed = await site.http.get(f"{BASE}/tasks/{named}", headers=site.keys["root"])
+    at_limit = StatusChanged(
+        version=1,
+        state=TaskState.FAILED,
+        at=datetime.now(UTC),
+        message=AgentMessage(message_id="m", parts=(), metadata={REASON: failures.ITERATION_LIMIT}),
+    )
+    await views.publish(ended, run_id, [at_limit])
+    limited = await site.http.get(f"{BASE}/tasks/{ended}", headers=site.keys["root"])
+    refused = await site.http.post(f"{BASE}/tasks/{ended}/reset", json={}, headers=site.keys["root"])
+
+    stuck = failed.json()["task"]["stuck"]
+    assert (stuck["why"], stuck["actions"]) == ("no such model", ["reset"])
+    assert (limited.json()["task"]["state"], limited.json()["task"]["stuck"]) == ("failed", None)
+    assert refused.status_code == 409
+    assert "start a new task" in refused.json()["error"]["message"]
+
+
+async def test_the_task_of_a_sub_agent_is_cancelled_by_the_call_that_asked_it(
+    client: Client, views: TaskViews, site: Site
+) -> None:
+    """The task above would take its end for an answer."""
+    root = unique("root")
+    child = await start(client, views, unique("nobody"), task_id=f"{root}/r00001-1f")
+    path = f"{BASE}/tasks/{quote(child, safe='')}/cancel"
+    refused = await site.http.post(path, json={}, headers=site.keys["root"])
+
+    assert refused.status_code == 409
+    assert f"skip its call in task {root!r}" in refused.json()["error"]["message"]
 
 
 async def test_lists_have_pages_and_filters(site: Site) -> None:

@@ -43,12 +43,18 @@ def transfer(amount: int) -> str:
     return f"sent {amount}"
 
 
+@tool(needs_approval=True, approvers="tasks:approve")
+def refund(amount: int) -> str:
+    """Give money back, once somebody else than who asks for it has said yes."""
+    return f"refunded {amount}"
+
+
 agent = Agent(
     id="clerk",
     name="Clerk",
     description="Runs what the scripted model asks for.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(pay, hang, look_up, transfer)],
+    plugins=[prompt("Follow the script."), tools(pay, hang, look_up, transfer, refund)],
     limits=Limits(iterations=100),
 )
 
