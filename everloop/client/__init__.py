@@ -36,6 +36,7 @@ from everloop.client.events import (
 )
 from everloop.client.extension.approvals import Approval, Decision, OpenQuestion
 from everloop.client.extension.operators import (
+    AskedQuestion,
     HealthCheck,
     Obstacle,
     OperatorAction,
@@ -64,6 +65,14 @@ __all__ += ["PastEvent", "Progress", "Question", "Reconnecting", "Result", "Sche
 __all__ += ["ServerError", "StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
 __all__ += ["TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded"]
 __all__ += ["ToolCallStarted", "ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError"]
-__all__ += ["HealthCheck", "Obstacle", "OperatorAction", "OperatorSystem", "OperatorTask", "TaskQueue"]
+__all__ += [
+    "AskedQuestion",
+    "HealthCheck",
+    "Obstacle",
+    "OperatorAction",
+    "OperatorSystem",
+    "OperatorTask",
+    "TaskQueue",
+]
 __all__ += ["WorkerProcess"]
 __all__ += ["UnreachableError", "UnsupportedError", "Usage", "UsageReport", "WaitTimeoutError"]

@@ -25,6 +25,17 @@ class Obstacle(Answer):
     """The call that a skip ends."""
 
 
+class AskedQuestion(Answer):
+    """A question that a task waits with."""
+
+    question_id: str
+    tool: str = ""
+    kind: str = ""
+    text: str = ""
+    scope: str = ""
+    """owner, or the scope of those who may answer."""
+
+
 class OperatorTask(Answer):
     """A task of some owner, as operators see it."""
 
@@ -41,6 +52,7 @@ class OperatorTask(Answer):
     """In a word or two."""
     iteration: int | None = None
     """None: its workflow was not asked."""
+    questions: list[AskedQuestion] = []
     stuck: Obstacle | None = None
     """None: it goes on, waits for people as it should, or has ended well."""
 
@@ -180,7 +192,7 @@ class OperatorCalls(ExtensionCalls):
 
         Args:
             task_id: The task.
-            question_id: As `questions` has it.
+            question_id: As `OperatorTask.questions` has it.
             approved: Whether the call may run.
             note: The model reads that of a no; at most 2,000 characters.
             value: The answer to what is not a yes or no.

@@ -110,8 +110,7 @@ def question_of(seen: Seen, question_id: str) -> Question:
     Raises:
         NotFoundError: there is none of this id.
     """
-    told = seen.progress.questions if seen.progress else (seen.status.questions if seen.status else ())
-    for question in told:
+    for question in seen.questions:
         if question.id == question_id:
             return question
     raise NotFoundError(f"no question {question_id[:100]!r} of task {seen.task_id!r} is open")

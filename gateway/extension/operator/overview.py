@@ -45,6 +45,7 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import REASON
 from everloop.workflows.contract.messages import text_of
+from everloop.workflows.contract.questions import Question
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskProgress, TaskState, TaskStatus
 
 AT_ONCE = 10
@@ -150,6 +151,13 @@ class Seen:
         return self.run.run.is_running
 
     @property
+    def questions(self) -> tuple[Question, ...]:
+        """Those that are open, as the workflow tells, or else the last status."""
+        if self.progress:
+            return self.progress.questions
+        return self.status.questions if self.status else ()
+
+    @property
     def changed_at(self) -> datetime:
         """When it last said something of itself."""
         return self.run.run.close_time or (self.status.at if self.status else self.run.began_at)
@@ -167,6 +175,7 @@ class Seen:
             "updatedAt": timestamp(self.changed_at),
             "waitsFor": awaited,
             "iteration": self.progress.iteration if self.progress else None,
+            "questions": [_question(each) for each in self.questions] if self.is_open else [],
             "stuck": self.stuck.to_json() if self.stuck else None,
         }
 
@@ -336,6 +345,16 @@ class Overview:
 
         counted = await asyncio.gather(*map(count, states))
         return {state.value: number for state, number in zip(states, counted, strict=True)}
+
+
+def _question(question: Question) -> JsonValue:
+    return {
+        "questionId": question.id,
+        "tool": question.call.name,
+        "kind": question.kind.value,
+        "text": question.text,
+        "scope": question.approvers,
+    }
 
 
 def _token(token: bytes, wanted: Wanted) -> str:

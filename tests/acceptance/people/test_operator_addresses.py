@@ -3,130 +3,25 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
-from a2a.client import Client as A2AClient
 from a2a.types.a2a_pb2 import TaskState
-from temporalio.client import Client as TemporalClient
 
 from everloop import client as clients
-from everloop.agents.registry import AgentRegistry
-from everloop.client import Client, InvalidError, NotFoundError, SyncClient
-from everloop.client.extension.operators import Obstacle
-from everloop.gateway.extension.operator.diagnosis import SLOW, Stuck
-from everloop.gateway.extension.operator.overview import Overview
-from everloop.gateway.tasks.runs import Runs
-from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.redis import connect_redis
-from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.gateway.harness import key_scheme
-from tests.support.a2a_client import connected, response_of
-from tests.support.agents.operator import agent
-from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
-from tests.support.rigs.operator import Harness, in_state, said, until
+from everloop.client import InvalidError, NotFoundError, SyncClient
+from tests.support.a2a_client import response_of
+from tests.support.rigs.deployment import Deployment
+from tests.support.rigs.operator import in_state, said, until
+from tests.support.rigs.operator_room import Room, running_room
 from tests.support.servers.processes import until as until_so
-from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import Refusal, Reply, tool_call
 
-MODULE = "tests.support.agents.operator"
 COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
 CANCELED, INPUT_REQUIRED = TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_INPUT_REQUIRED
-
-KEYS = {
-    "alice": ("alice", ["tasks:read", "tasks:write"]),
-    "boss": ("alice", ["tasks:read", "tasks:write", "admin"]),
-    "root": ("root", ["admin"]),
-    "bound": ("bob", ["admin", "agents:patient"]),
-}
-
-
-@dataclass
-class Room:
-    """A gateway that asks for keys, its worker, and whoever calls."""
-
-    harness: Harness
-    keys: Mapping[str, Mapping[str, str]]
-
-    @property
-    def gateway(self) -> Gateway:
-        return self.harness.gateway
-
-    @asynccontextmanager
-    async def client(self, agent: str) -> AsyncGenerator[A2AClient]:
-        """Alice, at an agent."""
-        async with connected(f"{self.gateway.url}/agents/{agent}", headers=self.keys["alice"]) as client:
-            yield client
-
-    def of(self, caller: str) -> Client:
-        """Return Everloop's own client with the key of a caller."""
-        return Client(self.gateway.url, api_key=self.keys[caller]["X-API-Key"])
-
-    async def stuck(self, task_id: str) -> Obstacle:
-        """Wait until the list of what is stuck has a task, and return why."""
-
-        async def look() -> Obstacle | None:
-            async with self.of("root") as root:
-                listed = [task async for task in root.operator_tasks(stuck=True)]
-            return next((task.stuck for task in listed if task.id == task_id), None)
-
-        found = await until(look)
-        assert found
-        return found
-
-    async def seen_later(self, task_id: str) -> Stuck | None:
-        """Return what a gateway would say of a task in a minute."""
-        everloop = self.harness.everloop
-        client = await TemporalClient.connect(everloop.temporal_address, data_converter=WIRE_DATA_CONVERTER)
-        async with connect_redis(everloop.redis_url) as redis:
-            overview = Overview(
-                client,
-                AgentRegistry([agent]),
-                views=TaskViews(redis),
-                tasks=Tasks(client, everloop.environment["EVERLOOP_TASK_QUEUE"]),
-                runs=Runs(client),
-                clock=lambda: datetime.now(UTC) + SLOW,
-            )
-            return (await overview.find(task_id)).stuck
-
-    async def done_by_operators(self, task_id: str) -> list[Mapping[str, Any]]:
-        """Return what Alice reads in the events of her task of what operators did; each has a time."""
-        async with self.of("alice") as alice:
-            events = [event async for event in alice.events(task_id)]
-        assert all(event.at for event in events)
-        return [event.data for event in events if event.data.get("by")]
-
-    def logged(self, task_id: str) -> list[tuple[object, object]]:
-        """Return action and operator of the lines that gateways have logged of it."""
-        lines = self.harness.everloop.logs()
-        acted = (line for line in lines if line.get("event") == "operator acted on a task")
-        return [(line["action"], line["operator"]) for line in acted if line.get("task_id") == task_id]
-
-
-@asynccontextmanager
-async def running_room(directory: Path) -> AsyncGenerator[Room]:
-    """Start a room without workers."""
-    _, keys = key_scheme(directory / "keys", KEYS)
-    async with (
-        ScriptedOpenAI() as model,
-        running_deployment(
-            directory,
-            model.base_url,
-            agents=f"{MODULE}:agent,{MODULE}:patient",
-            EVERLOOP_AUTH="api-key",
-            EVERLOOP_API_KEYS_FILE=str(directory / "keys"),
-        ) as everloop,
-    ):
-        harness = Harness(everloop, await everloop.add_gateway())
-        model.script = harness.answer
-        yield Room(harness, keys)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -319,20 +214,15 @@ async def test_an_owners_operators_cannot_stand_in_for_others(room: Room) -> Non
         ask = Reply([tool_call("refund", '{"amount": 7}')])
         task_id, requests = await room.harness.start(client, ask, Reply(["Done."]))
         await in_state(client, task_id, INPUT_REQUIRED)
-        question = await _question(room, task_id)
+        (asked,) = (await root.operator_task(task_id)).questions
+        question = asked.question_id
         with pytest.raises(InvalidError, match="asks others than the owner"):
             await boss.operator_approve(task_id, question)
         await root.operator_approve(task_id, question, note="seen the receipt")
         await in_state(client, task_id, COMPLETED)
 
+    assert (asked.tool, asked.kind, asked.scope) == ("refund", "confirmation", "tasks:approve")
     assert requests[-1].tool_results == ["refunded 7"]
-
-
-async def _question(room: Room, task_id: str) -> str:
-    """Return the id of the question that a task waits with, as its workflow has it."""
-    answered = await room.harness.ask("workflow", "query", "--workflow-id", task_id, "--type", "progress")
-    (asked,) = answered["queryResult"][0]["questions"]
-    return str(asked["id"])
 
 
 async def test_only_operators_get_there(room: Room) -> None:

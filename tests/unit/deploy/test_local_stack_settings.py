@@ -36,6 +36,19 @@ def test_only_who_is_on_this_machine_may_name_webhooks_on_it(
     assert variables["EVERLOOP_PUSH_ALLOW"] == allowed
 
 
+def test_operators_get_links_to_the_ui_that_the_stack_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Unless another address is set, as browsers elsewhere need one."""
+    monkeypatch.delenv("EVERLOOP_TEMPORAL_UI_URL", raising=False)
+    stack = LocalStack(tmp_path, StackSettings(), PORTS, {})
+    own = stack._variables()["EVERLOOP_TEMPORAL_UI_URL"]
+    monkeypatch.setenv("EVERLOOP_TEMPORAL_UI_URL", "https://temporal.example")
+
+    assert own == stack.temporal_ui
+    assert stack._variables()["EVERLOOP_TEMPORAL_UI_URL"] == "https://temporal.example"
+
+
 def test_what_is_set_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whoever serves others may allow it all the same."""
     monkeypatch.setenv("EVERLOOP_PUSH_ALLOW", "10.0.0.0/8")

@@ -23,6 +23,14 @@ from tests.support.deploy.process_settings import process_settings, variables_of
             ),
         ),
         (
+            GatewaySettings,
+            {"temporal_ui_url": "javascript:secret"},
+            (
+                "EVERLOOP_TEMPORAL_UI_URL: expected the address of a web page such as "
+                "https://temporal.example:8233"
+            ),
+        ),
+        (
             TelemetrySettings,
             {"EVERLOOP_LOG_LEVEL": "secret"},
             "EVERLOOP_LOG_LEVEL: Input should be 'debug', 'info', 'warning', 'error' or 'critical'",

@@ -1,0 +1,117 @@
+"""Operators in front of a gateway that asks for keys: what they see, and what is kept of what they did."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from a2a.client import Client as A2AClient
+from temporalio.client import Client as TemporalClient
+
+from everloop.agents.registry import AgentRegistry
+from everloop.client import Client, Obstacle
+from everloop.gateway.extension.operator.diagnosis import SLOW, Stuck
+from everloop.gateway.extension.operator.overview import Overview
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.redis import connect_redis
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
+from tests.gateway.harness import key_scheme
+from tests.support.a2a_client import connected
+from tests.support.agents.operator import agent
+from tests.support.rigs.deployment import Gateway, running_deployment
+from tests.support.rigs.operator import Harness, until
+from tests.support.servers.scripted_openai import ScriptedOpenAI
+
+MODULE = "tests.support.agents.operator"
+
+KEYS = {
+    "alice": ("alice", ["tasks:read", "tasks:write"]),
+    "boss": ("alice", ["tasks:read", "tasks:write", "admin"]),
+    "root": ("root", ["admin"]),
+    "bound": ("bob", ["admin", "agents:patient"]),
+}
+
+
+@dataclass
+class Room:
+    """A gateway that asks for keys, its worker, and whoever calls."""
+
+    harness: Harness
+    keys: Mapping[str, Mapping[str, str]]
+
+    @property
+    def gateway(self) -> Gateway:
+        return self.harness.gateway
+
+    @asynccontextmanager
+    async def client(self, agent: str) -> AsyncGenerator[A2AClient]:
+        """Alice, at an agent."""
+        async with connected(f"{self.gateway.url}/agents/{agent}", headers=self.keys["alice"]) as client:
+            yield client
+
+    def of(self, caller: str) -> Client:
+        """Return Everloop's own client with the key of a caller."""
+        return Client(self.gateway.url, api_key=self.keys[caller]["X-API-Key"])
+
+    async def stuck(self, task_id: str) -> Obstacle:
+        """Wait until the list of what is stuck has a task, and return why."""
+
+        async def look() -> Obstacle | None:
+            async with self.of("root") as root:
+                listed = [task async for task in root.operator_tasks(stuck=True)]
+            return next((task.stuck for task in listed if task.id == task_id), None)
+
+        found = await until(look)
+        assert found
+        return found
+
+    async def seen_later(self, task_id: str) -> Stuck | None:
+        """Return what a gateway would say of a task in a minute."""
+        everloop = self.harness.everloop
+        client = await TemporalClient.connect(everloop.temporal_address, data_converter=WIRE_DATA_CONVERTER)
+        async with connect_redis(everloop.redis_url) as redis:
+            overview = Overview(
+                client,
+                AgentRegistry([agent]),
+                views=TaskViews(redis),
+                tasks=Tasks(client, everloop.environment["EVERLOOP_TASK_QUEUE"]),
+                runs=Runs(client),
+                clock=lambda: datetime.now(UTC) + SLOW,
+            )
+            return (await overview.find(task_id)).stuck
+
+    async def done_by_operators(self, task_id: str) -> list[Mapping[str, Any]]:
+        """Return what Alice reads in the events of her task of what operators did; each has a time."""
+        async with self.of("alice") as alice:
+            events = [event async for event in alice.events(task_id)]
+        assert all(event.at for event in events)
+        return [event.data for event in events if event.data.get("by")]
+
+    def logged(self, task_id: str) -> list[tuple[object, object]]:
+        """Return action and operator of the lines that gateways have logged of it."""
+        lines = self.harness.everloop.logs()
+        acted = (line for line in lines if line.get("event") == "operator acted on a task")
+        return [(line["action"], line["operator"]) for line in acted if line.get("task_id") == task_id]
+
+
+@asynccontextmanager
+async def running_room(directory: Path) -> AsyncGenerator[Room]:
+    """Start a room without workers."""
+    _, keys = key_scheme(directory / "keys", KEYS)
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(
+            directory,
+            model.base_url,
+            agents=f"{MODULE}:agent,{MODULE}:patient",
+            EVERLOOP_AUTH="api-key",
+            EVERLOOP_API_KEYS_FILE=str(directory / "keys"),
+        ) as everloop,
+    ):
+        harness = Harness(everloop, await everloop.add_gateway())
+        model.script = harness.answer
+        yield Room(harness, keys)
