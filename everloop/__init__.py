@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everloop.agents.agent import Agent, Responder, Skill, Turn
     from everloop.agents.artifact_tools import artifacts
+    from everloop.agents.delegation import handoff, sub_agent
     from everloop.agents.guard import budget, guard
     from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
     from everloop.agents.limits import Compaction, Limits, Memory, ModelSettings, Retries
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
         Plugin,
         SystemPrompt,
         async_prompt,
-        handoff,
         narrator,
         prompt,
         request_input,
-        sub_agent,
         tools,
     )
     from everloop.agents.questions import AuthRequired, InputRequired
@@ -64,9 +63,8 @@ _HOMES = {
         "everloop.workflows.contract.tasks": "Identity",
         "everloop.agents.hooks": "HookContext NeedsApproval TaskOutcome Veto",
         "everloop.agents.limits": "Compaction Limits Memory ModelSettings Retries",
-        "everloop.agents.plugins": (
-            "Plugin SystemPrompt async_prompt handoff narrator prompt request_input sub_agent tools"
-        ),
+        "everloop.agents.delegation": "handoff sub_agent",
+        "everloop.agents.plugins": "Plugin SystemPrompt async_prompt narrator prompt request_input tools",
         "everloop.agents.tool": "Tool tool",
         "everloop.models.interface": (
             "CallDelta Ended Model ModelRequest Opaque OutputSchema ProviderToolDelta RefusalDelta TextDelta "

@@ -163,16 +163,23 @@ def check_agents(catalogue: Catalogue, agents: Iterable[Agent]) -> None:
             set; its kind cannot be imported; or its price is not known where an agent's cost has a limit.
     """
     for agent in agents:
-        if not agent.asks_model:
-            continue
-        narrators = [plugin.narrator.model for plugin in agent.plugins if plugin.narrator]
-        own = [catalogue.choose(name, agent.id) for name in agent.models or [agent.model]]
-        for chosen in [*own, *(catalogue.choose(name, agent.id) for name in narrators if name)]:
-            _maker(chosen.provider)
-        if agent.limits.cost is not None or any(plugin.needs_price for plugin in agent.plugins):
-            for chosen in own:
-                if not chosen.price:
-                    raise StartError(unpriced(chosen, agent.id))
+        try:
+            _check_models(catalogue, agent)
+        except StartError as error:
+            raise StartError(f"{agent.place}: {error}") from None
+
+
+def _check_models(catalogue: Catalogue, agent: Agent) -> None:
+    if not agent.asks_model:
+        return
+    narrators = [plugin.narrator.model for plugin in agent.plugins if plugin.narrator]
+    own = [catalogue.choose(name, agent.id) for name in agent.models or [agent.model]]
+    for chosen in [*own, *(catalogue.choose(name, agent.id) for name in narrators if name)]:
+        _maker(chosen.provider)
+    if agent.limits.cost is not None or any(plugin.needs_price for plugin in agent.plugins):
+        for chosen in own:
+            if not chosen.price:
+                raise StartError(unpriced(chosen, agent.id))
 
 
 def unpriced(chosen: ChosenModel, agent_id: str) -> str:

@@ -2,21 +2,25 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal
 
-from pydantic import BaseModel, Field, InstanceOf
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, InstanceOf, PlainValidator
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from typing_extensions import TypeVar  # with defaults
 
-from everloop.agents.errors import AgentDefinitionError, definition
+from everloop.agents.errors import AgentDefinitionError, definition, display_path, rendered
 from everloop.agents.guard import Guard
 from everloop.agents.hooks import HOOKS
 from everloop.agents.limits import Bytes, Compaction, Count, Limits, Memory, ModelSettings, TaskQueue
-from everloop.agents.plugins import Plugin
+from everloop.agents.plugins import Plugin, check_plugins
 from everloop.agents.tool import Policy, Tool, listed, spec_of
+from everloop.agents.tool_signature import is_async
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, CREATE_TASK
 from everloop.workflows.contract.messages import AssistantMessage, ListedTool, TranscriptMessage
 from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
@@ -68,9 +72,38 @@ AgentApproval = bool | Callable[[str, Mapping[str, Any]], bool]
 """Whether a call needs an approval: always, never, or what a function says of tool name and arguments."""
 
 
+def _check_responder(responder: Responder) -> Responder:
+    if not is_async(responder):
+        raise ValueError("respond is not async; write `async def respond(turn: Turn) -> AssistantMessage`")
+    try:
+        inspect.signature(responder).bind(None)
+    except TypeError:
+        raise ValueError("respond takes one parameter, the Turn; it is called with nothing else") from None
+    return responder
+
+
+def _check_output(output: object) -> object:
+    if output is None or (inspect.isclass(output) and issubclass(output, BaseModel)):
+        return output
+    wanted = "the class of a pydantic model"
+    if isinstance(output, BaseModel):
+        wanted = f"its class: output={type(output).__name__}"
+    raise ValueError(f"output is {rendered(output)}; give {wanted}")
+
+
+ModelName = Annotated[str, Field(min_length=1)]
+
+Output = TypeVar(  # noqa: PLC0105 -- it stands in the signatures of authors
+    "Output", bound=BaseModel, default=Any, covariant=True
+)
+"""Of what the answers are: a pydantic model, if the agent has one."""
+
+
 @definition
-class Agent:
+class Agent(Generic[Output]):
     """What an agent is called, which model it asks, and what it can do.
+
+    `Agent[Report]` is one whose answers are a pydantic model, `Report`.
 
     Raises:
         AgentDefinitionError: a wrong setting, two tools of one name, or settings that do not go together.
@@ -79,17 +112,15 @@ class Agent:
     id: str
     name: str
     description: str
-    model: str | None = None
+    model: Annotated[ModelName | None, Field(description="the name of a model, or None")] = None
     """None: the worker's default (EVERLOOP_MODEL)."""
-    plugins: Annotated[Sequence[InstanceOf[Plugin]], Field(description="a list of plugins")] = ()
+    plugins: Annotated[Sequence[InstanceOf[Plugin]], BeforeValidator(check_plugins)] = ()
     limits: Limits = Field(default_factory=Limits)
     parallel_tools: Count = 5
     """How many tools of a task run at once."""
     deduplicate: bool = True
     """False makes every SendMessage a new task, even one with a repeated messageId."""
-    models: Annotated[
-        Sequence[Annotated[str, Field(min_length=1)]], Field(description="a list of names of models")
-    ] = ()
+    models: Annotated[Sequence[ModelName], Field(description="a list of names of models")] = ()
     """In place of `model`: the first is asked, the others are fallbacks where it cannot answer."""
     on_model_failure: Literal["fail", "wait"] = "fail"
     """What becomes of the task if none of them can: it fails, or waits for an operator's `resume`."""
@@ -118,11 +149,13 @@ class Agent:
     routing: Literal["task", "auto"] = "task"
     """With "auto" the first model call decides, by calling `create_task` or not, whether a message becomes a
     task, or is answered at once by a message; such an agent remembers the messages of its context."""
-    respond: Responder | None = None
+    respond: Annotated[
+        Annotated[Responder, AfterValidator(_check_responder)] | None, Field(description="an async function")
+    ] = None
     """What replies in place of a language model."""
     memory: Memory | None = Field(default_factory=Memory)
     """What a task recalls of its context; None: nothing, and nothing is kept."""
-    output: Annotated[type[BaseModel] | None, Field(description="the class of a pydantic model")] = None
+    output: Annotated[type[Output] | None, PlainValidator(_check_output)] = None
     """A pydantic model that makes the answer data which fits it."""
     task_queue: TaskQueue | None = None
     """Where calls of its models, tools and plugins wait, for workers that serve this queue
@@ -139,6 +172,13 @@ class Agent:
         problem = problem or _problem_of_names(self) or _problem_of_tools(self)
         if problem:
             raise AgentDefinitionError(f"agent {self.id!r}: {problem}")
+        object.__setattr__(self, "_defined_at", _caller())
+
+    @property
+    def place(self) -> str:
+        """The file and line in which it is defined, for people: what is wrong with it is told with these."""
+        file, line = self.__dict__["_defined_at"]
+        return f"{display_path(Path(file))}:{line}"
 
     def _problem(self) -> str:
         if not is_agent_id(self.id):
@@ -248,6 +288,18 @@ class Agent:
             settings=self.settings,
             last_call=limits.last_call and self.respond is None,
         )
+
+
+_DEFINERS = ("everloop.agents.", "pydantic.", "dataclasses")
+"""Modules that stand between an agent and whoever defines it."""
+
+
+def _caller() -> tuple[str, int]:
+    """Return the file and line of whoever defines an agent."""
+    frame = inspect.currentframe()
+    while frame and f"{frame.f_globals.get('__name__', '')}.".startswith(_DEFINERS):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
 
 
 def _problem_of_output(agent: Agent) -> str:

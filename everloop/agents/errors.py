@@ -1,4 +1,4 @@
-"""Errors of agent definitions, and how one comes of a wrong value.
+"""Errors of agent definitions, and how one comes of a wrong value, or of a file that cannot be run.
 
 AgentError
 ├── AgentDefinitionError    an agent, or where to find it, is not defined right
@@ -7,16 +7,25 @@ AgentError
 └── UnknownAgentError       nobody defined an agent of that id
 """
 
+import builtins
 import dataclasses
-from collections.abc import Mapping, Sequence
+import inspect
+import re
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from difflib import get_close_matches
-from functools import wraps
-from typing import Any, TypeVar, dataclass_transform
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast, dataclass_transform, get_args
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, validate_call
 from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
+
+import everloop
 
 
 class AgentError(Exception):
@@ -41,12 +50,14 @@ class UnknownAgentError(AgentError):
 
 # What authors write: values that are checked where they are written.
 
-_STRICT = ConfigDict(strict=True, extra="forbid")
+_STRICT = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
 """Nothing is converted, and a misspelt name is no other setting left out."""
 
 _MOST_CHARACTERS = 100  # characters of a value
 
 Defined = TypeVar("Defined")
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, Field))
@@ -56,7 +67,7 @@ def definition(cls: type[Defined]) -> type[Defined]:
     The line is that of an `AgentDefinitionError`; `Field(description=…)` of a field is what it says to give.
     """
     defined: Any = dataclass(frozen=True, config=_STRICT)(cls)
-    hints = {name: field.description or "" for name, field in defined.__pydantic_fields__.items()}
+    fields: Mapping[str, FieldInfo] = defined.__pydantic_fields__
     validate = defined.__init__
 
     @wraps(validate)
@@ -64,13 +75,34 @@ def definition(cls: type[Defined]) -> type[Defined]:
         try:
             validate(self, *args, **kwargs)
         except ValidationError as error:
-            given = {**dict(zip(hints, args, strict=False)), **kwargs}
-            problems = error.errors(include_url=False, include_context=False)
-            text = f"{_name_of(cls, given)}: {_explain(problems, hints)}"
+            given = {**dict(zip(fields, args, strict=False)), **kwargs}
+            text = f"{_name_of(cls, given)}: {_explain(error, fields)}"
             raise AgentDefinitionError(text) from None  # pydantic's own text shows whatever was given
 
     defined.__init__ = init
     return defined
+
+
+def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Check what a function is given that makes a part of an agent, as `definition` does of classes."""
+
+    @cache
+    def checks() -> tuple[Callable[..., Returned], Mapping[str, FieldInfo]]:
+        """Read the annotations when they are needed: that takes longer than to call the function."""
+        parameters = inspect.signature(function, eval_str=True).parameters
+        fields = {name: FieldInfo.from_annotation(each.annotation) for name, each in parameters.items()}
+        return validate_call(config=_STRICT)(function), fields
+
+    @wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        validated, fields = checks()
+        try:
+            return validated(*args, **kwargs)
+        except ValidationError as error:
+            text = f"{function.__name__}: {_explain(error, fields)}"
+            raise AgentDefinitionError(text) from None  # as above
+
+    return call
 
 
 def _name_of(cls: type[object], given: Mapping[str, object]) -> str:
@@ -78,43 +110,104 @@ def _name_of(cls: type[object], given: Mapping[str, object]) -> str:
     return f"{cls.__name__.lower()} {name!r}" if isinstance(name, str) else cls.__name__
 
 
-def _explain(problems: Sequence[ErrorDetails], hints: Mapping[str, str]) -> str:
+def _explain(error: ValidationError, fields: Mapping[str, FieldInfo]) -> str:
     """Return what is wrong, once for each field: a union has a problem for each of its members."""
-    lines = {problem["loc"][:1]: _line(problem, hints) for problem in reversed(problems)}
+    problems = error.errors(include_url=False, include_context=False)
+    lines = {problem["loc"][:1]: _line(problem, fields) for problem in reversed(problems)}
     return "; and ".join(reversed(lines.values()))
 
 
-def _line(problem: ErrorDetails, hints: Mapping[str, str]) -> str:
+def _line(problem: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
     field, *path = problem["loc"] or ("",)
-    if isinstance(field, int) and field < len(hints):
-        field = list(hints)[field]  # it was given by its place
+    if isinstance(field, int) and field < len(fields):
+        field = list(fields)[field]  # it was given by its place
     match problem["type"]:
         case "value_error":
             return problem["msg"].partition(", ")[2]  # after "Value error": a validator of ours says it all
-        case "missing":
+        case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return f"{field} is missing"
         case "unexpected_keyword_argument":
-            near = get_close_matches(str(field), hints, n=1)
-            known = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(hints)}"
-            return f"it has no {field!r}; {known}"
+            return f"it has no {field!r}; {_better_name(str(field), fields)}"
         case "unexpected_positional_argument":
-            return f"it has no more than {len(hints)} values"
+            return f"it has no more than {len(fields)} values"
         case "multiple_argument_values":
             return f"{field} is given twice"
         case _:
             place = "".join([str(field), *(f"[{index}]" for index in path if isinstance(index, int))])
-            expected = _expected(problem["msg"], hints.get(str(field)))
-            return f"{place} is {_rendered(problem['input'])}; {expected}"
+            known = None if path else fields.get(str(field))
+            said = fields[str(field)].description if str(field) in fields else None
+            wanted = (known and _correction(str(field), problem["input"], known)) or (
+                f"give {said}" if said else _expected(problem["msg"])
+            )
+            return f"{place} is {rendered(problem['input'])}; {wanted}"
 
 
-def _expected(message: str, hint: str | None) -> str:
-    if hint:
-        return f"give {hint}"
+_ELSEWHERE = {
+    "tools": "plugins=[tools(…)]",
+    "tool": "plugins=[tools(…)]",
+    "prompt": "plugins=[prompt('…')]",
+    "system_prompt": "plugins=[prompt('…')]",
+    "system": "plugins=[prompt('…')]",
+    "instructions": "plugins=[prompt('…')]",
+    "instruction": "plugins=[prompt('…')]",
+    "sub_agents": "plugins=[sub_agent(…)]",
+    "handoffs": "plugins=[handoff(…)]",
+    "mcp_servers": "plugins=[mcp(…)]",
+    "output_type": "output=…",
+    "response_format": "output=…",
+    "max_iterations": "limits=Limits(iterations=…)",
+    "max_turns": "limits=Limits(iterations=…)",
+    "temperature": "settings=ModelSettings(temperature=…)",
+    "model_settings": "settings=ModelSettings(…)",
+}
+"""How what other libraries call a setting of an agent is written here."""
+
+
+def _better_name(name: str, fields: Mapping[str, FieldInfo]) -> str:
+    if "plugins" in fields and name in _ELSEWHERE:
+        return f"write {_ELSEWHERE[name]}"
+    near = get_close_matches(name, fields, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(fields)}"
+
+
+def _correction(name: str, value: object, field: FieldInfo) -> str:
+    """Return how to write what the value seems to mean; empty if nothing tells."""
+    for kind in _classes_in([field.annotation, *field.metadata]):
+        if kind is timedelta and isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return f"write {name}=timedelta(seconds={value:g})"
+        if fields := getattr(kind, "__pydantic_fields__", None):
+            if isinstance(value, dict):
+                known = [f"{each}=…" for each in fields if each in value]
+                return f"write {name}={kind.__name__}({', '.join(known) or '…'})"
+            fitting = (each for each in fields if _takes(kind, {each: value}))
+            meant = next(fitting, "") if isinstance(value, str | int | float) else ""
+            if meant:
+                return f"write {name}={kind.__name__}({meant}={value!r})"
+            return f"give {kind.__name__}(…)"
+    return ""
+
+
+def _classes_in(annotations: Sequence[object]) -> Iterator[type]:
+    for annotation in annotations:
+        if isinstance(annotation, type):
+            yield annotation
+        yield from _classes_in(get_args(annotation))
+
+
+def _takes(kind: Callable[..., object], values: Mapping[str, object]) -> bool:
+    try:
+        kind(**values)
+    except AgentDefinitionError:
+        return False
+    return True
+
+
+def _expected(message: str) -> str:
     _, should, rest = message.partition(" should ")
     return f"it should {rest}" if should else message
 
 
-def _rendered(value: object) -> str:
+def rendered(value: object) -> str:
     """Return how a line shows a value: of what may hold other values, perhaps secret ones, its type alone."""
     if isinstance(value, timedelta):
         return str(value)
@@ -124,3 +217,114 @@ def _rendered(value: object) -> str:
         text = repr(value)
         return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
     return f"of type {type(value).__name__}"
+
+
+# What is wrong in a file of the user, in one line of file, line and reason.
+#
+# There is no traceback in it, and nothing that was given to pydantic.
+
+MAX_REASON = 500
+"""Characters of a reason; the rest is left out."""
+
+_OURS = Path(__file__).parent
+_RULE = "Value error, "
+
+
+@contextmanager
+def translate_import_errors(file: Path) -> Generator[None]:
+    """Run what a file of the user defines.
+
+    Raises:
+        AgentDefinitionError: it raised something; the message is one line.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        where, line = _place_of(error, file.resolve())
+        raise AgentDefinitionError(f"{display_path(where)}:{line}: {_reason_of(error)}") from error
+
+
+def _place_of(error: BaseException, file: Path) -> tuple[Path, int]:
+    """Return the innermost line of the user's that led to the error: in the file, or in others beside it."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [
+        (Path(frame.f_code.co_filename).resolve(), line)
+        for frame, line in frames
+        if not frame.f_code.co_filename.startswith("<")  # what dataclasses generate
+    ]
+    if isinstance(error, SyntaxError) and error.filename:
+        lines.append((Path(error.filename).resolve(), error.lineno or 1))
+    is_beside = file.parent != _OURS
+    users = [line for line in lines if line[0] == file or (is_beside and line[0].parent == file.parent)]
+    return users[-1] if users else (file, 1)
+
+
+def _reason_of(error: BaseException) -> str:
+    if isinstance(error, AgentError):
+        reason = str(error)
+    elif isinstance(error, ValidationError):
+        reason = f"{error.title}: {_without_values(error)}"
+    elif isinstance(error, SyntaxError):
+        reason = f"{type(error).__name__}: {error.msg}"
+    else:
+        reason = f"{type(error).__name__}: {error}{_hint(error)}"
+    line = " ".join(reason.split())
+    return line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]} …"
+
+
+_MODULES = {
+    "timedelta": "datetime",
+    "datetime": "datetime",
+    "Annotated": "typing",
+    "Literal": "typing",
+    "BaseModel": "pydantic",
+    "Field": "pydantic",
+    "Path": "pathlib",
+}
+"""Where names are from that agents are often made of."""
+
+_PUBLIC = cast("list[str]", everloop.__all__)
+
+_UNEXPECTED = re.compile(r"^(\w+)\(\) got an unexpected keyword argument '(\w+)'$")
+
+
+def _hint(error: BaseException) -> str:
+    """Return what may have been meant by a name that is not there."""
+    match error:
+        case ModuleNotFoundError():
+            return "; correct the name, or install what it is of in the environment of Everloop"
+        case ImportError(name="everloop"):
+            return _nearest(str(error).partition("'")[2].partition("'")[0], _PUBLIC)
+        case TypeError() if found := _UNEXPECTED.match(str(error)):
+            called = getattr(everloop, found[1], None) if found[1] in _PUBLIC else None
+            return _nearest(found[2], list(inspect.signature(called).parameters)) if called else ""
+        case NameError(name=str(name)):
+            return _hint_of_name(name, error)
+        case _:
+            return ""
+
+
+def _hint_of_name(name: str, error: NameError) -> str:
+    home = _MODULES.get(name) or ("everloop" if name in _PUBLIC else "")
+    if home:
+        return f"; import it: from {home} import {name}"
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return _nearest(name, [*frame.f_locals, *frame.f_globals, *_PUBLIC, *dir(builtins)])
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _without_values(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    places = [".".join(map(str, problem["loc"])) for problem in problems]
+    rules = [problem["msg"].removeprefix(_RULE) for problem in problems]
+    return "; ".join(f"{place}: {rule}".removeprefix(": ") for place, rule in zip(places, rules, strict=True))
+
+
+def display_path(path: Path) -> str:
+    """Return a path as people know it: relative to where they started the process, if it is below."""
+    path = path.resolve()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

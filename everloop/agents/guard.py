@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.errors import AgentDefinitionError, checked
 from everloop.agents.hooks import HookContext, NeedsApproval, Veto
 from everloop.agents.plugins import Plugin
 from everloop.models.interface import ModelRequest
@@ -84,6 +84,7 @@ def _problem_of(patterns: Sequence[str], default: str) -> str:
 # A budget: a task that has used most of it is asked to come to an end.
 
 
+@checked
 def budget(*, tokens: int | None = None, cost: float | None = None, warn_at: float = 0.8) -> Plugin:
     """Let a task come to an end softly before it has used too much.
 

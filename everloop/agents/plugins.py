@@ -3,19 +3,20 @@
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import JsonValue
+from pydantic import AfterValidator, Field, JsonValue
 
-from everloop.agents.errors import AgentDefinitionError
+from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, checked, rendered
 from everloop.agents.hooks import HOOKS, HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.questions import InputKind, InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
+from everloop.agents.tool_signature import is_async
 from everloop.models.interface import ModelRequest
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from everloop.workflows.contract.names import AGENT_ID_RULE, is_agent_id
 from everloop.workflows.contract.tasks import NarratorSpec
 
 PromptWriter = Callable[[HookContext], Awaitable[str]]
@@ -47,7 +48,8 @@ class Plugin:
     ends as an error that the model reads, a message or a model call ends the task.
 
     Raises:
-        AgentDefinitionError: a hook, or another method that is awaited, is not async.
+        AgentDefinitionError: a hook, or another method that is awaited, is not async; or a method is called
+            `before_…` or `after_…`, and is no hook.
     """
 
     name: str = ""
@@ -64,6 +66,11 @@ class Plugin:
                 raise AgentDefinitionError(
                     f"plugin {self.name!r}: {method} is no async method; write `async def {method}`"
                 )
+        for method in dir(type(self)):
+            if method not in HOOKS and method.startswith(("before_", "after_")):
+                near = get_close_matches(method, HOOKS, n=1, cutoff=0.8)
+                known = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(HOOKS)}"
+                raise AgentDefinitionError(f"plugin {self.name!r}: no hook is called {method!r}; {known}")
 
     @property
     def needs_price(self) -> bool:
@@ -124,17 +131,42 @@ class Plugin:
         return getattr(type(self), method) is not getattr(Plugin, method)
 
 
-def prompt(text: str, place: Literal["before", "after"] = "before") -> Plugin:
+Place = Literal["before", "after"]
+
+
+@checked
+def prompt(
+    text: Annotated[str, Field(description="a text; async_prompt(…) takes a function")],
+    place: Place = "before",
+) -> Plugin:
     """Put a text at the head of every model call, or behind its history."""
     return Plugin(name="prompt", prompts=(SystemPrompt(text, place),))
 
 
-def async_prompt(writer: PromptWriter, place: Literal["before", "after"] = "before") -> Plugin:
+def _check_writer(writer: PromptWriter) -> PromptWriter:
+    if not is_async(writer):
+        raise ValueError("its function is not async; write `async def`, with one parameter: the HookContext")
+    return writer
+
+
+@checked
+def async_prompt(
+    writer: Annotated[
+        PromptWriter,
+        AfterValidator(_check_writer),
+        Field(description="an async function that returns a text; prompt(…) takes a text"),
+    ],
+    place: Place = "before",
+) -> Plugin:
     """Put a text that is written anew for every model call at its head, or behind its history."""
     return Plugin(name="async_prompt", prompts=(SystemPrompt(writer, place),))
 
 
-def narrator(interval: float = 5.0, model: str | None = None) -> Plugin:
+@checked
+def narrator(
+    interval: Annotated[float, Field(ge=1, description="a number of seconds, from 1")] = 5.0,
+    model: str | None = None,
+) -> Plugin:
     """Tell the client every `interval` seconds, in at most 50 characters, what the task is doing.
 
     `model` writes that (default: the agent's own).
@@ -142,8 +174,6 @@ def narrator(interval: float = 5.0, model: str | None = None) -> Plugin:
     Raises:
         AgentDefinitionError: the interval is under a second.
     """
-    if interval < 1:
-        raise AgentDefinitionError(f"narrator: the interval is {interval:g} s; give it a second or more")
     return Plugin(name="narrator", narrator=NarratorSpec(interval=interval, model=model))
 
 
@@ -153,58 +183,40 @@ def tools(*offered: Tool | Callable[..., Any]) -> Plugin:
     Raises:
         ToolDefinitionError: something that cannot be a tool.
     """
-    made: list[Tool] = [each if isinstance(each, Tool) else tool(each) for each in offered]
-    return Plugin(name="tools", tools=made)
+    return Plugin(name="tools", tools=[_tool_of(each) for each in offered])
+
+
+def _tool_of(offered: Tool | Callable[..., Any]) -> Tool:
+    if isinstance(offered, list | tuple):
+        raise ToolDefinitionError(
+            "tools: give each tool for itself: tools(first, second), or tools(*several)"
+        )
+    if isinstance(offered, Plugin):
+        raise ToolDefinitionError(
+            f"tools: {offered.name!r} is a plugin; put it beside tools(…): "
+            f"plugins=[tools(…), {offered.name}(…)]"
+        )
+    if isinstance(agent := getattr(offered, "id", None), str):
+        raise ToolDefinitionError(
+            f"tools: {agent!r} is an agent; put it beside tools(…): plugins=[tools(…), sub_agent(…)]"
+        )
+    if not callable(offered):
+        raise ToolDefinitionError(
+            f"tools: it is given {rendered(offered)}, which is no function; give the function itself, "
+            "without calling it: tools(search), and not tools(search(…))"
+        )
+    made = cast("Tool", offered) if isinstance(offered, Tool) else tool(offered)
+    if made.is_unbound:
+        raise ToolDefinitionError(
+            f"tool {made.name!r}: it is a method of a class; give that of an object: "
+            f"tools(some_object.{made.name})"
+        )
+    return made
 
 
 def request_input() -> Plugin:
     """Offer the tool `request_input`, with which the model asks its user; the task waits for the answer."""
     return Plugin(name="request_input", tools=(_REQUEST_INPUT,))
-
-
-def sub_agent(agent_id: str, description: str | None = None) -> Plugin:
-    """Offer another agent as a tool of its name; it takes one `request` and works as a task of its own.
-
-    `description` tells the model what to ask it for.
-
-    Raises:
-        AgentDefinitionError: no agent could have that id.
-    """
-    _check_agent_id("sub_agent", agent_id)
-    purpose = description or (
-        f"Ask the agent {agent_id!r} to do a part of the work. It knows nothing but the request."
-    )
-    return Plugin(name="sub_agent", tools=(Tool(_take_request, agent_id, purpose, agent=agent_id),))
-
-
-def handoff(agent_id: str, description: str | None = None) -> Plugin:
-    """Offer to hand the task over to another agent, which goes on with all that was said and done.
-
-    `description` tells the model when to do so.
-
-    Raises:
-        AgentDefinitionError: no agent could have that id.
-    """
-    _check_agent_id("handoff", agent_id)
-    purpose = description or f"Hand the whole task over to the agent {agent_id!r}, which goes on from here."
-    return Plugin(
-        name="handoff", tools=(Tool(_take_reason, f"hand_over_to_{agent_id}", purpose, handoff=agent_id),)
-    )
-
-
-def _check_agent_id(plugin: str, agent_id: str) -> None:
-    if not is_agent_id(agent_id):
-        raise AgentDefinitionError(f"{plugin}({agent_id!r}): give the id of an agent: {AGENT_ID_RULE}")
-
-
-async def _take_request(request: str) -> str:
-    """Show the signature of a sub-agent's tool; the call itself becomes a task of that agent."""
-    raise RuntimeError("this task began when the tool was no sub-agent yet; it is asked in new tasks only")
-
-
-async def _take_reason(reason: str = "") -> str:
-    """Show the signature of a handoff; the workflow itself hands the task over."""
-    raise RuntimeError("this task began when the tool was no handoff yet; it works in new tasks only")
 
 
 async def _request_input(
@@ -225,3 +237,51 @@ async def _request_input(
 
 
 _REQUEST_INPUT = tool(name="request_input", idempotent=True)(_request_input)
+
+
+# What is no plugin, where a plugin is expected.
+
+
+def check_plugins(given: object) -> object:
+    """Refuse what is no list of plugins, and say what it was meant to be.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if problem := _problem_of_plugins(given):
+        raise ValueError(problem)
+    return given
+
+
+def _problem_of_plugins(given: object) -> str:
+    if isinstance(given, Plugin):
+        return f"plugins is a plugin; give a list: plugins=[{given.name}(…)]"
+    if not isinstance(given, list | tuple):
+        return f"plugins is {rendered(given)}; give a list of plugins, such as [prompt('…')]"
+    others = ((at, each) for at, each in enumerate(cast("Sequence[object]", given)) if not _is_plugin(each))
+    at, other = next(others, (0, None))
+    return f"plugins[{at}] is {_meant(other)}" if other is not None else ""
+
+
+def _is_plugin(value: object) -> bool:
+    return isinstance(value, Plugin)
+
+
+def _meant(value: object) -> str:
+    """Return what something is that is no plugin, and what to write."""
+    if isinstance(value, Tool):
+        return f"the tool {value.name!r}; write tools({value.name})"
+    if isinstance(value, str):
+        return f"{rendered(value)}; write prompt(…)"
+    if isinstance(agent := getattr(value, "id", None), str):
+        return f"the agent {agent!r}; write sub_agent(…), or handoff(…), with it"
+    if isinstance(value, type):
+        is_plugin = issubclass(value, Plugin)
+        return f"the class {value.__name__}; {f'write {value.__name__}()' if is_plugin else _LIST}"
+    name = getattr(value, "__name__", "")
+    makes_plugin = getattr(value, "__module__", "").startswith("everloop.")
+    write = f"call it: {name}(…)" if makes_plugin else f"write tools({name})"
+    return f"the function {name}; {write}" if name else f"{rendered(value)}; {_LIST}"
+
+
+_LIST = "give a plugin, such as prompt('…') or tools(…)"

@@ -3,9 +3,7 @@
 import importlib
 import os
 import sys
-import traceback
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_loader
@@ -14,74 +12,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from pydantic import ValidationError
-
 from everloop.agents.agent import Agent
-from everloop.agents.errors import AgentDefinitionError, AgentError, UnknownAgentError
+from everloop.agents.delegation import Delegation
+from everloop.agents.errors import (
+    AgentDefinitionError,
+    UnknownAgentError,
+    display_path,
+    translate_import_errors,
+)
 from everloop.agents.plugins import Plugin
 from everloop.runtime.settings import Settings
-
-# What is wrong in a file of the user, in one line of file, line and reason.
-#
-# There is no traceback in it, and nothing that was given to pydantic.
-
-MAX_REASON = 500
-"""Characters of a reason; the rest is left out."""
-
-_OURS = Path(__file__).parent
-_RULE = "Value error, "
-
-
-@contextmanager
-def translate_import_errors(file: Path) -> Generator[None]:
-    """Run what a file of the user defines.
-
-    Raises:
-        AgentDefinitionError: it raised something; the message is one line.
-    """
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        where, line = _place_of(error, file.resolve())
-        raise AgentDefinitionError(f"{display_path(where)}:{line}: {_reason_of(error)}") from error
-
-
-def _place_of(error: BaseException, file: Path) -> tuple[Path, int]:
-    """Return the innermost line of the user's that led to the error: in the file, or in others beside it."""
-    frames = traceback.walk_tb(error.__traceback__)
-    lines = [(Path(frame.f_code.co_filename).resolve(), line) for frame, line in frames]
-    if isinstance(error, SyntaxError) and error.filename:
-        lines.append((Path(error.filename).resolve(), error.lineno or 1))
-    is_beside = file.parent != _OURS
-    users = [line for line in lines if line[0] == file or (is_beside and line[0].parent == file.parent)]
-    return users[-1] if users else (file, 1)
-
-
-def _reason_of(error: BaseException) -> str:
-    if isinstance(error, AgentError):
-        reason = str(error)
-    elif isinstance(error, ValidationError):
-        reason = f"{error.title}: {_without_values(error)}"
-    elif isinstance(error, SyntaxError):
-        reason = f"{type(error).__name__}: {error.msg}"
-    else:
-        reason = f"{type(error).__name__}: {error}"
-    line = " ".join(reason.split())
-    return line if len(line) <= MAX_REASON else f"{line[:MAX_REASON]} …"
-
-
-def _without_values(error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    places = [".".join(map(str, problem["loc"])) for problem in problems]
-    rules = [problem["msg"].removeprefix(_RULE) for problem in problems]
-    return "; ".join(f"{place}: {rule}".removeprefix(": ") for place, rule in zip(places, rules, strict=True))
-
-
-def display_path(path: Path) -> str:
-    """Return a path as people know it: relative to where they started the process, if it is below."""
-    path = path.resolve()
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
 
 # Agents that users wrote: in a module that is named, or in all files of a directory.
 
@@ -244,7 +184,7 @@ def _spec_of(name: str, location: str) -> ModuleSpec:
 def _agents_of_value(value: object) -> list[Agent] | None:
     """Return the agents of what can be named in a module; None if it is anything else."""
     values = cast("list[object]", list(value)) if isinstance(value, list | tuple) else [value]  # pyright: ignore[reportUnknownArgumentType] -- an attribute can be anything
-    agents = [each for each in values if isinstance(each, Agent)]
+    agents: list[Agent] = [each for each in values if isinstance(each, Agent)]
     return agents if len(agents) == len(values) else None
 
 
@@ -259,16 +199,18 @@ class AgentSettings(Settings):
 class AgentRegistry:
     """Agents by id and version. The first agent is the default; of one id the first version is current.
 
-    Only current ones are counted, and found unless another version is asked for.
+    Agents that others were given as sub-agents, or to hand over to, are served too, behind all others. Only
+    current versions are counted, and found unless another one is asked for.
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:
         self._versions: dict[str, dict[str, Agent]] = {}
-        for agent in agents:
+        for agent in _with_delegates(agents):
             versions = self._versions.setdefault(agent.id, {})
-            if agent.spec.version in versions:
+            if twin := versions.get(agent.spec.version):
                 raise AgentDefinitionError(
-                    f"two agents have the id {agent.id!r} and the version {agent.spec.version!r}; "
+                    f"{agent.place}: two agents have the id {agent.id!r} and the version "
+                    f"{agent.spec.version!r}, the other one is in {twin.place}; "
                     "give each an id of its own, or each version of one agent its own `version`"
                 )
             versions[agent.spec.version] = agent
@@ -308,13 +250,34 @@ class AgentRegistry:
         """Tell of each sub-agent and handoff that this process has not; workers of the same queue may."""
         known = ", ".join(self._versions)
         return [
-            f"agent {agent.id!r} names agent {named!r} in its tool {tool.name!r}, which this process does "
-            f"not serve (it serves: {known}); unless another worker does, such a call waits"
+            f"{agent.place}: agent {agent.id!r} names agent {named!r} in its tool {tool.name!r}, which this "
+            f"process does not serve (it serves: {known}); unless another worker does, such a call waits"
             for versions in self._versions.values()
             for agent in versions.values()
             for tool in agent.tools.values()
             if (named := tool.agent or tool.handoff) and named not in self._versions
         ]
+
+
+def _with_delegates(agents: Iterable[Agent]) -> list[Agent]:
+    """Return the agents, and behind them those that they were given to work for them."""
+    listed = list(agents)
+    given = [agent for each in listed for agent in _delegates(each)]
+    first = [agent for agent in listed if not any(agent is each for each in given)]
+    known = {(agent.id, agent.spec.version) for agent in first}
+    behind: list[Agent] = []
+    for agent in (agent for each in first for agent in _delegates(each)):
+        if (agent.id, agent.spec.version) not in known:
+            known.add((agent.id, agent.spec.version))
+            behind.append(agent)
+    return [*first, *behind]
+
+
+def _delegates(agent: Agent) -> Iterator[Agent]:
+    for plugin in agent.plugins:
+        for each in plugin.agents if isinstance(plugin, Delegation) else ():
+            yield each
+            yield from _delegates(each)
 
 
 def load_agents(locations: str) -> AgentRegistry:
@@ -368,11 +331,11 @@ def _current(versions: dict[str, Agent]) -> Agent:
 
 
 def _refuse_twin(new: FoundAgent, known: Sequence[FoundAgent]) -> None:
-    """Name the files of two agents that cannot be told apart."""
+    """Name the places of two agents that cannot be told apart."""
     agent = new.agent
     for each in known:
         if (each.agent.id, each.agent.spec.version) == (agent.id, agent.spec.version):
             raise AgentDefinitionError(
-                f"{new.file}:1: agent {agent.id!r}: {each.file} has one of the same id and version "
+                f"{agent.place}: agent {agent.id!r}: {each.agent.place} has one of the same id and version "
                 f"{agent.spec.version!r}; give each an id of its own, or each version its own `version`"
             )

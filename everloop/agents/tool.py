@@ -205,10 +205,12 @@ class Tool(Generic[Given, Returned]):
         """The name of the parameter that takes a `ToolContext`, if there is one."""
         if self.schema is not None:
             return "context"
-        for name, parameter in self._parameters.items():
-            if parameter.annotation is ToolContext:
-                return name
-        return None
+        taking = [name for name, each in self._parameters.items() if each.annotation is ToolContext]
+        if len(taking) > 1:
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: {' and '.join(taking)} all take the ToolContext; one is enough"
+            )
+        return taking[0] if taking else None
 
     @cached_property
     def is_async(self) -> bool:

@@ -156,7 +156,7 @@ def _problem_of_types(tool_name: str, fields: Mapping[str, Any]) -> str:
         try:
             create_model("one", __base__=Arguments, **{name: field}).model_json_schema()
         except Exception as error:  # noqa: BLE001 -- pydantic has many for what an annotation can be; all become a line
-            reason = str(getattr(error, "message", error)).partition("\n")[0].rstrip(".")
+            reason = str(getattr(error, "message", error)).partition("\n")[0].partition(". ")[0].rstrip(".")
             return (
                 f"tool {tool_name!r}: parameter {name!r} is {_shown(field[0])}, of which there is no JSON "
                 "schema for the model to read; take a str, number, list, dict, dataclass or pydantic model "

@@ -64,6 +64,8 @@ class McpDefinition:
             return 'command is a list of words, such as ["npx", "-y", "some-server"]'
         if self.url and not _is_http(self.url):
             return "url has to begin with http:// or https:// and name a host"
+        if not all(isinstance(value, str) for value in self.env.values()):  # pyright: ignore[reportUnnecessaryIsInstance] -- as below
+            return "env has a value that is no text; put each in quotes"
         if self.url and self.env:
             return "env is for a server that a command starts; one behind a url has an environment of its own"
         return ""
@@ -83,6 +85,8 @@ class McpDefinition:
             return (
                 f"prefix is {self.prefix!r}; models know letters, digits, '-' and '_' in the name of a tool"
             )
+        if not isinstance(self.timeout, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance] -- authors may give anything
+            return f"timeout is {self.timeout!r}; write timeout=timedelta(seconds={self.timeout!r})"
         if not timedelta(0) < self.timeout <= LONGEST:
             return f"timeout is {self.timeout}; give some time, and at most {LONGEST.days} days"
         return ""

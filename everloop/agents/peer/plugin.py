@@ -60,6 +60,8 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
         raise AgentDefinitionError(f"peer({card_url!r}): the token has no name; the secret is kept under one")
     if headers is not None and not callable(headers) and (problem := problem_of_headers(headers)):
         raise AgentDefinitionError(f"peer({card_url!r}): {problem}")
+    if isinstance(hosts, str):
+        raise AgentDefinitionError(f"peer({redacted(card_url)}): hosts is a list, such as [{hosts!r}]")
     try:
         allowance = read_allowance(",".join(hosts))
     except ValueError as error:

@@ -12,9 +12,10 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.agent import Agent
+from everloop.agents.delegation import sub_agent
 from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
-from everloop.agents.plugins import Plugin, sub_agent, tools
+from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
 from everloop.stores.views.interface import START

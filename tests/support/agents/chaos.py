@@ -12,7 +12,8 @@ import httpx
 from pydantic import Field
 
 from everloop.agents.agent import Agent
-from everloop.agents.plugins import prompt, request_input, sub_agent, tools
+from everloop.agents.delegation import sub_agent
+from everloop.agents.plugins import prompt, request_input, tools
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 

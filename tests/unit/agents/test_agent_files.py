@@ -192,7 +192,7 @@ def test_a_place_without_agents_is_told(
 def test_two_agents_that_cannot_be_told_apart_are_named_with_their_files(write: Write) -> None:
     """An id and a version are one agent's."""
     write(a_one=ONE.format(name="same"), b_one=ONE.format(name="same"))
-    assert refused("mine").startswith("mine/b_one.py:1: agent 'same': mine/a_one.py has one of the same id")
+    assert refused("mine").startswith("mine/b_one.py:3: agent 'same': mine/a_one.py:3 has one of the same id")
 
 
 def test_files_that_would_be_taken_for_each_other_are_refused(write: Write) -> None:

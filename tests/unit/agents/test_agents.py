@@ -8,9 +8,10 @@ import pytest
 
 from everloop.agents.agent import Agent, Turn
 from everloop.agents.artifact_tools import artifacts
+from everloop.agents.delegation import handoff, sub_agent
 from everloop.agents.errors import AgentDefinitionError, ToolDefinitionError, UnknownAgentError
 from everloop.agents.limits import Compaction, Limits, Memory, ModelSettings
-from everloop.agents.plugins import handoff, prompt, sub_agent, tools
+from everloop.agents.plugins import prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
@@ -184,14 +185,38 @@ def test_definitions_without_a_version_are_told_apart_by_what_they_say() -> None
         AgentRegistry([new, agent(plugins=[prompt("Be brief.")])])
 
 
+def test_an_agent_that_is_given_is_served_behind_the_others() -> None:
+    """It is found wherever its agent is, with those that it was given itself; none of them is the default."""
+    writer = agent("writer", plugins=[sub_agent(agent("reader"))])
+    asking = agent("asking", plugins=[sub_agent(writer), handoff(agent("boss"))])
+
+    agents = AgentRegistry([writer, asking])
+
+    assert [each.id for each in agents] == ["asking", "writer", "reader", "boss"]
+    assert agents.missed == []
+    assert agents.find("writer") is writer
+
+
+def test_an_agent_that_is_given_describes_itself() -> None:
+    """What it can do is what the model reads, unless something else is said."""
+    writer = Agent(id="writer", name="Writer", description="Writes poems.")
+
+    described = [plugin.tools[0].description for plugin in (sub_agent(writer), handoff(writer))]
+
+    assert all("Writes poems." in each for each in described)
+    assert sub_agent(writer, "For odes.").tools[0].description == "For odes."
+
+
 def test_agents_that_other_workers_would_have_to_serve_are_told() -> None:
     """That may be on purpose; the line names who asks for whom, and what there is."""
     asking = agent("asking", plugins=[sub_agent("writer"), sub_agent("editor"), handoff("boss")])
 
     missed = AgentRegistry([asking, agent("writer")]).missed
 
+    place = asking.place
+    assert place.startswith("tests/unit/agents/test_agents.py:")
     assert [line.partition(", which")[0] for line in missed] == [
-        "agent 'asking' names agent 'editor' in its tool 'editor'",
-        "agent 'asking' names agent 'boss' in its tool 'hand_over_to_boss'",
+        f"{place}: agent 'asking' names agent 'editor' in its tool 'editor'",
+        f"{place}: agent 'asking' names agent 'boss' in its tool 'hand_over_to_boss'",
     ]
     assert "it serves: asking, writer" in missed[0]

@@ -134,7 +134,11 @@ TIME = "give a timedelta above 0, of at most 3650 days"
             "ModelSettings: extra_headers: 'X Y' is no name of a header",
         ),
         (ModelSettings, {"retries": -1}, "ModelSettings: retries is -1; give a whole number from 0 to 100"),
-        (ModelSettings, {"first_token": 5}, "ModelSettings: first_token is 5; give a timedelta above 0"),
+        (
+            ModelSettings,
+            {"first_token": 5},
+            "ModelSettings: first_token is 5; write first_token=timedelta(seconds=5)",
+        ),
         (
             ModelSettings,
             {"first_token": timedelta(0)},
@@ -161,7 +165,8 @@ TIME = "give a timedelta above 0, of at most 3650 days"
         (
             agent,
             {"needs_approval": 1, "model": 2},
-            "agent 'one': model is 2; it should be a valid string; and needs_approval is 1; give " + POLICY,
+            "agent 'one': model is 2; give the name of a model, or None; and needs_approval is 1; give "
+            + POLICY,
         ),
         (agent, {"models": "gpt"}, "agent 'one': models is 'gpt'; give a list of names of models"),
         (
@@ -178,7 +183,7 @@ TIME = "give a timedelta above 0, of at most 3650 days"
         (
             agent,
             {"limits": {"tokens": 5}},
-            "agent 'one': limits is of type dict; it should be an instance of Limits",
+            "agent 'one': limits is of type dict; write limits=Limits(tokens=…)",
         ),
         (
             agent,
@@ -189,7 +194,7 @@ TIME = "give a timedelta above 0, of at most 3650 days"
         (
             agent,
             {"settings": {"temperature": 1}},
-            "agent 'one': settings is of type dict; it should be an instance of ModelSettings",
+            "agent 'one': settings is of type dict; write settings=ModelSettings(temperature=…)",
         ),
         (agent, {"plugin": []}, "agent 'one': it has no 'plugin'; did you mean 'plugins'?"),
         (act, {"timeout": timedelta(days=3651)}, f"tool 'act': timeout is 3651 days, 0:00:00; {TIME}"),
@@ -200,7 +205,7 @@ TIME = "give a timedelta above 0, of at most 3650 days"
         ),
         (act, {"needs_approval": policy}, "tool 'act': needs_approval is an async function; give " + POLICY),
         (act, {"max_result": 1.5}, f"tool 'act': max_result is 1.5; {BYTES}"),
-        (act, {"retries": 3}, "tool 'act': retries is 3; it should be an instance of Retries"),
+        (act, {"retries": 3}, "tool 'act': retries is 3; write retries=Retries(attempts=3)"),
     ],
     ids=count(),
 )
@@ -228,8 +233,8 @@ def test_a_value_that_is_given_by_its_place_is_named_too(
     ("define", "settings", "line"),
     [
         (agent, {"token": SECRET}, "agent 'one': it has no 'token'; it has id, name, "),
-        (agent, {"limits": SecretStr(SECRET)}, "agent 'one': limits is of type SecretStr; it should be "),
-        (agent, {"plugins": [{"headers": SECRET}]}, "agent 'one': plugins[0] is of type dict; give a list "),
+        (agent, {"limits": SecretStr(SECRET)}, "agent 'one': limits is of type SecretStr; give Limits("),
+        (agent, {"plugins": [{"headers": SECRET}]}, "agent 'one': plugins[0] is of type dict; give a plug"),
         (agent, {"plugins": {"headers": SECRET}}, "agent 'one': plugins is of type dict; give a list of pl"),
         (
             ModelSettings,

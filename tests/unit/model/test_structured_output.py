@@ -136,7 +136,7 @@ class Unspeakable(BaseModel, arbitrary_types_allowed=True):
     ("output", "problem"),
     [
         (Unspeakable, "agent 'one': there is no JSON schema of output Unspeakable"),
-        (Invoice(total=1), "agent 'one': output is of type Invoice; give the class of a pydantic model"),
+        (Invoice(total=1), "agent 'one': output is of type Invoice; give its class: output=Invoice"),
         (dict, "agent 'one': output is dict; give the class of a pydantic model"),
         (BaseModel, "agent 'one': output is BaseModel itself"),
         ("Invoice", "agent 'one': output is 'Invoice'; give the class of a pydantic model"),
