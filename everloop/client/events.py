@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any, Generic, Self
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import to_json
+from typing_extensions import TypeVar  # with defaults
 
 from everloop.client.content import Artifact
-from everloop.client.errors import ClientError
+from everloop.client.errors import ClientError, ServerError
 
 
 class TaskState(StrEnum):
@@ -186,8 +189,14 @@ class Reconnecting(Event):
     reason: str
 
 
+Data = TypeVar("Data", default=JsonValue, covariant=True)  # noqa: PLC0105 -- it stands in signatures
+"""What the answer of an agent is that answers with data."""
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Result(Generic[Data]):
     """A task as it stands, or an answer without one."""
 
     id: str
@@ -196,8 +205,9 @@ class Result:
     state: TaskState = TaskState.UNSPECIFIED
     text: str = ""
     """The answer: the texts of the artifact `response`, or what a server without one says."""
-    data: JsonValue = None
-    """The answer of an agent that answers with data; None if there is none."""
+    data: Data | None = None
+    """The answer of an agent that answers with data; None if there is none. It is JSON; in tests of an agent
+    with a pydantic model (`everloop.testing`) it is one of these."""
     artifacts: tuple[Artifact, ...] = ()
     """All artifacts but the answer."""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -219,7 +229,26 @@ class Result:
         """Whether the task has ended, however."""
         return self.state.is_terminal
 
-    def raise_for_state(self) -> "Result":
+    def data_as(self, model: type[Model]) -> Model:
+        """Return the answer as one of a pydantic model.
+
+        Raises:
+            TaskNotCompletedError: as of `raise_for_state`.
+            ServerError: the answer is something else; the message says where.
+        """
+        data = self.raise_for_state().data
+        if isinstance(data, model):
+            return data
+        try:
+            return model.model_validate_json(to_json(data))
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, problem["loc"]))
+            raise ServerError(
+                f"the answer of task {self.id} is no {model.__name__}: {place}: {problem['msg']}"
+            ) from None
+
+    def raise_for_state(self) -> Self:
         """Return the result if the task is completed.
 
         Raises:
@@ -242,7 +271,7 @@ class Done(Event):
 class WaitTimeoutError(ClientError, TimeoutError):
     """The task takes longer than was to be waited, and goes on; `result` is what is known of it."""
 
-    def __init__(self, message: str, result: Result) -> None:
+    def __init__(self, message: str, result: Result[Any]) -> None:
         super().__init__(message)
         self.result = result
 
@@ -250,7 +279,7 @@ class WaitTimeoutError(ClientError, TimeoutError):
 class TaskNotCompletedError(ClientError):
     """The task is not completed; `result` says what became of it."""
 
-    def __init__(self, message: str, result: Result) -> None:
+    def __init__(self, message: str, result: Result[Any]) -> None:
         super().__init__(message, reason=result.reason)
         self.result = result
 

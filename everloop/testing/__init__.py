@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everloop.deploy.demo_model.chat_request import ChatRequest
     from everloop.deploy.demo_model.completion import Call, Refusal, Reply
-    from everloop.testing.app import App, running
+    from everloop.testing.app import App, StartApp, running
     from everloop.testing.cases import Case, export
     from everloop.testing.errors import (
         AgentsError,
@@ -35,7 +35,7 @@ __all__ = [
     "Recording",
     "Refusal",
 ]
-__all__ += ["Reply", "StandIn"]
+__all__ += ["Reply", "StandIn", "StartApp"]
 __all__ += ["Script", "ScriptError", "ServersError", "TaskError", "TestingError", "WorkerProcessError"]
 __all__ += ["call", "cut", "export", "fail", "run", "running"]
 
@@ -44,7 +44,7 @@ _HOMES = {
     for module, names in {
         "everloop.deploy.demo_model.chat_request": "ChatRequest",
         "everloop.deploy.demo_model.completion": "Call Refusal Reply",
-        "everloop.testing.app": "App running",
+        "everloop.testing.app": "App StartApp running",
         "everloop.testing.cases": "Case export",
         "everloop.testing.errors": (
             "AgentsError CaseError ScriptError ServersError TaskError TestingError WorkerProcessError"

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
+from pydantic_core import to_json
 from temporalio.client import Client as TemporalClient
 
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Output
+from everloop.agents.registry import AgentRegistry
 from everloop.client import (
     Client,
     Content,
@@ -35,22 +37,25 @@ TIMEOUT = 60.0
 """Seconds that a test waits for a task, unless it says otherwise."""
 
 T = TypeVar("T")
-Task = Result | str
+Task = Result[Any] | str
 """A task as it was told, or its id."""
 
 
 @asynccontextmanager
 async def running(
+    agent: Agent[Output],
+    /,
     *agents: Agent,
     model: StandIn | str | None = None,
     worker: Worker = "here",
     timeout: float = TIMEOUT,  # noqa: ASYNC109 -- of each call of the app
     settings: Mapping[str, str] = NOTHING_ELSE,
-) -> AsyncGenerator["App"]:
+) -> AsyncGenerator["App[Output]"]:
     """Run agents in this process, against the Temporal and the Valkey of the test session.
 
     Args:
-        agents: The first is the default one. Those of sub-agents and handoffs have to be among them.
+        agent: The one that is asked, unless another one is named.
+        agents: Others: those of sub-agents and handoffs that are named by their ids have to be among them.
         model: A `Script`, `FunctionModel` or `Recording` in place of all models; or the name of the model of
             agents that name none, which is then really asked, as those are that agents name.
         worker: "here", where breakpoints and shared variables work; "process": in a copy of this process,
@@ -64,22 +69,43 @@ async def running(
         WorkerProcessError: the worker cannot be a process of its own.
     """
     async with AsyncExitStack() as opened:
-        stack = await opened.enter_async_context(running_stack(agents, model, worker, settings))
-        app = App(stack, agents[0].id, model if isinstance(model, StandIn) else None, timeout)
+        stack = await opened.enter_async_context(running_stack((agent, *agents), model, worker, settings))
+        app = App(stack, (agent, *agents), model if isinstance(model, StandIn) else None, timeout)
         opened.push_async_callback(app.close)
         yield app
 
 
-class App:
-    """Agents that run, and a client of them. `running` makes one."""
+class StartApp(Protocol):
+    """The fixture `everloop_app`: it starts agents as `running` does, and they stop after the test."""
 
-    def __init__(self, stack: Stack, agent: str, model: StandIn | None, timeout: float) -> None:
+    async def __call__(
+        self,
+        agent: Agent[Output],
+        /,
+        *agents: Agent,
+        model: StandIn | str | None = None,
+        worker: Worker = "here",
+        timeout: float = TIMEOUT,  # noqa: ASYNC109 -- of each call of the app
+        settings: Mapping[str, str] = NOTHING_ELSE,
+    ) -> "App[Output]":
+        """Start agents for a test; for what is given see `running`."""
+        ...
+
+
+class App(Generic[Output]):
+    """Agents that run, and a client of them. `running` makes one.
+
+    `Result.data` of an agent with a pydantic model as its `output` is one of that model.
+    """
+
+    def __init__(self, stack: Stack, agents: Sequence[Agent], model: StandIn | None, timeout: float) -> None:
         self.url = stack.url
         """Where the gateway answers."""
         self.temporal_ui = stack.servers.temporal_ui
         """Where the histories of the tasks can be looked at, as long as the test runs."""
         self._stack = stack
-        self._agent = agent
+        self._agent = agents[0].id
+        self._outputs = {agent.id: agent.output for agent in AgentRegistry(agents)}
         self._model = model
         self._timeout = timeout
         self._clients: dict[str, Client] = {}
@@ -106,7 +132,7 @@ class App:
         data: JsonValue = None,
         metadata: Mapping[str, JsonValue] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 -- the error says how the task stands
-    ) -> Result:
+    ) -> Result[Output]:
         """Send a message, and return what came of it: the end of the task, or what it asks.
 
         Args:
@@ -143,7 +169,7 @@ class App:
         files: Sequence[str | Path | Part] = (),
         data: JsonValue = None,
         metadata: Mapping[str, JsonValue] | None = None,
-    ) -> Result:
+    ) -> Result[Output]:
         """Send a message, and return as soon as its task is there; `wait` waits for it. Arguments: see `ask`.
 
         Raises:
@@ -168,7 +194,7 @@ class App:
         *,
         call: str = "",
         timeout: float | None = None,  # noqa: ASYNC109 -- as of ask
-    ) -> Result:
+    ) -> Result[Output]:
         """Wait until a task has ended, or asks something; with `call`, until it calls the tool of that name.
 
         Raises:
@@ -177,7 +203,7 @@ class App:
         """
         return await self._watched(self._wait(_id(task), call, timeout or self._timeout))
 
-    async def answer(self, task: Task, value: JsonValue, *, question: str = "") -> Result:
+    async def answer(self, task: Task, value: JsonValue, *, question: str = "") -> Result[Output]:
         """Answer what a task asks, its oldest question by default, and return what came of it.
 
         Raises:
@@ -189,7 +215,7 @@ class App:
 
     async def approve(
         self, task: Task, *, approved: bool = True, note: str = "", question: str = ""
-    ) -> Result:
+    ) -> Result[Output]:
         """Say yes or no to a call that waits for it, and return what came of it.
 
         Raises:
@@ -201,7 +227,7 @@ class App:
         )
         return await self._watched(approving)
 
-    async def cancel(self, task: Task) -> Result:
+    async def cancel(self, task: Task) -> Result[Output]:
         """Cancel a task, and return it once it has ended.
 
         Raises:
@@ -255,7 +281,7 @@ class App:
             raise TaskError(f"task {task_id} has ended without a call of {call!r}: {_told(ended)}")
         return ended
 
-    async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result[Output]:
         """Return what comes of it, unless the model has no reply before."""
         working = asyncio.ensure_future(work)
         try:
@@ -271,9 +297,9 @@ class App:
         finally:
             await cancel(working)
         if not result.id:
-            return result
+            return self._with_data(result)
         self._tasks.add(result.id)
-        return await self._with_arguments(result)
+        return self._with_data(await self._with_arguments(result))
 
     async def _with_arguments(self, result: Result) -> Result:
         """Return a result with the arguments of all calls: of those before we looked, history has them."""
@@ -286,6 +312,16 @@ class App:
         }
         calls = (replace(call, arguments=made.get(call.id, call.arguments)) for call in result.tool_calls)
         return replace(result, tool_calls=tuple(calls))
+
+    def _with_data(self, result: Result) -> Result[Output]:
+        """Return a result with data of its agent's model; what another agent answered may be none."""
+        ids = [agent for agent in self._outputs if result.id.startswith(f"{agent}-")]
+        output = self._outputs[max(ids, key=len)] if ids else None
+        data: Any = result.data
+        if output and data is not None:
+            with suppress(ValidationError):
+                data = output.model_validate_json(to_json(data))
+        return replace(cast("Result[Output]", result), data=data)
 
 
 _LOOK = 0.05
@@ -303,7 +339,7 @@ def _is_awaited(event: Event, call: str) -> bool:
     return isinstance(event, Done | Question) or is_waiting
 
 
-def _told(result: Result) -> str:
+def _told(result: Result[Any]) -> str:
     """Return how a task stands, in words."""
     if not result.id:
         return "its message was not taken yet"

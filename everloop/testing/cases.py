@@ -5,14 +5,17 @@ that comes to is compared. `evaluation` is left to those who judge many cases: i
 """
 
 import asyncio
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+from pydantic_core import to_json, to_jsonable_python
 
+from everloop.agents.agent import Output
 from everloop.client import Client, Part, Result
 from everloop.client.extension.past import PastEvent
 from everloop.deploy.demo_model.completion import Call, Reply
@@ -91,7 +94,7 @@ class Case(BaseModel):
         ]
         return Script(*replies, check_tools=False)
 
-    async def ask(self, app: App) -> Result:
+    async def ask(self, app: App[Output]) -> Result[Output]:
         """Say to the agent what was said, each answer when it asks, and return what came of it.
 
         Raises:
@@ -107,7 +110,7 @@ class Case(BaseModel):
             result = await app.ask(*_parts(answer), agent=self.agent, task=result)
         return result
 
-    def check(self, result: Result) -> None:
+    def check(self, result: Result[Any]) -> None:
         """Compare what came of it: state, answer, data, and tool calls with arguments and outcomes.
 
         Raises:
@@ -117,17 +120,26 @@ class Case(BaseModel):
             state=result.state,
             reason=result.reason,
             text=result.text,
-            data=result.data,
+            data=to_jsonable_python(result.data),
             calls=[
                 CaseCall(name=call.name, arguments=call.arguments, outcome=call.outcome)
                 for call in result.tool_calls
             ],
         )
         without_results = [call.model_copy(update={"result": ""}) for call in self.expected.calls]
-        wanted = self.expected.model_copy(update={"calls": without_results})
+        data = _as_model(self.expected.data, type(cast("object", result.data)))
+        wanted = self.expected.model_copy(update={"calls": without_results, "data": data})
         found = list(differences(wanted.model_dump(), told.model_dump(), words=("expected", "got")))
         if found:
             raise CaseError(f"the task came to something else: {'; '.join(found)}")
+
+
+def _as_model(data: JsonValue, model: type[object]) -> JsonValue:
+    """Return data as it is when it has been a pydantic model, whose defaults are in it then."""
+    if issubclass(model, BaseModel):
+        with suppress(ValidationError):
+            return to_jsonable_python(model.model_validate_json(to_json(data)))
+    return data
 
 
 async def export(client: Client, task_id: str, file: str | Path) -> Case:

@@ -3,7 +3,7 @@
 Every pytest of who has Everloop installed loads it: it imports nothing of Everloop before a test asks for it.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,15 @@ except ImportError:
     from pytest import fixture  # noqa: PT013 -- anyio's plugin takes it
 
 if TYPE_CHECKING:
-    from everloop.testing.app import App
+    from everloop.testing.app import App, StartApp
 
 
 @fixture
-async def everloop_app() -> AsyncGenerator[Callable[..., Awaitable["App"]]]:
+async def everloop_app() -> AsyncGenerator["StartApp"]:
     """What starts agents for a test, and stops them after it; it is called and awaited as `running` is."""
     async with AsyncExitStack() as opened:
 
-        async def start(*agents: Any, **options: Any) -> "App":  # noqa: ANN401 -- those of running
+        async def start(*agents: Any, **options: Any) -> "App[Any]":  # noqa: ANN401 -- those of running
             from everloop.testing.app import running  # noqa: PLC0415 -- see the head of this module
 
             return await opened.enter_async_context(running(*agents, **options))

@@ -59,7 +59,7 @@ class FoundAgent:
                 f"{self.module}:{self.attribute} is not the same agent when another process imports it: let "
                 "the module make it of itself, whoever imports it"
             )
-        return found
+        return cast("Agent", found)
 
 
 @dataclass(frozen=True)

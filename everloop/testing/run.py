@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Output
 from everloop.client import Content, Result
 from everloop.testing.app import running
 from everloop.testing.model import StandIn
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def run(
-    agent: Agent,
+    agent: Agent[Output],
     *content: Content,
     agents: Sequence[Agent] = (),
     model: StandIn | str | None = None,
     timeout: float = LONGEST,
-) -> Result:
+) -> Result[Output]:
     """Run an agent in this process, ask it, and return what came of it: `run(agent, "…").text`.
 
     It needs `everloop[local]`, and a provider's key unless a stand-in answers. It works in a notebook, too.
@@ -41,7 +41,7 @@ def run(
         TaskNotCompletedError: the task has failed.
     """
 
-    async def work() -> Result:
+    async def work() -> Result[Output]:
         async with running(agent, *agents, model=model, timeout=timeout) as app:
             return await app.ask(*content)
 

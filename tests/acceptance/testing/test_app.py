@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import assert_type
 from unittest.mock import Mock
 
 import httpx
@@ -18,7 +19,7 @@ from pydantic import BaseModel
 import everloop
 from everloop import Agent, Limits, ToolContext, artifacts, prompt, request_input, sub_agent, tool, tools
 from everloop.agents.limits import Retries
-from everloop.client import TaskNotCompletedError, TextDelta, ToolCallStarted
+from everloop.client import ServerError, TaskNotCompletedError, TextDelta, ToolCallStarted
 from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.local import servers as local_servers
 from everloop.testing import (
@@ -30,6 +31,7 @@ from everloop.testing import (
     Reply,
     Script,
     StandIn,
+    StartApp,
     TestingError,
     call,
     cut,
@@ -73,6 +75,10 @@ def agent(*more: everloop.Tool, **changes: object) -> Agent:
         "plugins": [prompt("You help."), tools(report, delete, *more), request_input(), artifacts()],
     }
     return Agent(**{**fields, **changes})  # pyright: ignore[reportArgumentType] -- fields by name
+
+
+helper = Agent(id="helper", name="Helper", description="Helps.", model=MODEL)
+asking = Agent(id="asking", name="Asking", description="Asks.", model=MODEL, plugins=[sub_agent(helper)])
 
 
 async def test_a_result_has_all_that_a_task_came_to() -> None:
@@ -143,19 +149,54 @@ async def test_failures_are_those_of_http(failures: tuple[Reply], state: str, wo
 
 
 async def test_people_answer_approve_and_cancel() -> None:
-    """Through the app, as clients do; data comes back as data."""
+    """Through the app, as clients do; data comes back as the model of the agent."""
     ask = call("request_input", kind="clarification", question="Which city?")
     script = Script(
         ask, Weather(city="Rome", degrees=21), call("delete"), {"city": "Oslo", "degrees": 3}, ask
     )
     async with running(agent(output=Weather), model=script) as app:
         asked = await app.ask("How is it?")
-        assert (await app.answer(asked, "Rome")).data == {"city": "Rome", "degrees": 21}
+        assert (await app.answer(asked, "Rome")).data == Weather(city="Rome", degrees=21)
 
         result = await app.approve(await app.ask("Delete it"))
-        assert (result.data, result.tool_calls[0].result) == ({"city": "Oslo", "degrees": 3}, "deleted")
+        assert (result.data, result.tool_calls[0].result) == (Weather(city="Oslo", degrees=3), "deleted")
 
         assert (await app.cancel(await app.ask("How is it?"))).state == "canceled"
+
+
+async def test_data_has_the_type_that_the_agent_says(everloop_app: StartApp) -> None:
+    """For type checkers, too: in the app, by the function, and of a client, which is told the model."""
+    rome = Weather(city="Rome", degrees=21)
+    forecast = Agent(id="forecast", name="Forecast", description="Tells.", model=MODEL, output=Weather)
+    assert_type(forecast, Agent[Weather])
+    app = await everloop_app(forecast, model=Script(rome, fail(401)))
+
+    result = await app.ask("How is it in Rome?")
+    assert_type(result.data, Weather | None)
+    assert result.data == rome
+
+    read = await app.client.task(result.id)
+    assert read.data == rome.model_dump()
+    assert_type(read.data_as(Weather), Weather)
+    assert read.data_as(Weather) == result.data_as(Weather) == rome
+    with pytest.raises(ServerError, match=r"is no Case: .*everloop"):
+        read.data_as(Case)
+    with pytest.raises(TaskNotCompletedError):
+        (await app.ask("How is it in Oslo?")).data_as(Weather)
+
+    run = everloop.run(forecast, "How is it in Rome?", model=Script(rome))
+    assert_type(run.data, Weather | None)
+    assert run.data == rome
+
+
+async def test_a_sub_agent_that_was_given_works_for_its_agent(everloop_app: StartApp) -> None:
+    """It has not to be named again: neither for the app, nor for a worker in a process of its own."""
+    script = Script(call("helper", request="Help"), "I help.", "It helped.")
+    app = await everloop_app(asking, model=script, worker="process")
+
+    result = await app.ask("Get help")
+
+    assert (result.text, result.tool_calls[0].result) == ("It helped.", "I help.")
 
 
 async def test_time_is_skipped_for_pauses_questions_and_limits() -> None:
