@@ -293,7 +293,7 @@ def locked(directory: Path) -> Generator[None]:
         except BlockingIOError:
             raise AlreadyRunningError(
                 f"a stack runs in {directory} already (process {file.read().strip() or 'unknown'}); "
-                "stop it first, or keep another one elsewhere: everloop up --directory PATH"
+                "stop it first, or keep another one elsewhere: --directory PATH"
             ) from None
         file.truncate()
         file.write(str(os.getpid()))

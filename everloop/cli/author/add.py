@@ -94,10 +94,10 @@ def sub_agent(
     _check_function(variable)
     title = name.replace("-", " ").replace("_", " ").capitalize()
     code = AGENT.format(variable=variable, name=name, title=title)
-    plugin = f'sub_agent("{name}")'
+    plugin = f"sub_agent({variable})"
 
     def change(source: AgentSource) -> AgentSource:
-        return source.importing("Agent", "prompt", "sub_agent").with_plugin(plugin).at_end(code)
+        return source.importing("Agent", "prompt", "sub_agent").with_plugin(plugin).before_agent(code)
 
     _add(file, variable, change, f"from everloop import Agent, prompt, sub_agent\n\n\n{code}", plugin)
 

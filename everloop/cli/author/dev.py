@@ -17,6 +17,7 @@ import typer
 
 from everloop.cli.author.live_log import LiveLog, rendered
 from everloop.cli.author.project import ENV, Project, find_project, read_env, shown_path
+from everloop.cli.author.talk import HELP, Talk, can_talk
 from everloop.cli.output import INTERRUPTED, CommandError, print_fields, print_line, printable, reported
 from everloop.cli.servers import LOOPBACK, STATE, check_local_servers
 
@@ -54,8 +55,9 @@ def dev(
     """Serve agents while you write them; a saved file is loaded at once.
 
     Temporal, Valkey, a worker and a gateway run until Ctrl-C. What tools are called with and come to is shown
-    as it happens. Variables of the file `.env` count where the environment does not set them. Without a model
-    of yours a script stands in for one: it calls your tools with made-up values.
+    as it happens; what you write below that goes to the agent. Variables of the file `.env` count where the
+    environment does not set them. Without a model of yours a script stands in for one: it calls your tools
+    with made-up values.
     """
     check_local_servers()
     project = find_project(where)
@@ -106,6 +108,7 @@ class _Session:
                     finally:
                         for task in self._tasks:
                             task.cancel()
+                        await asyncio.gather(*self._tasks, return_exceptions=True)  # the prompt leaves
                         await reloader.stop()
                         await supervisor.stop()
         return 0
@@ -130,6 +133,8 @@ class _Session:
         self._keep(_show_log(stack.logs / "worker.log"))
         await self._load(stack, reloader, "")
         self.is_up = True
+        if can_talk():
+            self._keep(Talk(stack.gateway_url, _show).run())
         async with aclosing(_changes(self.project)) as changes:
             async for changed in changes:
                 if changed & SETTINGS_FILES:
@@ -250,7 +255,8 @@ def _announce(stack: "LocalStack", project: Project) -> None:
     )
     if is_scripted:
         print_line(f"\n  For a real one set EVERLOOP_MODEL and its provider's key in {ENV}: docs/models.md.")
-    print_line("  Save a file, and it is loaded. Ctrl-C stops all; tasks go on at the next start.\n")
+    print_line("  Save a file, and it is loaded. Ctrl-C stops all; tasks go on at the next start.")
+    print_line(f"  Write to the agent below. {HELP}\n" if can_talk() else "")
     sys.stdout.flush()
 
 

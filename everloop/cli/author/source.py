@@ -86,15 +86,20 @@ class AgentSource:
         statement = self._statement
         return self._inserted(self._offset(statement.lineno, 0), f"{code.strip()}\n\n\n")
 
-    def at_end(self, code: str) -> "AgentSource":
-        return replace(self, text=f"{self.text.rstrip()}\n\n\n{code.strip()}\n")
-
     @property
     def _statement(self) -> ast.stmt:
-        """The first statement at the top of the file that makes an agent."""
-        for statement in self.tree.body:
+        """The first statement at the top of the file that makes an agent which is not for others to call."""
+        tree = self.tree
+        given = {
+            argument.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and _is_call_of(node, "sub_agent", "handoff")
+            for argument in node.args
+            if isinstance(argument, ast.Name)
+        }
+        for statement in tree.body:
             value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
-            if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "Agent":
+            if _is_call_of(value, "Agent") and not given.intersection(_targets(statement)):
                 return statement
         raise UnexpectedSourceError("there is no agent such as `agent = Agent(…)` at the top of the file")
 
@@ -139,6 +144,17 @@ class AgentSource:
     def _offset(self, line: int, column: int) -> int:
         """Return where a place of the tree is, in bytes, as the tree counts columns."""
         return sum(map(len, self.text.encode().splitlines(keepends=True)[: line - 1])) + column
+
+
+def _is_call_of(node: ast.expr | None, *names: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement assigns to."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else targets
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 def _imports_plainly(node: ast.stmt) -> TypeGuard[ast.ImportFrom]:

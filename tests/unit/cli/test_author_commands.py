@@ -38,10 +38,11 @@ agent = Agent(id="three", name="Three", description="It lists them elsewhere.", 
 """
 
 ADDED = (
+    ("sub-agent", "helper"),
     ("tool", "second"),
     ("mcp", "https://tools.example/mcp"),
     ("mcp", "uvx 'a server'"),
-    ("sub-agent", "helper"),
+    ("sub-agent", "other"),
 )
 
 
@@ -54,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_that_is_added_to_a_new_project_is_loaded(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The agent that is made has its tool; each command shows what it adds, and the agent then has it."""
+    """Each command shows what it adds, and the agent then has it, not one of its sub-agents."""
     assert run(["new", "some-agent"]) == 0
     for kind, name in ADDED:
         assert run(["add", kind, name, "--file", "some-agent/agent.py"]) == 0
@@ -62,9 +63,9 @@ def test_all_that_is_added_to_a_new_project_is_loaded(
 
     agents = {agent.id: agent for agent in load_agents("some-agent/agent.py")}
 
-    assert list(agents) == ["some-agent", "helper"]
-    assert list(agents["some-agent"].tools) == ["temperature", "second", "helper"]
-    assert [plugin.name for plugin in agents["some-agent"].plugins][2:4] == ["tools.example", "uvx"]
+    assert list(agents) == ["some-agent", "helper", "other"]
+    assert list(agents["some-agent"].tools) == ["temperature", "second", "helper", "other"]
+    assert [plugin.name for plugin in agents["some-agent"].plugins][3:5] == ["tools.example", "uvx"]
 
 
 @pytest.mark.parametrize("text", [BY_HAND, WITHOUT_PLUGINS, BY_HAND.replace("\n", "\r\n")])

@@ -1,0 +1,91 @@
+"""What is written to agents below `everloop dev`, and what comes back."""
+
+import asyncio
+
+from pydantic import JsonValue
+
+from everloop import Agent, request_input, tool, tools
+from everloop.cli.author.talk import Talk
+from everloop.testing import Reply, Script, StartApp, call
+
+MODEL = "openai/gpt-4.1-mini"
+
+
+@tool(needs_approval=True)
+def delete(name: str) -> str:
+    """Delete something."""
+    return f"deleted {name}"
+
+
+clerk = Agent(
+    id="clerk", name="Clerk", description="Deletes.", model=MODEL, plugins=[tools(delete), request_input()]
+)
+poet = Agent(id="poet", name="Poet", description="Writes.", model=MODEL)
+
+
+class _Prompt:
+    """A prompt, and the lines that were shown."""
+
+    def __init__(self, url: str) -> None:
+        self.lines: list[str] = []
+        self.talk = Talk(url, lambda line, _: self.lines.append(line.strip()))
+
+    async def say(self, line: str) -> list[str]:
+        """Return what a line comes to."""
+        before = len(self.lines)
+        await self.talk.take(line)
+        await self.talk.wait()
+        return self.lines[before:]
+
+
+async def test_lines_belong_to_one_conversation_and_answer_what_is_asked(everloop_app: StartApp) -> None:
+    """The next line goes to the task that waits, as the value that it wants, and else begins another task."""
+    schema: dict[str, JsonValue] = {"type": "object", "required": ["city"]}
+    asks = call("request_input", kind="data", question="Which city?", schema=schema)
+    script = Script(call("delete", name="all"), "It is gone.", asks, Reply("Rome.\n\nIt is."), "Yes.")
+    app = await everloop_app(clerk, poet, model=script)
+    prompt = _Prompt(app.url)
+
+    asked = await prompt.say("Delete it")
+    assert "delete" in asked[0]
+    assert asked[-1] == "answer yes or no"
+    assert await prompt.say("yes") == ["It is gone."]
+    assert (await prompt.say("Which?"))[0] == "? Which city?"
+    assert await prompt.say('{"city": "Rome"}') == ["Rome.", "", "It is."]
+
+    told = await prompt.say("/agent baker")
+    assert told == ["/agent ID: there are clerk, poet"]
+    await prompt.say("/agent poet")
+    assert await prompt.say("Really?") == ["Yes."]
+    tasks = [task async for task in app.client_of("poet").tasks()]
+    assert len({task.context_id for task in tasks}) == 1
+    await prompt.say("/new")
+    await prompt.talk.close()
+
+
+async def test_a_line_goes_to_the_task_that_works(everloop_app: StartApp) -> None:
+    """Its answer takes both in; what goes wrong is a line, and the next one is taken."""
+    goes_on, begun = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def look(context: str = "") -> str:
+        """Look."""
+        begun.set()
+        await goes_on.wait()
+        return "seen"
+
+    looking = Agent(id="looking", name="Looking", description="", model=MODEL, plugins=[tools(look)])
+    script = Script(call("look"), "I have seen it, and heard you.")
+    app = await everloop_app(looking, model=script)
+    prompt = _Prompt(app.url)
+
+    await prompt.talk.take("Look")
+    await begun.wait()
+    await prompt.talk.take("And listen")
+    goes_on.set()
+    await prompt.talk.wait()
+
+    assert prompt.lines == ["I have seen it, and heard you."]
+    assert script.requests[-1].prompt == "And listen"
+    assert (await prompt.say("/what"))[0].startswith("/agent ID")
+    await prompt.talk.close()
