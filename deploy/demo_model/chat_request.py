@@ -174,6 +174,7 @@ class ChatRequest(BaseModel):
 
     @property
     def tool_names(self) -> frozenset[str]:
+        """The tools that are on offer."""
         return frozenset(offered.function.name for offered in self.tools)
 
     @property

@@ -56,6 +56,7 @@ class Reply:
 
     @property
     def reason(self) -> str:
+        """Why the reply ends, as the provider says it."""
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
 

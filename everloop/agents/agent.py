@@ -105,6 +105,19 @@ class Agent(Generic[Output]):
 
     `Agent[Report]` is one whose answers are a pydantic model, `Report`.
 
+    >>> from everloop import Agent, prompt, tools
+    >>> def temperature(city: str) -> str:
+    ...     'Tell the temperature of a city in degrees Celsius.'
+    ...     return {"Oslo": "4", "Rome": "17"}.get(city, "unknown")
+    >>> agent = Agent(
+    ...     id="weather",
+    ...     name="Weather",
+    ...     description="Knows the temperature of two cities.",
+    ...     plugins=[prompt("Answer in one sentence."), tools(temperature)],
+    ... )
+    >>> list(agent.tools)
+    ['temperature']
+
     Raises:
         AgentDefinitionError: a wrong setting, two tools of one name, or settings that do not go together.
     """

@@ -24,6 +24,10 @@ def sub_agent(agent: Agent | str, description: str | None = None) -> Plugin:
     Give the agent, or its id where it stands in another file or process. `description` tells the model what
     to ask it for (default: the agent's own).
 
+    >>> writer = Agent(id="writer", name="Writer", description="Writes poems.")
+    >>> sub_agent(writer).tools[0].description
+    "Ask the agent 'writer' to do a part of the work. Writes poems. It knows nothing but the request."
+
     Raises:
         AgentDefinitionError: no agent could have that id.
     """

@@ -131,7 +131,11 @@ class Retries:
         return self
 
     def delay_after(self, failures: int) -> timedelta:
-        """Return how long to wait after so many failures (1 or more), before chance is added."""
+        """Return how long to wait after so many failures (1 or more), before chance is added.
+
+        >>> [Retries(delay=timedelta(seconds=2)).delay_after(failures).seconds for failures in (1, 2, 3)]
+        [2, 4, 8]
+        """
         try:
             return min(self.longest, self.delay * self.factor ** (failures - 1))
         except OverflowError:

@@ -290,6 +290,16 @@ def tool(
 
     `fallback` is another tool of the agent, or its name. For the rest see `Tool`.
 
+    >>> from datetime import timedelta
+    >>> @tool(timeout=timedelta(minutes=2), idempotent=True)
+    ... def word_count(text: str) -> int:
+    ...     'Count the words of a text.'
+    ...     return len(text.split())
+    >>> word_count("Well done")
+    2
+    >>> word_count.parameters["required"]
+    ['text']
+
     Raises:
         AgentDefinitionError: a wrong setting.
         ToolDefinitionError: no docstring, or a parameter without annotation.

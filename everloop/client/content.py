@@ -26,7 +26,11 @@ Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A piece of a message or an artifact: exactly one of `text`, `data`, `raw` and `url` is there."""
+    """A piece of a message or an artifact: exactly one of `text`, `data`, `raw` and `url` is there.
+
+    >>> Part(data={"city": "Rome"}).is_data
+    True
+    """
 
     text: str | None = None
     data: JsonValue = None

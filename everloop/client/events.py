@@ -232,6 +232,11 @@ class Result(Generic[Data]):
     def data_as(self, model: type[Model]) -> Model:
         """Return the answer as one of a pydantic model.
 
+        >>> class Weather(BaseModel):
+        ...     degrees: int
+        >>> Result(id="weather-1", state=TaskState.COMPLETED, data={"degrees": 21}).data_as(Weather)
+        Weather(degrees=21)
+
         Raises:
             TaskNotCompletedError: as of `raise_for_state`.
             ServerError: the answer is something else; the message says where.

@@ -115,6 +115,9 @@ class Script(_Speaking):
 
     A reply is used up by each request, also by the one after a failure; one that the client did not hear to
     its end comes again. `check_tools` False lets it call tools that are not on offer, as models sometimes do.
+
+    >>> Script(call("forecast", city="Rome"), "Sunny, all day.").left
+    2
     """
 
     def __init__(self, *replies: Said, check_tools: bool = True) -> None:
