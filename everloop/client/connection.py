@@ -30,7 +30,7 @@ from everloop.client.errors import (
     translate_errors,
 )
 from everloop.client.fold import EVENTS_EXTENSION
-from everloop.client.transport import CONNECT_TIMEOUT, EVENT_ID, IdentifyingTransport
+from everloop.client.transport import CONNECT_TIMEOUT, EVENT_ID, STREAM, IdentifyingTransport
 
 HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
 """What an Everloop serves beside A2A; `base` in its parameters is where."""
@@ -181,9 +181,13 @@ class Connection:
     ) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
         # The client's methods are generators; their interface does not say so.
         async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
-            with translate_errors(self._base):
-                async for response in responses:
-                    yield response, context.state.get(EVENT_ID, "")
+            try:
+                with translate_errors(self._base):
+                    async for response in responses:
+                        yield response, context.state.get(EVENT_ID, "")
+            finally:
+                if opened := cast("AsyncGenerator[pb.StreamResponse] | None", context.state.get(STREAM)):
+                    await opened.aclose()
 
     # What is beside A2A.
 

@@ -17,6 +17,9 @@ from everloop.client.errors import ServerError, UnreachableError, answer_error, 
 EVENT_ID = "event_id"
 """Where the state of a call holds the id of the event that was yielded last; empty: it has none."""
 
+STREAM = "stream"
+"""Where it holds the stream, for whoever reads on no longer to close it."""
+
 SILENCE = 60.0
 """Seconds without a byte after which a stream is taken for lost; servers send comments in between."""
 
@@ -27,27 +30,33 @@ CONNECT_TIMEOUT = 10.0
 class IdentifyingTransport(JsonRpcTransport):
     """JSON-RPC; while an event is out, its id stands in the state of the call (`EVENT_ID`)."""
 
-    async def send_message_streaming(
+    def send_message_streaming(
         self, request: pb.SendMessageRequest, *, context: ClientCallContext | None = None
     ) -> AsyncGenerator[pb.StreamResponse]:
-        async with aclosing(self._events("SendStreamingMessage", request, context)) as events:
-            async for event in events:
-                yield event
+        return self._opened("SendStreamingMessage", request, context)
 
-    async def subscribe(
+    def subscribe(
         self, request: pb.SubscribeToTaskRequest, *, context: ClientCallContext | None = None
     ) -> AsyncGenerator[pb.StreamResponse]:
-        async with aclosing(self._events("SubscribeToTask", request, context)) as events:
-            async for event in events:
-                yield event
+        return self._opened("SubscribeToTask", request, context)
 
-    async def _events(
+    def _opened(
         self,
         method: str,
         request: pb.SendMessageRequest | pb.SubscribeToTaskRequest,
         context: ClientCallContext | None,
     ) -> AsyncGenerator[pb.StreamResponse]:
+        """Return what a stream yields; it stands in the state of the call, for the SDK closes none early."""
         context = context or ClientCallContext()
+        context.state[STREAM] = stream = self._events(method, request, context)
+        return stream
+
+    async def _events(
+        self,
+        method: str,
+        request: pb.SendMessageRequest | pb.SubscribeToTaskRequest,
+        context: ClientCallContext,
+    ) -> AsyncGenerator[pb.StreamResponse]:
         body = {"jsonrpc": "2.0", "id": str(uuid4()), "method": method, "params": MessageToDict(request)}
         headers = {**(context.service_parameters or {}), "Accept": "text/event-stream"}
         timeout = httpx.Timeout(SILENCE, connect=CONNECT_TIMEOUT)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 import everloop
 from everloop import Agent, Limits, ToolContext, artifacts, prompt, request_input, sub_agent, tool, tools
 from everloop.agents.limits import Retries
-from everloop.client import ServerError, TaskNotCompletedError, TextDelta, ToolCallStarted
+from everloop.client import Client, ServerError, TaskNotCompletedError, TextDelta, ToolCallStarted
 from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.local import servers as local_servers
 from everloop.testing import (
@@ -187,6 +187,26 @@ async def test_data_has_the_type_that_the_agent_says(everloop_app: StartApp) -> 
     run = everloop.run(forecast, "How is it in Rome?", model=Script(rome))
     assert_type(run.data, Weather | None)
     assert run.data == rome
+
+
+async def test_a_stream_that_was_read_leaves_nothing_open(everloop_app: StartApp) -> None:
+    """A loop that ends right behind it has nothing to complain about: no generator is left to be closed."""
+    app = await everloop_app(agent(), model=Script("Well.", "Well.", "Well."))
+    complaints: list[str] = []
+
+    def complain(_: object, about: Mapping[str, object]) -> None:
+        complaints.append(str(about["message"]))
+
+    async def read() -> None:
+        asyncio.get_running_loop().set_exception_handler(complain)
+        async with Client(app.url) as client:
+            async for _ in client.stream("Well?"):
+                pass
+
+    for _ in range(3):
+        await asyncio.to_thread(asyncio.run, read())
+
+    assert complaints == []
 
 
 async def test_a_sub_agent_that_was_given_works_for_its_agent(everloop_app: StartApp) -> None:
