@@ -21,7 +21,7 @@ from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
 from everloop.activities.model.call import ModelCalls
-from everloop.activities.model.clients import Clients, check_agents
+from everloop.activities.model.clients import Clients, check_agents, misspelt_models
 from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import Narrator
 from everloop.activities.publish import ViewPublisher
@@ -291,7 +291,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
             if names.WORKFLOWS_QUEUE in queues:
                 await announce_user(servers.temporal, servers.blobs, settings.task_queue)
                 await ensure_housekeeping(servers.temporal, settings.task_queue)
-            for warning in agents.missed:
+            for warning in [*agents.missed, *misspelt_models(catalogue, agents)]:
                 _log.warning(warning)
             report_queues(agents, queues, settings)
             begin_counters([agent.id for agent in agents])

@@ -169,6 +169,20 @@ def check_agents(catalogue: Catalogue, agents: Iterable[Agent]) -> None:
             raise StartError(f"{agent.place}: {error}") from None
 
 
+def misspelt_models(catalogue: Catalogue, agents: Iterable[Agent]) -> list[str]:
+    """Tell of each model that nobody knows, and whose name is near to that of a known one."""
+    told: list[str] = []
+    for agent in agents:
+        for name in (agent.models or [agent.model]) if agent.asks_model else ():
+            chosen = catalogue.find(name, agent.id)
+            if better := chosen.provider.better_name(chosen.model):
+                told.append(
+                    f"{agent.place}: agent {agent.id!r} asks {chosen.name}, which models.toml does not know; "
+                    f"did you mean {better}? It is asked all the same"
+                )
+    return told
+
+
 def _check_models(catalogue: Catalogue, agent: Agent) -> None:
     if not agent.asks_model:
         return

@@ -105,6 +105,12 @@ class Provider:
         """
         return self.models.get(_longest(self.models, model), ModelEntry())
 
+    def better_name(self, model: str) -> str:
+        """Return the known model that may be meant by a name that is not known; empty if there is none."""
+        names = [name for name in self.models if name]
+        near = [] if _longest(names, model) else get_close_matches(model, names, n=1, cutoff=0.85)
+        return near[0] if near else ""
+
 
 @dataclass(frozen=True)
 class ChosenModel:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everloop.activities.model.clients import Clients, check_agents, make_model
+from everloop.activities.model.clients import Clients, check_agents, make_model, misspelt_models
 from everloop.agents.agent import Agent, Turn
 from everloop.agents.guard import budget
 from everloop.agents.limits import Limits, Memory
@@ -104,6 +104,19 @@ def test_a_fallback_without_a_price_is_told_too(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="the price of office/other is not known"):
         check(tmp_path, [both], **OFFICE)
     check(tmp_path, [agent("office/priced", limits=Limits(cost=1))], **OFFICE)
+
+
+def test_a_model_that_nobody_knows_may_be_misspelt() -> None:
+    """It is told, with the place of its agent; versions of known models are known, and new names are none."""
+    names = ["gtp-4.1-mini", "gpt-4.1-mini-2025-04-14", "gpt-4.1", "brand-new", "ollama/gtp-4.1-mini"]
+    agents = [Agent(id="a", name="A", description="", models=names)]
+
+    (told,) = misspelt_models(Catalogue.load(None, None, {}), agents)
+
+    assert told == (
+        f"{agents[0].place}: agent 'a' asks openai/gtp-4.1-mini, which models.toml does not know; "
+        "did you mean gpt-4.1-mini? It is asked all the same"
+    )
 
 
 def test_what_no_agent_asks_is_not_looked_at(tmp_path: Path) -> None:
