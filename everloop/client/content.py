@@ -3,7 +3,7 @@
 import json
 import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeAlias, cast
 
@@ -136,12 +136,16 @@ class Artifact:
         return next((part.data for part in self.parts if part.is_data), None)
 
 
-def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return the parts, of plain texts that follow each other one."""
+def joined(parts: Iterable[Part], *, to_named: bool = False) -> tuple[Part, ...]:
+    """Return the parts, of plain texts that follow each other one.
+
+    `to_named`: a plain text also continues one that has a name or a type, as an Everloop means it.
+    """
     whole: list[Part] = []
     for part in parts:
-        if whole and part.continues and whole[-1].continues:
-            whole[-1] = Part(text=f"{whole[-1].text}{part.text}")
+        last = whole[-1] if whole else None
+        if part.continues and last and (last.continues or (to_named and last.text is not None)):
+            whole[-1] = replace(last, text=f"{last.text}{part.text}")
         else:
             whole.append(part)
     return tuple(part for part in whole if part.text != "" or not part.continues)

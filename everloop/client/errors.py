@@ -188,7 +188,11 @@ def excerpt(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
-def _lost(error: httpx.RequestError, url: str) -> UnreachableError:
+def _lost(error: httpx.RequestError, url: str) -> ClientError:
+    if isinstance(error, httpx.LocalProtocolError):
+        return InvalidError(
+            f"{url} cannot be asked: no header can have this value; look for line breaks in the key or token"
+        )
     if isinstance(error, _UNSENT):
         said = excerpt(str(error)) or type(error).__name__
         text = f"nobody answers at {url} ({said}); is the gateway running, and is this its address?"

@@ -249,7 +249,7 @@ class TaskFold:
         known = self._artifacts.get(came.id) or replace(came, parts=())
         grown = replace(
             known,
-            parts=joined([*known.parts, *came.parts]),
+            parts=joined([*known.parts, *came.parts], to_named=self._is_everloop),
             is_complete=known.is_complete or (update.last_chunk and not came.is_failed),
             is_failed=known.is_failed or came.is_failed,
         )

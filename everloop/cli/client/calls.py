@@ -1,0 +1,137 @@
+"""How a command asks a gateway: its options, the way there, what goes wrong, and how it ends.
+
+Exit codes of commands that follow a task: 0 it is completed, 3 it has failed, 4 it was rejected, 5 it was
+canceled, 6 it waits for an answer; 1, 2 and 130 as everywhere (`everloop.cli.output`). After Ctrl-C the task
+goes on.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from everloop.cli.client.profiles import Profile, choose_profile
+from everloop.cli.output import CommandError, option, reported
+
+if TYPE_CHECKING:
+    from everloop.client import Client, ClientError, Result
+
+T = TypeVar("T")
+
+TASK_FAILED = 3
+TASK_REJECTED = 4
+TASK_CANCELED = 5
+TASK_WAITS = 6
+
+EXIT_CODES = (
+    "Exit codes: 0 completed, 3 failed, 4 rejected, 5 canceled, 6 waits for an answer, 1 it could not be "
+    "asked, 130 Ctrl-C (the task goes on)."
+)
+
+ProfileName = Annotated[
+    str,
+    typer.Option(
+        "--profile",
+        metavar="NAME|URL",
+        envvar="EVERLOOP_PROFILE",
+        show_envvar=False,
+        help="A profile of yours, or an address (default: EVERLOOP_PROFILE, or what runs here).",
+    ),
+]
+AgentId = Annotated[str, option("ID", "Which agent (default: that of the profile, or the gateway's first).")]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.", show_default=False)]
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where a command asks. `origin` says in words how it was found, `agent` what the command line names."""
+
+    profile: Profile
+    origin: str
+    agent: str = ""
+
+    def client(self) -> "Client":
+        """Return a client of the agent that was named."""
+        return self.profile.client(self.agent)
+
+    async def client_of(self, task_id: str) -> "Client":
+        """Return a client of the agent that has a task: its id begins with that of the agent."""
+        if self.agent:
+            return self.client()
+        async with self.client() as client:
+            names = [each.id for each in await client.agents() if task_id.startswith(f"{each.id}-")]
+        return self.profile.client(max(names, key=len, default=""))
+
+
+def ask(
+    work: Callable[[Gateway], Coroutine[Any, Any, T]],
+    profile: str,
+    agent: str = "",
+    *,
+    interrupted: str = "interrupted",
+) -> T:
+    """Run what asks the gateway of a profile, and return its result.
+
+    Raises:
+        CommandError: the gateway cannot be asked, or refuses.
+    """
+    from everloop.client import ClientError
+
+    for stream in (sys.stdout, sys.stderr):
+        if callable(reconfigure := getattr(stream, "reconfigure", None)):
+            reconfigure(errors="replace")  # what agents write may be more than a terminal can show
+    origin, chosen = choose_profile(profile)
+    gateway = Gateway(chosen, origin, agent)
+    with reported(interrupted=interrupted):
+        try:
+            return asyncio.run(work(gateway))
+        except ClientError as error:
+            raise refused(error, gateway) from error
+
+
+def asked(work: "Callable[[Client], Awaitable[T]]", profile: str, agent: str = "", *, task_id: str = "") -> T:
+    """Return what one client answers: of the agent, or of that of a task."""
+
+    async def answer(gateway: Gateway) -> T:
+        client = await gateway.client_of(task_id) if task_id else gateway.client()
+        async with client:
+            return await work(client)
+
+    return ask(answer, profile, agent)
+
+
+def refused(error: "ClientError", gateway: Gateway) -> CommandError:
+    """Return what went wrong, as a command says it."""
+    from everloop.client import UnauthenticatedError, UnreachableError
+
+    where = f"{gateway.profile.url} ({gateway.origin})"
+    if isinstance(error, UnauthenticatedError):
+        said = str(error).partition("; give api_key=")[0]
+        who = f"with the {gateway.profile.auth} of {gateway.origin}" if gateway.profile.auth else "by nobody"
+        return CommandError(
+            f"{where} does not know who calls: it was asked {who} ({said}). Set EVERLOOP_API_KEY or "
+            "EVERLOOP_TOKEN, or make a profile: `everloop profiles add --help`"
+        )
+    if isinstance(error, UnreachableError) and error.is_unsent:
+        return CommandError(
+            f"nobody answers at {where}. Is the gateway running (`everloop up` runs one here), and is this its "
+            "address? `everloop doctor` looks closer; --profile names another one"
+        )
+    return CommandError(str(error))
+
+
+def exit_code(result: "Result") -> int:
+    """Return how a command ends that has followed a task."""
+    from everloop.client import TaskState
+
+    codes = {
+        TaskState.FAILED: TASK_FAILED,
+        TaskState.REJECTED: TASK_REJECTED,
+        TaskState.CANCELED: TASK_CANCELED,
+        TaskState.INPUT_REQUIRED: TASK_WAITS,
+        TaskState.AUTH_REQUIRED: TASK_WAITS,
+    }
+    return codes.get(result.state, 0)

@@ -1,0 +1,140 @@
+"""Files that go with a message, and artifacts that are saved."""
+
+import asyncio
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose
+from everloop.cli.client.screen import Screen, described
+from everloop.cli.output import misused
+from everloop.client import Artifact, InvalidError, Part
+
+if TYPE_CHECKING:
+    from everloop.client import Client, Result
+
+STDIN = "-"
+
+
+def read_stdin() -> bytes:
+    """Return all that comes from stdin.
+
+    Raises:
+        CommandError: that is the terminal of somebody who may wait for us.
+    """
+    if sys.stdin.isatty():
+        raise misused("`-` reads stdin, and that is your terminal; pipe something into the command")
+    return sys.stdin.buffer.read()
+
+
+def text_of_stdin() -> str:
+    """Return the text that comes from stdin.
+
+    Raises:
+        CommandError: it is none, or empty.
+    """
+    try:
+        text = read_stdin().decode()
+    except UnicodeDecodeError:
+        raise misused("what comes from stdin is no text in UTF-8; send it with --file -") from None
+    if not text.strip():
+        raise misused("stdin is empty; pipe the message into the command")
+    return text
+
+
+def file_part(path: str) -> Part:
+    """Return a part with the content of a file; of stdin for `-`.
+
+    Raises:
+        InvalidError: it cannot be read.
+    """
+    if path != STDIN:
+        return Part.from_file(path)
+    content = read_stdin()
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return Part(raw=content, filename="stdin", media_type="application/octet-stream")
+    return Part(raw=content, filename="stdin.txt", media_type="text/plain")
+
+
+async def offer_artifacts(  # noqa: PLR0913 -- all have names
+    client: "Client", result: "Result", screen: Screen, *, folder: Path | None, asks: bool, profile: str
+) -> None:
+    """Save what a task has made: into the folder, if one is given, or where somebody says.
+
+    Raises:
+        ClientError: it cannot be fetched, or written.
+    """
+    made = [one for one in result.artifacts if _files_of(one)]
+    if not made:
+        return
+    screen.pause()
+    if folder is None and asks:
+        folder = await _asked_folder(made, screen)
+    elif folder is None:
+        option = f" --profile {shlex.quote(profile)}" if profile else ""
+        for one in made:
+            names = f"{shlex.quote(one.context_id)} {shlex.quote(one.id)}"
+            screen.say(f"save it: everloop artifacts get {names}{option}", "dim", indent=2, breaks=False)
+    for one in made if folder else []:
+        for path in await save_artifact(client, one, folder or Path()):
+            screen.say(f"  saved {path}", "green")
+
+
+async def _asked_folder(made: list[Artifact], screen: Screen) -> Path | None:
+    title = f"Save {described(made[0])}?" if len(made) == 1 else f"Save {len(made)} artifacts?"
+    try:
+        said = await choose(
+            [("no", "no"), ("here", "in this folder"), ("other", "in another folder")], title=title
+        )
+        if said == "no":
+            return None
+        return Path(await ask_text("  folder: ")) if said == "other" else Path()
+    except (LeftError, PressedError):
+        return None
+
+
+async def save_artifact(client: "Client", artifact: Artifact, folder: Path) -> list[Path]:
+    """Write the contents of an artifact into a folder; nothing that is there is overwritten.
+
+    Raises:
+        ClientError: one cannot be fetched, or written.
+    """
+    saved: list[Path] = []
+    for part in _files_of(artifact):
+        name = part.filename or f"{artifact.id}{_ending(part)}"
+        saved.append(await client.save(part, await asyncio.to_thread(_made_path, folder, name)))
+    return saved
+
+
+def _made_path(folder: Path, name: str) -> Path:
+    folder = folder.expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidError(f"{folder} is no folder to write to: {error.strerror}") from None
+    return free_path(folder, name)
+
+
+def free_path(folder: Path, name: str) -> Path:
+    """Return where a file of this name can be written; names of the server lead to no other folder."""
+    name = Path(name.replace("\\", "/")).name.lstrip(".") or "artifact"
+    path, number = folder / name, 2
+    while path.exists():
+        path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
+        number += 1
+    return path
+
+
+def _files_of(artifact: Artifact) -> list[Part]:
+    return [
+        part
+        for part in artifact.parts
+        if part.url is not None or part.raw is not None or part.text or part.is_data
+    ]
+
+
+def _ending(part: Part) -> str:
+    return ".json" if part.is_data else ".txt" if part.text is not None else ""

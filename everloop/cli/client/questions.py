@@ -1,0 +1,142 @@
+"""Questions of a task, answered where they are shown; where nobody can be asked, the command that answers."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from everloop.cli.client.forms import Form
+from everloop.cli.client.prompts import LeftError, ask_text, choose
+from everloop.cli.client.screen import Screen, clean
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from everloop.client import Question
+
+OWNER = "owner"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What somebody says to a question. The value is what `Client.answer` takes."""
+
+    question_id: str
+    value: "JsonValue"
+    label: str
+    """In words; of a secret not what it is."""
+
+
+def show_question(question: "Question", screen: Screen) -> None:
+    """Show what a task asks."""
+    first, *rest = clean(question.text).strip().split("\n") or [""]
+    screen.say("")
+    screen.say(f"? {first}", "bold yellow")
+    for line in rest:
+        screen.say(line, indent=2)
+    if question.tool and question.purpose == "input":
+        screen.say(f"asked by {question.tool}", "dim", indent=2)
+
+
+async def ask_question(question: "Question", screen: Screen) -> Answer:
+    """Ask somebody at the terminal, and return the answer.
+
+    Raises:
+        LeftError: not now.
+        PressedError: Ctrl-C.
+    """
+    answer = await _ASK.get(question.kind, _ask_clarification)(question, screen)
+    screen.say(f"  > {answer.label}", "cyan")
+    return answer
+
+
+async def _ask_confirmation(question: "Question", screen: Screen) -> Answer:
+    said = await choose([("yes", "yes"), ("no", "no"), ("why", "no, and say why"), ("later", "decide later")])
+    if said == "later":
+        raise LeftError
+    note = await ask_text("  why: ") if said == "why" else ""
+    return _verdict(question, approved=said == "yes", note=note)
+
+
+async def _ask_selection(question: "Question", screen: Screen) -> Answer:
+    options: list[tuple[str | None, str]] = [(each, each) for each in question.options]
+    said = await choose([*options, (None, "answer later")])
+    if said is None:
+        raise LeftError
+    return Answer(question.id, said, said)
+
+
+async def _ask_clarification(question: "Question", screen: Screen) -> Answer:
+    text = await ask_text(
+        "> ", check=_not_empty, hint="Enter sends, Alt-Enter: a new line, Ctrl-D: later", lines=True
+    )
+    return Answer(question.id, text, text)
+
+
+async def _ask_secret(question: "Question", screen: Screen) -> Answer:
+    secret = await ask_text("> ", check=_not_empty, hint="it is not shown; Ctrl-D: later", is_secret=True)
+    return Answer(question.id, secret, "(a secret)")
+
+
+async def _ask_data(question: "Question", screen: Screen) -> Answer:
+    screen.say("Ctrl-D: later", "dim", indent=2)
+    while True:
+        value = await Form(question.json_schema, screen.say).fill()
+        screen.say(json.dumps(value, indent=2, ensure_ascii=False), indent=2)
+        said = await choose(
+            [("send", "send it"), ("again", "fill it in again"), ("no", "reject"), ("later", "answer later")]
+        )
+        if said == "later":
+            raise LeftError
+        if said == "no":
+            return _verdict(question, approved=False, note="")
+        if said == "send":
+            return Answer(question.id, value, "sent")
+
+
+_ASK = {
+    "confirmation": _ask_confirmation,
+    "selection": _ask_selection,
+    "clarification": _ask_clarification,
+    "data": _ask_data,
+    "auth": _ask_secret,
+}
+
+
+def _verdict(question: "Question", *, approved: bool, note: str) -> Answer:
+    word = "yes" if approved else "no"
+    label = f"{word}, {note}" if note else word
+    # Servers that name their questions are Everloops; others read what people say.
+    value: JsonValue = {"approved": approved, "note": note} if question.id else label
+    return Answer(question.id, value, label)
+
+
+def _not_empty(text: str) -> str:
+    return "" if text.strip() else "write something, or press Ctrl-D to leave the question open"
+
+
+def answering_command(question: "Question", task_id: str, profile: str) -> str:
+    """Return the command that answers a question."""
+    about = f" --question {shlex.quote(question.id)}" if question.id else ""
+    about += f" --profile {shlex.quote(profile)}" if profile else ""
+    task = shlex.quote(task_id)
+    match question.kind:
+        case "confirmation":
+            return f"everloop tasks approve {task}{about}    (or with --no)"
+        case "selection":
+            options = "|".join(map(shlex.quote, question.options))
+            return f"everloop tasks answer {task} {options}{about}"
+        case "data":
+            example = shlex.quote(_example(question.json_schema))
+            return f"everloop tasks answer {task} {example} --json-value{about}"
+        case "auth":
+            return f"everloop tasks answer {task} -{about}    (reads the secret from stdin)"
+        case _:
+            return f'everloop tasks answer {task} "…"{about}'
+
+
+def _example(schema: Mapping[str, "JsonValue"]) -> str:
+    fields = schema.get("properties")
+    names = list(fields) if isinstance(fields, dict) else []
+    return "{" + ", ".join(f'"{name}": …' for name in names) + "}"

@@ -1,0 +1,396 @@
+"""What somebody sees who follows a task in a terminal: the answer as it comes, calls while they run.
+
+The answer goes to stdout, all else to stderr. Where stdout is no terminal it gets the answer alone, once it
+is whole: a draft may be withdrawn.
+"""
+
+import json
+import re
+import sys
+import time
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+from everloop.cli.client.data import amount
+from everloop.cli.output import printable
+from everloop.client import (
+    Artifact,
+    ArtifactChanged,
+    Event,
+    OtherEvent,
+    Progress,
+    Reconnecting,
+    Result,
+    StatusChanged,
+    TaskState,
+    TextDelta,
+    Thought,
+    ToolCallEnded,
+    ToolCallStarted,
+)
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
+
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAMES_A_SECOND = 8
+MOST_RUNNING = 8
+"""Calls that are shown while they run; of more only how many."""
+
+LONGEST_ARGUMENT = 200
+
+_KEY = tuple[str, ...]
+
+
+@dataclass
+class _Running:
+    """A call that runs."""
+
+    name: str
+    since: float = field(default_factory=time.monotonic)
+    progress: str = ""
+
+
+class Screen:
+    """Shows what happens in a task. `shows_text`: the answer too, as it comes (False: for --json)."""
+
+    def __init__(self, *, shows_text: bool = True) -> None:
+        from rich.console import Console
+
+        self._aside = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._is_live = self._aside.is_terminal and not self._aside.is_dumb_terminal
+        self._streams_text = shows_text and sys.stdout.isatty()
+        self._text = _Paragraph(lambda: self._aside.width)
+        self._draft = self._remark = ""
+        self._running: dict[_KEY, _Running] = {}
+        self._doing = ""
+        self._live: Live | None = None
+        self._began = time.monotonic()
+        self._whole: set[str] = set()
+        self._calls = 0
+        self._was_lost = False
+
+    def show(self, event: Event) -> None:
+        """Show what happened, if it is for people."""
+        if self._was_lost and not isinstance(event, Reconnecting):
+            self._was_lost = False
+            self.say("connected again", "yellow")
+        match event:
+            case TextDelta() | Thought() if event.path:
+                pass  # the words of sub-agents are not those of the answer
+            case TextDelta():
+                self._write(event)
+            case Thought():
+                self._doing = "" if event.is_last else "thinking"
+            case StatusChanged():
+                self._status(event)
+            case ToolCallStarted():
+                self._started(event)
+            case ToolCallEnded():
+                self._ended(event)
+            case _:
+                self._show_aside(event)
+
+    def _show_aside(self, event: Event) -> None:
+        match event:
+            case Progress():
+                self._progress(event)
+            case ArtifactChanged():
+                self._artifact(event.artifact)
+            case Reconnecting():
+                self._lost(event)
+            case OtherEvent():
+                self._other(event)
+            case _:
+                pass
+
+    def say(self, line: str, style: str = "", *, indent: int = 0, breaks: bool = True) -> None:
+        """Write a line for people, above what is live; `breaks`: between words, where it is too long."""
+        self._text.end()
+        room = max(self._aside.width - indent, 1) if breaks and self._aside.is_terminal else sys.maxsize
+        for part in line.split("\n"):
+            text = _styled(printable(part), style)
+            for piece in text.wrap(self._aside, room) if cell_len(text.plain) > room else [text]:
+                self._aside.print(_styled(" " * indent), piece, sep="")
+
+    def pause(self) -> None:
+        """Leave the terminal to somebody else, such as a prompt."""
+        self._text.end()
+        self._stop_live()
+
+    def end(self, result: Result, *, shows_text: bool = True) -> None:
+        """Show what came of it: the answer where it was not streamed, the state, and what it took."""
+        self.pause()
+        if shows_text:
+            self._show_answer(result)
+        self._summary(result)
+
+    def _show_answer(self, result: Result) -> None:
+        if not sys.stdout.isatty() and result.text:
+            sys.stdout.write(result.text if result.text.endswith("\n") else f"{result.text}\n")
+        elif sys.stdout.isatty() and result.text and self._draft.strip() != result.text.strip():
+            self._text.write(f"{result.text}\n")
+            self._text.end()
+        if result.data is not None and not result.text:
+            sys.stdout.write(f"{json.dumps(result.data, indent=2, ensure_ascii=False)}\n")
+        sys.stdout.flush()
+
+    def _summary(self, result: Result) -> None:
+        mark, style = _ENDS.get(result.state, ("·", "yellow"))
+        said = [f"{mark} {result.state}", *([result.error] if result.error else [])]
+        self.say(": ".join(said), style)
+        facts = [usage_line(result)] if result.usage else []
+        if self._calls:
+            facts.insert(0, f"{self._calls} tool call{'s' if self._calls > 1 else ''}")
+        facts.append(f"{time.monotonic() - self._began:.1f} s")
+        self.say(" · ".join(filter(None, facts)), "dim", indent=2)
+        if result.id:
+            self.say(f"task {result.id}", "dim", indent=2, breaks=False)
+        if result.context_id:
+            self.say(f"context {result.context_id}", "dim", indent=2, breaks=False)
+
+    # The answer.
+
+    def _write(self, event: TextDelta) -> None:
+        if event.starts_over:
+            self._text.end()
+            self._remark, self._draft = self._draft.strip(), ""
+        self._draft += event.text
+        self._doing = ""
+        if self._streams_text and event.text:
+            self._stop_live()
+            self._text.write(event.text)
+
+    def _status(self, event: StatusChanged) -> None:
+        """Show a remark of the model, unless it was seen while it was written."""
+        if event.state is TaskState.WORKING:
+            if event.text and event.text.strip() not in {self._remark, self._draft.strip()}:
+                self.say(event.text)
+            self._remark = self._draft = ""
+            self._go_live()
+
+    # Calls.
+
+    def _started(self, event: ToolCallStarted) -> None:
+        call = _call(event.name, event.arguments)
+        self._running[(*event.path, event.call_id)] = _Running(call)
+        if not self._is_live:
+            self.say(f"→ {one_line(call)}", indent=2 * len(event.path))
+        self._text.end()
+        self._go_live()
+
+    def _ended(self, event: ToolCallEnded) -> None:
+        self._calls += not event.path
+        running = self._running.pop((*event.path, event.call_id), None)
+        call, indent = event.call, 2 * len(event.path)
+        name = running.name if running else _call(call.name, call.arguments)
+        took = f"  {time.monotonic() - running.since:.1f} s" if running and self._is_live else ""
+        came, style = one_line(call.result or ""), "red" if call.is_error else "green"
+        mark = "✗" if call.is_error else "✓"
+        room = (self._aside.width if self._is_live else LONGEST_ARGUMENT) - indent
+        if len(f"{mark} {name} → {came}{took}") <= room:
+            self.say(f"{mark} {name} → {came}{took}", style, indent=indent)
+        else:
+            self.say(f"{mark} {_cut(name, room - 2 - len(took))}{took}", style, indent=indent)
+            # Why it failed is worth more lines than what it came to.
+            self.say(came if call.is_error else _cut(came, room - 4), "dim", indent=indent + 4)
+        self._go_live()
+
+    def _progress(self, event: Progress) -> None:
+        running = self._running.get((*event.path, event.call_id)) if event.call_id else None
+        if running:
+            running.progress = event.text
+        if not event.call_id or not self._is_live:
+            self.say(f"· {one_line(event.text)}", "dim", indent=2 * len(event.path))
+
+    def _artifact(self, artifact: Artifact) -> None:
+        if artifact.is_complete and artifact.id not in self._whole:
+            self._whole.add(artifact.id)
+            self.say(f"▤ {described(artifact)}", "magenta")
+
+    def _other(self, event: OtherEvent) -> None:
+        what = "the tool runs" if event.data.get("call_id") else "the model is asked"
+        if event.kind == "retry":
+            self.say(f"↻ {what} again: {one_line(str(event.data.get('reason')))}", "yellow")
+        elif event.kind == "resumed" and event.data.get("attempt"):
+            self.say(f"↻ {what} again, attempt {event.data['attempt']}", "yellow")
+
+    def _lost(self, event: Reconnecting) -> None:
+        if event.attempt == 2 and not self._was_lost:  # noqa: PLR2004 -- the first one as a rule is the last
+            self._was_lost = True
+            self.say(f"↻ the connection is lost, and tried again: {event.reason}", "yellow")
+
+    # What is live: the calls that run, or that something is done.
+
+    def _go_live(self) -> None:
+        if not self._is_live or self._live:
+            return
+        from rich.live import Live
+
+        self._text.end()
+        self._live = Live(
+            get_renderable=self._region,
+            console=self._aside,
+            transient=True,
+            refresh_per_second=FRAMES_A_SECOND,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._live.start()
+
+    def _stop_live(self) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def _region(self) -> "Text":
+        from rich.text import Text
+
+        now = time.monotonic()
+        frame = FRAMES[int(now * FRAMES_A_SECOND) % len(FRAMES)]
+        running = list(self._running.items())
+        lines = [self._live_line(frame, key, one, now) for key, one in running[:MOST_RUNNING]]
+        if len(running) > MOST_RUNNING:
+            lines.append(f"  and {len(running) - MOST_RUNNING} more")
+        if not running:
+            lines = [f"{frame} {self._doing or 'working'}  {now - self._began:.0f} s"]
+        return Text("\n".join(lines), "cyan", no_wrap=True, overflow="ellipsis")
+
+    def _live_line(self, frame: str, key: _KEY, one: _Running, now: float) -> str:
+        indent, tail = "  " * (len(key) - 1), f"  {now - one.since:.0f} s"
+        said = f" · {one.progress}" if one.progress else ""
+        room = self._aside.width - len(indent) - len(tail) - 3
+        shown = _cut(one.name, max(room - len(said), min(room, 16)))
+        return f"{indent}{frame} {_cut(one_line(shown + said), room)}{tail}"
+
+
+class _Paragraph:
+    """Text as it streams, which breaks between words. `width` tells that of the terminal."""
+
+    def __init__(self, width: Callable[[], int]) -> None:
+        self._width = width
+        self._column = 0
+        self._word = ""
+        """Of the word that is being written, what stands there already."""
+
+    def write(self, text: str) -> None:
+        for piece in re.findall(r"\n| |[^\n ]+", clean(text)):
+            if piece == "\n":
+                self._break()
+            elif piece == " ":
+                self._word = ""
+                if self._column < self._width():
+                    self._put(" ")
+            else:
+                self._grow(piece)
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """End the line, if one is open."""
+        if self._column:
+            self._break()
+        sys.stdout.flush()
+
+    def _grow(self, piece: str) -> None:
+        if self._column + cell_len(piece) > self._width() and self._column > (begun := cell_len(self._word)):
+            # The word goes to the next line, also what was there of it.
+            sys.stdout.write(f"\x1b[{begun}D\x1b[K" if begun else "")
+            piece = self._word + piece
+            self._break()
+        self._word += piece
+        self._put(piece)
+
+    def _put(self, text: str) -> None:
+        sys.stdout.write(text)
+        self._column += cell_len(text)
+        if self._column > self._width():  # the terminal has broken it
+            self._column = self._column % self._width() or self._width()
+
+    def _break(self) -> None:
+        sys.stdout.write("\n")
+        self._column, self._word = 0, ""
+
+
+_ENDS = {
+    TaskState.COMPLETED: ("✓", "green"),
+    TaskState.FAILED: ("✗", "bold red"),
+    TaskState.REJECTED: ("✗", "bold red"),
+    TaskState.CANCELED: ("✗", "yellow"),
+    TaskState.INPUT_REQUIRED: ("?", "yellow"),
+    TaskState.AUTH_REQUIRED: ("?", "yellow"),
+}
+
+
+def clean(text: str) -> str:
+    """Return a text that has lines, and cannot steer the terminal."""
+    return "".join(
+        " " * 4
+        if letter == "\t"
+        else letter
+        if letter == "\n" or not _steers(letter)
+        else "\N{REPLACEMENT CHARACTER}"
+        for letter in text.replace("\r\n", "\n")
+    )
+
+
+def _steers(letter: str) -> bool:
+    return unicodedata.category(letter) == "Cc"
+
+
+def described(artifact: Artifact) -> str:
+    """Return what an artifact is, on one line."""
+    name = artifact.name or artifact.id
+    parts = [part for part in artifact.parts if part.filename or part.raw is not None or part.url]
+    files = [
+        " ".join(
+            filter(
+                None, (part.filename, part.media_type, amount(len(part.raw)) if part.raw is not None else "")
+            )
+        )
+        for part in parts
+    ]
+    failed = " (left unfinished)" if artifact.is_failed else ""
+    return f"{one_line(name)}{failed}" + (f": {', '.join(files)}" if files else "")
+
+
+def usage_line(result: Result) -> str:
+    """Return what a task has used, on one line."""
+    usage = result.usage
+    if not usage:
+        return ""
+    tokens = usage.input_tokens or usage.output_tokens
+    words = [f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"] if tokens else []
+    if usage.cost:
+        words.append(f"${usage.cost:.4f}" if usage.cost < 1 else f"${usage.cost:.2f}")
+    return " · ".join(words)
+
+
+def _call(name: str, arguments: object) -> str:
+    if isinstance(arguments, dict):
+        given = ", ".join(
+            f"{key}={_cut(json.dumps(value, ensure_ascii=False), LONGEST_ARGUMENT)}"
+            for key, value in arguments.items()  # pyright: ignore[reportUnknownVariableType] -- any JSON
+        )
+    else:
+        given = "" if arguments is None else str(arguments)
+    return one_line(f"{name}({given})")
+
+
+def one_line(text: str) -> str:
+    """Return a text on one line, which cannot steer the terminal."""
+    return printable(" ".join(text.split()))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"
+
+
+def _styled(text: str, style: str = "") -> "Text":
+    from rich.text import Text
+
+    return Text(text, style)

@@ -1,0 +1,241 @@
+"""A task, followed in the terminal until nothing is left to do: shown, answered, detached from, canceled."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from everloop.cli.client.prompts import LeftError, PressedError, is_interactive
+from everloop.cli.client.questions import OWNER, Answer, answering_command, ask_question, show_question
+from everloop.cli.client.screen import Screen
+from everloop.cli.output import INTERRUPTED, CommandError
+from everloop.client import (
+    Client,
+    ClientError,
+    Done,
+    Event,
+    InvalidError,
+    Part,
+    Question,
+    Result,
+    StatusChanged,
+)
+
+T = TypeVar("T")
+
+SECOND_PRESS = 2.0
+"""Seconds after Ctrl-C in which another one cancels the task."""
+
+
+class DetachedError(CommandError):
+    """Somebody left a task that goes on; `message` says how to come back."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, INTERRUPTED)
+
+
+class Turn:
+    """A task from a message to its end, or to where it waits for what nobody here can say.
+
+    `asks`: questions are asked at the terminal. `profile` is what the command line says of the gateway, for
+    commands that are proposed.
+    """
+
+    def __init__(self, client: Client, screen: Screen, *, profile: str, asks: bool) -> None:
+        self._client = client
+        self._screen = screen
+        self._profile = profile
+        self._asks = asks and is_interactive()
+        self.task_id = ""
+
+    async def follow(self, events: AsyncGenerator[Event]) -> Result:
+        """Show events and ask what the task asks; return what came of it.
+
+        Raises:
+            DetachedError: Ctrl-C; the task goes on.
+            ClientError: the server refuses, or could not be reached for too long.
+        """
+        presses = _Presses()
+        try:
+            return await presses.interruptible(self._until_done(events))
+        except KeyboardInterrupt:
+            self._screen.pause()
+            return await self._leave(presses)
+        finally:
+            self._screen.pause()
+            presses.close()
+
+    async def _leave(self, presses: "_Presses") -> Result:
+        if not self.task_id:
+            raise DetachedError(
+                "interrupted before the gateway said that it has the message; "
+                f"`everloop tasks list{self._option}` shows whether it begins"
+            )
+        back = f"everloop tasks watch {self.task_id}{self._option}"
+        if sys.stdin.isatty():
+            self._screen.say("Ctrl-C again cancels the task", "yellow")
+            if await presses.again(SECOND_PRESS):
+                self._screen.say("canceling it …")
+                return await self._client.cancel(self.task_id)
+        raise DetachedError(f"detached; the task goes on: come back with `{back}`")
+
+    @property
+    def _option(self) -> str:
+        return f" --profile {self._profile}" if self._profile else ""
+
+    async def _until_done(self, events: AsyncGenerator[Event]) -> Result:
+        while True:
+            try:
+                result = await self._shown(events)
+            except InvalidError as error:
+                if not self.task_id:
+                    raise
+                self._screen.say(str(error), "red")  # the answer does not fit, or the task has gone on
+                result = await self._client.task(self.task_id)
+            while result.state.is_waiting:
+                try:
+                    answer = await self._answer(result)
+                except LeftError:
+                    return result
+                if answer:
+                    events = self._client.stream(
+                        *_parts(answer), task_id=result.id, question_id=answer.question_id
+                    )
+                    break
+                result = await self._client.task(result.id)
+            else:
+                if result.is_done or not result.id:
+                    return result
+                events = self._client.watch(result.id)
+
+    async def _shown(self, events: AsyncGenerator[Event]) -> Result:
+        async with aclosing(events) as coming:
+            async for event in coming:
+                self.task_id = event.task_id or self.task_id
+                self._screen.show(event)
+                if isinstance(event, Done):
+                    return event.result
+                if isinstance(event, Question):  # who watches a task gets no end of its turn
+                    return await self._client.task(self.task_id)
+        raise AssertionError("the last event is Done")
+
+    async def _answer(self, result: Result) -> Answer | None:
+        """Return what somebody says to the first question; None if the task has gone on meanwhile.
+
+        Raises:
+            LeftError: nobody answers it here.
+        """
+        question = next((one for one in result.questions if one.approvers == OWNER), None)
+        self._screen.pause()
+        if question is None:
+            return await self._wait_for_others(result)
+        question = await self._in_order(question)
+        show_question(question, self._screen)
+        if not self._asks:
+            self._screen.say(answering_command(question, result.id, self._profile), indent=2, breaks=False)
+            raise LeftError
+        asking = asyncio.ensure_future(ask_question(question, self._screen))
+        answered = asyncio.ensure_future(self._until_answered(question))
+        try:
+            await asyncio.wait({asking, answered}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            self._screen.say("  it is answered already", "dim")
+            return None
+        finally:
+            for each in (asking, answered):
+                each.cancel()
+            await asyncio.gather(asking, answered, return_exceptions=True)
+
+    async def _in_order(self, question: Question) -> Question:
+        """Return a question whose form has its fields in the order of its author: A2A's data have none."""
+        with suppress(ClientError):
+            if question.kind == "data":
+                async with aclosing(self._client.questions()) as waiting:
+                    async for each in waiting:
+                        if each.question_id == question.id and each.task_id == self.task_id:
+                            return replace(question, json_schema=each.answer_schema)
+        return question
+
+    async def _wait_for_others(self, result: Result) -> None:
+        """Let somebody answer who is not the owner: the caller, who may have that scope, too, or another."""
+        question = result.questions[0]
+        show_question(question, self._screen)
+        self._screen.say(f"  this waits for somebody with the scope {question.approvers}", "dim")
+        if not self._asks:
+            raise LeftError
+        if not await self._may_decide(question):
+            await self._until_answered(question)
+            return
+        answer = await ask_question(question, self._screen)
+        said = answer.value if isinstance(answer.value, dict) else {}
+        await self._client.decide(
+            result.id, question.id, approved=bool(said.get("approved")), note=str(said.get("note", ""))
+        )
+
+    async def _may_decide(self, question: Question) -> bool:
+        with suppress(ClientError):
+            return question.id in {each.question_id async for each in self._client.approvals()}
+        return False
+
+    async def _until_answered(self, question: Question) -> None:
+        """Wait until a question is open no more; for ever if that cannot be found out."""
+        with suppress(ClientError):
+            async with aclosing(self._client.watch(self.task_id)) as events:
+                async for event in events:
+                    if not isinstance(event, StatusChanged | Done):
+                        continue
+                    now = event.result if isinstance(event, Done) else await self._client.task(self.task_id)
+                    if question.id not in {one.id for one in now.questions}:
+                        return
+        await asyncio.Event().wait()
+
+
+def _parts(answer: Answer) -> list[str | Part]:
+    return [answer.value if isinstance(answer.value, str) else Part(data=answer.value)]
+
+
+class _Presses:
+    """Counts how often somebody presses Ctrl-C, which interrupts what is awaited the first time."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._again = asyncio.Event()
+        self._work: asyncio.Future[Any] | None = None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._press)
+
+    def _press(self) -> None:
+        self._count += 1
+        if self._count > 1:
+            self._again.set()
+        if self._count == 1 and self._work:
+            self._work.cancel()
+
+    async def interruptible(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C.
+        """
+        self._work = asyncio.ensure_future(work)
+        try:
+            return await self._work
+        except (asyncio.CancelledError, PressedError):
+            self._count = max(self._count, 1)  # in a prompt it is a key
+            raise KeyboardInterrupt from None
+
+    async def again(self, seconds: float) -> bool:
+        """Whether it is pressed once more in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._again.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let Ctrl-C end the process as ever."""
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
