@@ -32,6 +32,7 @@ SETTINGS = frozenset({
     "S3_ENDPOINT", "S3_PREFIX", "S3_PRESIGNED", "S3_SSE", "S3_SSE_KEY_ID", "SHUTDOWN_GRACE", "SPLIT_QUEUES",
     "TARGET_CPU", "TARGET_MEMORY", "TASK_QUEUE", "TASK_TTL_DAYS", "TEMPORAL_PORT", "TEMPORAL_UI_PORT",
     "TEMPORAL_UI_URL", "TOOL_RECORD_TTL_DAYS", "TRANSCRIPT_TTL_DAYS", "VERSION",
+    "API_KEY", "PROFILE", "TOKEN",  # of those who talk to agents from a terminal
 })  # fmt: skip
 """Of all processes, commands, agents that ship and files of deployments: they share one environment."""
 

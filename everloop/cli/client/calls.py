@@ -6,15 +6,17 @@ goes on.
 """
 
 import asyncio
+import re
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
 from everloop.cli.client.profiles import Profile, choose_profile
-from everloop.cli.output import CommandError, option, reported
+from everloop.cli.output import CommandError, option, print_json, print_line, print_notice, reported
 
 if TYPE_CHECKING:
     from everloop.client import Client, ClientError, Result
@@ -30,6 +32,8 @@ EXIT_CODES = (
     "Exit codes: 0 completed, 3 failed, 4 rejected, 5 canceled, 6 waits for an answer, 1 it could not be "
     "asked, 130 Ctrl-C (the task goes on)."
 )
+
+_CAUSE = re.compile(r" \((.+)\); is the gateway")
 
 ProfileName = Annotated[
     str,
@@ -110,15 +114,16 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
     where = f"{gateway.profile.url} ({gateway.origin})"
     if isinstance(error, UnauthenticatedError):
         said = str(error).partition("; give api_key=")[0]
-        who = f"with the {gateway.profile.auth} of {gateway.origin}" if gateway.profile.auth else "by nobody"
         return CommandError(
-            f"{where} does not know who calls: it was asked {who} ({said}). Set EVERLOOP_API_KEY or "
-            "EVERLOOP_TOKEN, or make a profile: `everloop profiles add --help`"
+            f"{where} does not know who calls ({said}); it got {gateway.profile.auth or 'no credentials'}. "
+            "Set EVERLOOP_API_KEY or EVERLOOP_TOKEN, or make a profile: `everloop profiles add --help`"
         )
     if isinstance(error, UnreachableError) and error.is_unsent:
+        found = _CAUSE.search(str(error))
+        why = f": {found[1]}" if found else ""
         return CommandError(
-            f"nobody answers at {where}. Is the gateway running (`everloop up` runs one here), and is this its "
-            "address? `everloop doctor` looks closer; --profile names another one"
+            f"nobody answers at {where}{why}. Is the gateway running (`everloop up` runs one here), and is "
+            "this its address? `everloop doctor` looks closer; --profile names another one"
         )
     return CommandError(str(error))
 
@@ -135,3 +140,22 @@ def exit_code(result: "Result") -> int:
         TaskState.AUTH_REQUIRED: TASK_WAITS,
     }
     return codes.get(result.state, 0)
+
+
+def finish(result: "Result", profile: str, *, detach: bool = False, as_json: bool = False) -> NoReturn:
+    """End a command that has followed a task, or left it to itself (`detach`)."""
+    if as_json:
+        from everloop.cli.client.data import plain
+
+        print_json(plain(result))
+    elif detach:
+        print_line(result.id or result.text)
+    if detach and result.id and not as_json:
+        again = f"everloop tasks watch {result.id}{option_of(profile)}"
+        print_notice(f"the task goes on; `{again}` follows it")
+    raise typer.Exit(0 if detach else exit_code(result))
+
+
+def option_of(profile: str) -> str:
+    """Return what a proposed command needs to find the same gateway."""
+    return f" --profile {shlex.quote(profile)}" if profile else ""

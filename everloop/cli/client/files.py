@@ -3,9 +3,11 @@
 import asyncio
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everloop.cli.client.calls import option_of
 from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose
 from everloop.cli.client.screen import Screen, described
 from everloop.cli.output import misused
@@ -74,12 +76,13 @@ async def offer_artifacts(  # noqa: PLR0913 -- all have names
     if folder is None and asks:
         folder = await _asked_folder(made, screen)
     elif folder is None:
-        option = f" --profile {shlex.quote(profile)}" if profile else ""
         for one in made:
             names = f"{shlex.quote(one.context_id)} {shlex.quote(one.id)}"
-            screen.say(f"save it: everloop artifacts get {names}{option}", "dim", indent=2, breaks=False)
+            screen.say(
+                f"save it: everloop artifacts get {names}{option_of(profile)}", "dim", indent=2, breaks=False
+            )
     for one in made if folder else []:
-        for path in await save_artifact(client, one, folder or Path()):
+        for path in await save_parts(client, _files_of(one), one.id, folder or Path()):
             screen.say(f"  saved {path}", "green")
 
 
@@ -96,33 +99,36 @@ async def _asked_folder(made: list[Artifact], screen: Screen) -> Path | None:
         return None
 
 
-async def save_artifact(client: "Client", artifact: Artifact, folder: Path) -> list[Path]:
-    """Write the contents of an artifact into a folder; nothing that is there is overwritten.
+async def save_parts(
+    client: "Client", parts: Sequence[Part], name: str, folder: Path, *, overwrites: bool = False
+) -> list[Path]:
+    """Write the contents of an artifact into a folder; what is there stays, unless it is to be overwritten.
 
     Raises:
         ClientError: one cannot be fetched, or written.
     """
     saved: list[Path] = []
-    for part in _files_of(artifact):
-        name = part.filename or f"{artifact.id}{_ending(part)}"
-        saved.append(await client.save(part, await asyncio.to_thread(_made_path, folder, name)))
+    for part in parts:
+        file = part.filename or f"{name}{_ending(part)}"
+        path = await asyncio.to_thread(_target, folder, file, overwrites=overwrites)
+        saved.append(await client.save(part, path))
     return saved
 
 
-def _made_path(folder: Path, name: str) -> Path:
+def _target(folder: Path, name: str, *, overwrites: bool) -> Path:
     folder = folder.expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidError(f"{folder} is no folder to write to: {error.strerror}") from None
-    return free_path(folder, name)
+    return free_path(folder, name, overwrites=overwrites)
 
 
-def free_path(folder: Path, name: str) -> Path:
+def free_path(folder: Path, name: str, *, overwrites: bool = False) -> Path:
     """Return where a file of this name can be written; names of the server lead to no other folder."""
     name = Path(name.replace("\\", "/")).name.lstrip(".") or "artifact"
     path, number = folder / name, 2
-    while path.exists():
+    while path.exists() and not overwrites:
         path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
         number += 1
     return path

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from everloop.cli.client.calls import option_of
 from everloop.cli.client.forms import Form
 from everloop.cli.client.prompts import LeftError, ask_text, choose
 from everloop.cli.client.screen import Screen, clean
@@ -119,7 +120,7 @@ def _not_empty(text: str) -> str:
 def answering_command(question: "Question", task_id: str, profile: str) -> str:
     """Return the command that answers a question."""
     about = f" --question {shlex.quote(question.id)}" if question.id else ""
-    about += f" --profile {shlex.quote(profile)}" if profile else ""
+    about += option_of(profile)
     task = shlex.quote(task_id)
     match question.kind:
         case "confirmation":
@@ -129,7 +130,7 @@ def answering_command(question: "Question", task_id: str, profile: str) -> str:
             return f"everloop tasks answer {task} {options}{about}"
         case "data":
             example = shlex.quote(_example(question.json_schema))
-            return f"everloop tasks answer {task} {example} --json-value{about}"
+            return f"everloop tasks answer {task} --data {example}{about}"
         case "auth":
             return f"everloop tasks answer {task} -{about}    (reads the secret from stdin)"
         case _:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everloop.cli.client.calls import EXIT_CODES, AgentId, Gateway, ProfileName, ask, exit_code
-from everloop.cli.output import AsJson, misused, option, print_json, print_line, print_notice
+from everloop.cli.client.calls import EXIT_CODES, AgentId, Gateway, ProfileName, ask, finish
+from everloop.cli.output import AsJson, misused, option
 
 if TYPE_CHECKING:
     from everloop.client import Part, Result
@@ -66,28 +66,9 @@ def send(  # noqa: PLR0913 -- each is an option
         async with gateway.client() as client:
             if detach:
                 return await client.send(*content, context_id=context, detach=True)
-            from everloop.cli.client.files import offer_artifacts
-            from everloop.cli.client.prompts import is_interactive
-            from everloop.cli.client.screen import Screen
-            from everloop.cli.client.turns import Turn
+            from everloop.cli.client.turns import follow
 
-            screen = Screen(shows_text=not as_json)
-            turn = Turn(client, screen, profile=profile, asks=not as_json)
-            result = await turn.follow(client.stream(*content, context_id=context))
-            screen.end(result, shows_text=not as_json)
-            asks = is_interactive() and not as_json
-            await offer_artifacts(client, result, screen, folder=save, asks=asks, profile=profile)
-            return result
+            events = client.stream(*content, context_id=context)
+            return await follow(client, events, profile=profile, as_json=as_json, folder=save)
 
-    result = ask(work, profile, agent)
-    if as_json:
-        from everloop.cli.client.data import plain
-
-        print_json(plain(result))
-    elif detach and result.id:
-        option_ = f" --profile {profile}" if profile else ""
-        print_line(result.id)
-        print_notice(f"the task goes on; `everloop tasks watch {result.id}{option_}` follows it")
-    elif detach:
-        print_line(result.text)
-    raise typer.Exit(0 if detach else exit_code(result))
+    finish(ask(work, profile, agent), profile, detach=detach, as_json=as_json)

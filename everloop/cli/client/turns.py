@@ -6,8 +6,11 @@ import sys
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
+from everloop.cli.client.calls import option_of
+from everloop.cli.client.files import offer_artifacts
 from everloop.cli.client.prompts import LeftError, PressedError, is_interactive
 from everloop.cli.client.questions import OWNER, Answer, answering_command, ask_question, show_question
 from everloop.cli.client.screen import Screen
@@ -30,6 +33,32 @@ SECOND_PRESS = 2.0
 """Seconds after Ctrl-C in which another one cancels the task."""
 
 
+async def follow(  # noqa: PLR0913 -- all have names
+    client: Client,
+    events: AsyncGenerator[Event],
+    *,
+    profile: str,
+    as_json: bool = False,
+    folder: Path | None = None,
+    task_id: str = "",
+) -> Result:
+    """Follow a task in the terminal to its end, save what it made, and return it.
+
+    `as_json`: nobody is asked, and nothing but notices is shown. `folder` is where artifacts go, None: ask.
+
+    Raises:
+        DetachedError: Ctrl-C; the task goes on.
+        ClientError: the server refuses, or could not be reached for too long.
+    """
+    screen = Screen(shows_text=not as_json)
+    turn = Turn(client, screen, profile=profile, asks=not as_json, task_id=task_id)
+    result = await turn.follow(events)
+    screen.end(result, shows_text=not as_json)
+    asks = is_interactive() and not as_json
+    await offer_artifacts(client, result, screen, folder=folder, asks=asks, profile=profile)
+    return result
+
+
 class DetachedError(CommandError):
     """Somebody left a task that goes on; `message` says how to come back."""
 
@@ -44,12 +73,14 @@ class Turn:
     commands that are proposed.
     """
 
-    def __init__(self, client: Client, screen: Screen, *, profile: str, asks: bool) -> None:
+    def __init__(
+        self, client: Client, screen: Screen, *, profile: str, asks: bool, task_id: str = ""
+    ) -> None:
         self._client = client
         self._screen = screen
         self._profile = profile
         self._asks = asks and is_interactive()
-        self.task_id = ""
+        self.task_id = task_id
 
     async def follow(self, events: AsyncGenerator[Event]) -> Result:
         """Show events and ask what the task asks; return what came of it.
@@ -72,19 +103,15 @@ class Turn:
         if not self.task_id:
             raise DetachedError(
                 "interrupted before the gateway said that it has the message; "
-                f"`everloop tasks list{self._option}` shows whether it begins"
+                f"`everloop tasks list{option_of(self._profile)}` shows whether it begins"
             )
-        back = f"everloop tasks watch {self.task_id}{self._option}"
+        back = f"everloop tasks watch {self.task_id}{option_of(self._profile)}"
         if sys.stdin.isatty():
             self._screen.say("Ctrl-C again cancels the task", "yellow")
             if await presses.again(SECOND_PRESS):
                 self._screen.say("canceling it …")
                 return await self._client.cancel(self.task_id)
         raise DetachedError(f"detached; the task goes on: come back with `{back}`")
-
-    @property
-    def _option(self) -> str:
-        return f" --profile {self._profile}" if self._profile else ""
 
     async def _until_done(self, events: AsyncGenerator[Event]) -> Result:
         while True:

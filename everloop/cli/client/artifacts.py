@@ -1,0 +1,145 @@
+"""`everloop artifacts`: what agents have made, and files for them."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everloop.cli.client.calls import AgentId, Gateway, ProfileName, ask, asked, finish
+from everloop.cli.client.send import ContextId
+from everloop.cli.output import (
+    NOTHING,
+    AsJson,
+    CommandError,
+    misused,
+    option,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from everloop.client import Client, Part, Result, StoredArtifact
+
+KEEP = "Here is {names}. Keep it, and say in a word what it is."
+
+app = typer.Typer(no_args_is_help=True, help="Fetch what agents have made, and give them files.")
+
+Context = Annotated[
+    str, typer.Argument(metavar="CONTEXT", help="The id of a conversation.", show_default=False)
+]
+
+
+@app.command(name="list")
+def list_(
+    context: Context,
+    *,
+    task: Annotated[str, option("ID", "Only those of this task.")] = "",
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """List the artifacts of a conversation, files of messages included, the oldest first."""
+    found = asked(lambda client: client.stored_artifacts(context, task_id=task), profile)
+    if as_json:
+        from everloop.cli.client.data import plain
+
+        print_json(plain(found))
+    elif found:
+        print_table(("ARTIFACT", "NAME", "STATUS", "SIZE", "TYPES", "UPDATED"), list(map(_row, found)))
+    else:
+        print_notice(f"there are no artifacts in the context {context}")
+
+
+def _row(one: "StoredArtifact") -> tuple[str, ...]:
+    from everloop.cli.client.data import amount, local_time
+
+    sizes = [part.size for part in one.parts if part.size is not None]
+    types = dict.fromkeys(part.media_type or part.kind for part in one.parts)
+    name = one.name or next((part.filename for part in one.parts if part.filename), "")
+    status = "a file of yours" if one.is_input else one.status
+    size = amount(sum(sizes)) if sizes else NOTHING
+    return one.artifact_id, name or NOTHING, status, size, ", ".join(types), local_time(one.updated_at)
+
+
+@app.command(
+    epilog="""    everloop artifacts get CONTEXT report
+
+    everloop artifacts get CONTEXT report --to - | less"""
+)
+def get(
+    context: Context,
+    artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Its id.", show_default=False)],
+    *,
+    to: Annotated[str, option("PATH", "A file, a folder, or `-` for stdout (default: this folder).")] = ".",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    profile: ProfileName = "",
+) -> None:
+    """Fetch an artifact, however large. A file is there when it is whole."""
+    saved = asked(lambda client: _get(client, context, artifact, Path(to).expanduser(), force=force), profile)
+    for path in saved:
+        print_line(str(path))
+
+
+async def _get(client: "Client", context: str, artifact: str, to: Path, *, force: bool) -> list[Path]:
+    parts = await _parts(client, context, artifact)
+    if str(to) == "-":
+        for part in parts:
+            async for piece in client.download(part):
+                sys.stdout.buffer.write(piece)
+        sys.stdout.flush()
+        return []
+    from everloop.cli.client.files import save_parts
+
+    if await asyncio.to_thread(to.is_dir) or len(parts) != 1:
+        return await save_parts(client, parts, artifact, to, overwrites=force)
+    if not force and await asyncio.to_thread(to.exists):
+        raise CommandError(f"{to} is there already; give another --to, or --force to write over it")
+    return [await client.save(parts[0], to)]
+
+
+async def _parts(client: "Client", context: str, artifact: str) -> "list[Part]":
+    """Return the contents of an artifact: as an Everloop keeps them, or as A2A tells them."""
+    from everloop.client import ExtensionMissingError
+
+    try:
+        stored = await client.stored_artifacts(context)
+    except ExtensionMissingError:
+        return list((await client.artifact(context, artifact)).parts)
+    known = {one.artifact_id: [part.part for part in one.parts] for one in stored}
+    if artifact not in known:
+        names = ", ".join(known) or "none"
+        raise CommandError(f"there is no artifact {artifact!r} in the context {context} (there are: {names})")
+    return known[artifact]
+
+
+@app.command()
+def put(  # noqa: PLR0913 -- each is an option
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Which files; `-` is stdin.")],
+    *,
+    context: ContextId = "",
+    agent: AgentId = "",
+    message: Annotated[str, option("TEXT", "What the agent is told about them.")] = "",
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """Give files to an agent, as parts of a message, which the conversation keeps."""
+    from everloop.cli.client.files import STDIN, file_part
+
+    if files.count(STDIN) > 1:
+        raise misused("stdin can be one file only; give `-` once")
+    text = message or KEEP.format(
+        names=", ".join("stdin" if each == STDIN else Path(each).name for each in files)
+    )
+
+    async def work(gateway: Gateway) -> "Result":
+        from everloop.cli.client.turns import follow
+
+        parts = [file_part(path) for path in files]
+        async with gateway.client() as client:
+            events = client.stream(text, *parts, context_id=context)
+            return await follow(client, events, profile=profile, as_json=as_json)
+
+    finish(ask(work, profile, agent), profile, as_json=as_json)

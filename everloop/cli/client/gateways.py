@@ -1,0 +1,154 @@
+"""`everloop agents` and `everloop profiles`: whom you can talk to, and as whom."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from pydantic import SecretStr
+
+from everloop.cli.client.calls import ProfileName, asked
+from everloop.cli.client.profiles import (
+    Profile,
+    Profiles,
+    check_profile_name,
+    choose_profile,
+    profiles_file,
+    read_profiles,
+    write_profiles,
+)
+from everloop.cli.output import (
+    NOTHING,
+    AsJson,
+    CommandError,
+    misused,
+    option,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
+
+Auth = Literal["api-key", "token", "none"]
+
+profiles = typer.Typer(
+    no_args_is_help=True,
+    help="Keep addresses of gateways, and who you are there.",
+    epilog="They stand in a file of yours, which nobody else can read: docs/command-line.md tells of it.",
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(rich_help_panel="Talk to agents")(agents)
+    app.add_typer(profiles, name="profiles", rich_help_panel="Talk to agents")
+
+
+def agents(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
+    """List the agents of a gateway."""
+    found = asked(lambda client: client.agents(), profile)
+    if as_json:
+        from everloop.cli.client.data import plain
+
+        print_json(plain(found))
+    else:
+        rows = [(each.id or NOTHING, each.name, each.description or NOTHING) for each in found]
+        print_table(("AGENT", "NAME", "DESCRIPTION"), rows)
+
+
+@profiles.command(name="list")
+def list_(*, as_json: AsJson = False) -> None:
+    """Show the profiles, without their secrets, and which gateway is asked here."""
+    known = read_profiles()
+    origin, here = choose_profile("")
+    rows = [
+        (name, one.url, one.agent or NOTHING, one.auth or NOTHING, "yes" if name == known.default else "")
+        for name, one in known.profiles.items()
+    ]
+    if as_json:
+        fields = ("name", "url", "agent", "auth", "is_default")
+        listed = [dict(zip(fields, (*row[:4], bool(row[4])), strict=True)) for row in rows]
+        print_json(
+            {"file": str(profiles_file()), "profiles": listed, "here": {"url": here.url, "from": origin}}
+        )
+        return
+    if rows:
+        print_table(("PROFILE", "URL", "AGENT", "AUTH", "DEFAULT"), rows)
+    else:
+        print_notice("there are no profiles; `everloop profiles add NAME URL` makes one")
+    print_notice(f"commands here ask {here.url} ({origin})")
+
+
+@profiles.command(
+    epilog="""    everloop profiles add work https://agents.example.com --auth api-key --default"""
+)
+def add(  # noqa: PLR0913 -- each is an option
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Of a gateway, an agent, or an agent card.")],
+    *,
+    agent: Annotated[str, option("ID", "The agent that is meant where none is named.")] = "",
+    auth: Annotated[
+        Auth, option("KIND", "api-key or token: it is asked for, and not shown; a pipe may say it.")
+    ] = "none",
+    token_file: Annotated[
+        Path | None, option("FILE", "Or a file that holds a token, read each time.")
+    ] = None,
+    cert: Annotated[Path | None, option("FILE", "A client certificate, in PEM.")] = None,
+    cert_key: Annotated[Path | None, option("FILE", "Its key.")] = None,
+    ca: Annotated[Path | None, option("FILE", "The certificates to trust (default: the system's).")] = None,
+    default: Annotated[bool, typer.Option("--default", help="Ask it where nothing else is said.")] = False,
+) -> None:
+    """Make a profile, or another one of the same name."""
+    from everloop.client import ClientError
+
+    known = read_profiles()
+    try:
+        profile = Profile(
+            url=url,
+            agent=agent,
+            token_file=_absolute(token_file),
+            cert=_absolute(cert),
+            cert_key=_absolute(cert_key),
+            ca=_absolute(ca),
+        )
+        profile.client()
+    except ValueError:
+        raise misused("--cert and --cert-key go together; give both") from None
+    except ClientError as error:
+        raise CommandError(str(error)) from error
+    if auth != "none":
+        secret = SecretStr(_secret("API key" if auth == "api-key" else "token"))
+        profile = profile.model_copy(update={auth.replace("-", "_"): secret})
+    others = {**known.profiles, check_profile_name(name): profile}
+    write_profiles(Profiles(default=name if default else known.default, profiles=others))
+    print_line(f"{name} is in {profiles_file()}")
+
+
+@profiles.command()
+def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `list` shows it.")]) -> None:
+    """Forget a profile, and its secrets."""
+    known = read_profiles()
+    if name not in known.profiles:
+        raise CommandError(f"there is no profile {name!r}; `everloop profiles list` shows them")
+    others = {key: profile for key, profile in known.profiles.items() if key != name}
+    write_profiles(Profiles(default="" if known.default == name else known.default, profiles=others))
+    print_line(f"removed {name}")
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return path.expanduser().absolute() if path else None
+
+
+def _secret(what: str) -> str:
+    """Return a secret that is typed without being shown, or comes from a pipe.
+
+    Raises:
+        CommandError: there is none.
+    """
+    if sys.stdin.isatty():
+        secret = typer.prompt(f"The {what} (it is not shown)", hide_input=True, err=True)
+    else:
+        secret = sys.stdin.readline()
+    if not (secret := secret.strip()) or not secret.isprintable():
+        raise misused(f"that is no {what}: it is empty, or has letters that cannot be sent")
+    return secret

@@ -1,0 +1,320 @@
+"""`everloop tasks`: see what became of tasks, answer them, and take them up again."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from everloop.cli.client.calls import (
+    EXIT_CODES,
+    AgentId,
+    Gateway,
+    ProfileName,
+    TaskId,
+    ask,
+    asked,
+    finish,
+)
+from everloop.cli.client.send import ContextId, Folder
+from everloop.cli.output import (
+    NOTHING,
+    AsJson,
+    CommandError,
+    misused,
+    option,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from everloop.client import Client, Result, UsageReport
+
+MOST = 20
+MOST_LISTED = 10_000
+
+HEAD = ("TASK", "STATE", "UPDATED", "CONTEXT")
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="See what became of tasks, answer them, and take them up again.",
+    epilog=EXIT_CODES,
+)
+
+QuestionId = Annotated[str, option("ID", "Which question (default: the oldest one).", name="--question")]
+Detach = Annotated[bool, typer.Option("--detach", help="Do not follow the task afterwards.")]
+Note = Annotated[str, option("TEXT", "Why; the model reads it.", name="--note")]
+
+
+@app.command(name="list")
+def list_(  # noqa: PLR0913 -- each is an option
+    *,
+    agent: AgentId = "",
+    state: Annotated[str, option("STATE", "Such as working, input-required, completed, failed.")] = "",
+    context: ContextId = "",
+    limit: Annotated[int, option("N", "How many at most.", most=MOST_LISTED)] = MOST,
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """List tasks of all agents, those that changed last first."""
+    found = ask(lambda gateway: _listed(gateway, state, context, limit), profile, agent)
+    if as_json:
+        from everloop.cli.client.data import plain
+
+        print_json(plain(found))
+    elif found:
+        print_table(HEAD, list(map(_row, found)))
+    else:
+        print_notice('there are no such tasks; `everloop send "…"` begins one')
+
+
+async def _listed(gateway: Gateway, state: str, context: str, limit: int) -> "list[Result]":
+    agents = [gateway.agent]
+    if not gateway.agent:
+        async with gateway.client() as client:
+            agents = [each.id for each in await client.agents()]
+
+    async def of(agent: str) -> "list[Result]":
+        async with gateway.profile.client(agent) as client:
+            listed = client.tasks(state=state or None, context_id=context, limit=limit)
+            return [task async for task in listed]
+
+    found = [task for tasks in await asyncio.gather(*map(of, agents)) for task in tasks]
+    found.sort(key=lambda task: task.updated_at.timestamp() if task.updated_at else 0, reverse=True)
+    return found[:limit]
+
+
+def _row(task: "Result") -> tuple[str, str, str, str]:
+    from everloop.cli.client.data import local_time
+
+    return task.id, task.state, local_time(task.updated_at) or NOTHING, task.context_id
+
+
+@app.command()
+def show(
+    task: TaskId,
+    *,
+    transcript: Annotated[
+        bool, typer.Option("--transcript", help="What was said, as the model saw it.")
+    ] = False,
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """Show a task: its state, what it asks, its calls, what it used, and its answer."""
+    from everloop.cli.client import task_reports
+    from everloop.cli.client.data import plain
+
+    if transcript:
+        messages = asked(lambda client: client.transcript(task), profile, task_id=task)
+        if as_json:
+            print_json(plain(messages))
+        else:
+            task_reports.print_transcript(messages)
+        return
+    found, usage = asked(lambda client: _read(client, task), profile, task_id=task)
+    if as_json:
+        report = cast("dict[str, JsonValue]", plain(found))
+        print_json(report | ({"usage_report": plain(usage)} if usage else {}))
+    else:
+        task_reports.print_task(found, usage, profile)
+
+
+async def _read(client: "Client", task: str) -> "tuple[Result, UsageReport | None]":
+    from everloop.client import ExtensionMissingError
+
+    found = await client.task(task)
+    try:
+        return found, await client.usage(task)
+    except ExtensionMissingError:
+        return found, None
+
+
+@app.command()
+def watch(task: TaskId, *, save: Folder = None, as_json: AsJson = False, profile: ProfileName = "") -> None:
+    """Follow a task to its end, and answer what it asks; Ctrl-C leaves it, twice cancels it."""
+
+    async def work(gateway: Gateway) -> "Result":
+        from everloop.cli.client.turns import follow
+
+        async with await gateway.client_of(task) as client:
+            return await follow(
+                client, client.watch(task), profile=profile, as_json=as_json, folder=save, task_id=task
+            )
+
+    finish(ask(work, profile), profile, as_json=as_json)
+
+
+@app.command()
+def cancel(task: TaskId, *, as_json: AsJson = False, profile: ProfileName = "") -> None:
+    """Cancel a task. Once more is no error."""
+    from everloop.cli.client.data import plain
+
+    canceled = asked(lambda client: client.cancel(task), profile, task_id=task)
+    if as_json:
+        print_json(plain(canceled))
+    else:
+        print_line(f"{canceled.id} is {canceled.state}")
+
+
+@app.command(
+    epilog="""    everloop tasks answer TASK "the blue one"
+
+    everloop tasks answer TASK --data '{"adults": 2}'
+
+    everloop tasks answer TASK - < secret.txt"""
+)
+def answer(  # noqa: PLR0913 -- each is an option
+    task: TaskId,
+    value: Annotated[
+        str,
+        typer.Argument(metavar="[VALUE]", help="The answer; `-` reads it from stdin.", show_default=False),
+    ] = "",
+    *,
+    data: Annotated[str, option("JSON", "The answer, where it is no text.")] = "",
+    question: QuestionId = "",
+    detach: Detach = False,
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """Answer a question of a task, and follow it. Without a value you are asked here."""
+    if value and data:
+        raise misused("give the answer as VALUE or as --data, not both")
+    said = _value(value, data)
+    if said is None:
+        watch(task, as_json=as_json, profile=profile)
+    _tell(task, said, question, profile, detach=detach, as_json=as_json)
+
+
+def _value(value: str, data: str) -> "JsonValue":
+    if data:
+        try:
+            return cast("JsonValue", json.loads(data))
+        except ValueError as error:
+            raise misused(f"--data is no JSON: {error}") from None
+    if value != "-":
+        return value or None
+    from everloop.cli.client.files import text_of_stdin
+
+    return text_of_stdin().removesuffix("\n")
+
+
+def _tell(  # noqa: PLR0913 -- all have names
+    task: str, said: "JsonValue", question: str, profile: str, *, detach: bool, as_json: bool
+) -> None:
+    """Give an answer, and follow what comes of it."""
+
+    async def work(gateway: Gateway) -> "Result":
+        from everloop.cli.client.turns import follow
+        from everloop.client import Part
+
+        async with await gateway.client_of(task) as client:
+            if detach:
+                return await client.answer(task, said, question_id=question, detach=True)
+            content = said if isinstance(said, str) else Part(data=said)
+            events = client.stream(content, task_id=task, question_id=question)
+            return await follow(client, events, profile=profile, as_json=as_json, task_id=task)
+
+    finish(ask(work, profile), profile, detach=detach, as_json=as_json)
+
+
+@app.command()
+def approve(  # noqa: PLR0913 -- each is an option
+    task: TaskId,
+    *,
+    no: Annotated[bool, typer.Option("--no", help="Say no.")] = False,
+    note: Note = "",
+    question: QuestionId = "",
+    detach: Detach = False,
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """Let a call run that waits for a yes, of your task or, with a scope that approves, of somebody's."""
+    decided = ask(lambda gateway: _decide(gateway, task, question, note, approved=not no), profile)
+    if decided:
+        print_line(f"{'rejected' if no else 'approved'} {decided} of {task}")
+        return
+    verdict: JsonValue = {"approved": not no, "note": note}
+    _tell(task, verdict, question, profile, detach=detach, as_json=as_json)
+
+
+async def _decide(gateway: Gateway, task: str, question: str, note: str, *, approved: bool) -> str:
+    """Answer in the owner's place, if it is for the caller's scopes; return the question, empty if not."""
+    from everloop.client import ExtensionMissingError, ForbiddenError
+
+    async with gateway.client() as client:
+        try:
+            waiting = [each async for each in client.approvals() if each.task_id == task]
+        except (ExtensionMissingError, ForbiddenError):
+            return ""
+        asked_for = next((one.question_id for one in waiting if question in {"", one.question_id}), "")
+        if asked_for:
+            await client.decide(task, asked_for, approved=approved, note=note)
+        return asked_for
+
+
+@app.command()
+def fork(  # noqa: PLR0913 -- each is an option
+    task: TaskId,
+    message: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MESSAGE]", help="With which it goes on; `-` reads it from stdin.", show_default=False
+        ),
+    ] = "",
+    *,
+    iteration: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The last iteration that is kept (default: all).")
+    ] = None,
+    agent: Annotated[str, option("ID", "Who goes on (default: the same agent).")] = "",
+    model: Annotated[str, option("MODEL", "With which model (default: the agent's).")] = "",
+    detach: Detach = False,
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """Begin a new task from the past of another; nothing of the past happens again."""
+    said = _value(message, "")
+
+    async def work(gateway: Gateway) -> "Result":
+        async with await gateway.client_of(task) as client:
+            content = [said] if isinstance(said, str) else []
+            begun = await client.fork(task, *content, iteration=iteration, agent=agent, model=model)
+        if detach:
+            return begun
+        from everloop.cli.client.turns import follow
+
+        async with await gateway.client_of(begun.id) as client:
+            return await follow(
+                client, client.watch(begun.id), profile=profile, as_json=as_json, task_id=begun.id
+            )
+
+    finish(ask(work, profile), profile, detach=detach, as_json=as_json)
+
+
+@app.command()
+def export(
+    task: TaskId,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to (default: TASK.json).", dir_okay=False)
+    ] = None,
+    *,
+    profile: ProfileName = "",
+) -> None:
+    """Write a task that has ended as a test case, which `everloop.testing.Case` plays."""
+    from everloop.testing.cases import export as export_case
+    from everloop.testing.errors import CaseError
+
+    target = file or Path(f"{task.replace('/', '-')}.json")
+
+    async def work(client: "Client") -> None:
+        try:
+            await export_case(client, task, target)
+        except CaseError as error:
+            raise CommandError(str(error)) from error
+
+    asked(work, profile, task_id=task)
+    print_line(str(target))
