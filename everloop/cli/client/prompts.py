@@ -153,7 +153,7 @@ async def _asked(  # noqa: PLR0913 -- as of ask_text
             is_password=is_secret,
             validator=_Checked(check) if check else None,
             validate_while_typing=False,
-            placeholder=FormattedText([("class:hint", hint)]) if hint else None,
+            placeholder=FormattedText([("class:hint", hint)]),
             multiline=lines,
             prompt_continuation="  ",
             handle_sigint=False,
@@ -172,7 +172,7 @@ class _Checked(Validator):
 
 
 def _new_line() -> KeyBindings:
-    """Return keys by which Enter ends a text of several lines, and Alt-Enter or Ctrl-J goes to a new one."""
+    """Return keys by which Enter ends a text of several lines, and Alt-Enter goes to a new one."""
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -185,7 +185,6 @@ def _new_line() -> KeyBindings:
             buffer.validate_and_handle()
 
     @keys.add("escape", "enter")
-    @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 

@@ -123,12 +123,16 @@ class Screen:
         self._text.end()
         self._stop_live()
 
-    def end(self, result: Result, *, shows_text: bool = True) -> None:
-        """Show what came of it: the answer where it was not streamed, the state, and what it took."""
+    def end(self, result: Result, *, shows_text: bool = True, is_brief: bool = False) -> None:
+        """Show what came of it: the answer where it was not streamed, the state, what it took, and ids."""
         self.pause()
         if shows_text:
             self._show_answer(result)
         self._summary(result)
+        names = {} if is_brief else {"task": result.id, "context": result.context_id}
+        for name, value in names.items():
+            if value:
+                self.say(f"{name} {value}", "dim", indent=2, breaks=False)
 
     def _show_answer(self, result: Result) -> None:
         if not sys.stdout.isatty() and result.text:
@@ -149,10 +153,6 @@ class Screen:
             facts.insert(0, f"{self._calls} tool call{'s' if self._calls > 1 else ''}")
         facts.append(f"{time.monotonic() - self._began:.1f} s")
         self.say(" · ".join(filter(None, facts)), "dim", indent=2)
-        if result.id:
-            self.say(f"task {result.id}", "dim", indent=2, breaks=False)
-        if result.context_id:
-            self.say(f"context {result.context_id}", "dim", indent=2, breaks=False)
 
     # The answer.
 

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,10 +41,14 @@ async def follow(  # noqa: PLR0913 -- all have names
     as_json: bool = False,
     folder: Path | None = None,
     task_id: str = "",
+    on_task: Callable[[str], None] = lambda _: None,
+    is_brief: bool = False,
 ) -> Result:
     """Follow a task in the terminal to its end, save what it made, and return it.
 
     `as_json`: nobody is asked, and nothing but notices is shown. `folder` is where artifacts go, None: ask.
+    `on_task` is told the id of the task, also if that is left; `is_brief`: do not show ids at
+    the end.
 
     Raises:
         DetachedError: Ctrl-C; the task goes on.
@@ -52,8 +56,11 @@ async def follow(  # noqa: PLR0913 -- all have names
     """
     screen = Screen(shows_text=not as_json)
     turn = Turn(client, screen, profile=profile, asks=not as_json, task_id=task_id)
-    result = await turn.follow(events)
-    screen.end(result, shows_text=not as_json)
+    try:
+        result = await turn.follow(events)
+    finally:
+        on_task(turn.task_id)
+    screen.end(result, shows_text=not as_json, is_brief=is_brief)
     asks = is_interactive() and not as_json
     await offer_artifacts(client, result, screen, folder=folder, asks=asks, profile=profile)
     return result

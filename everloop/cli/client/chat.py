@@ -1,0 +1,223 @@
+"""`everloop chat`: a conversation in the terminal."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from everloop.cli.client.calls import AgentId, Gateway, ProfileName, ask, option_of, refused
+from everloop.cli.client.send import ContextId
+from everloop.cli.output import CommandError, misused
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+
+    from everloop.client import Client, Event, Part, Result
+
+HELP = """\
+Enter sends; Alt-Enter, or a \\ before Enter, begins a new line.
+The arrow keys bring back what you wrote.
+  /file PATH    let a file go with the next message
+  /agent [ID]   talk to another agent, or list them
+  /retry        let the agent answer the last message again
+  /new          begin a new conversation
+  /help         show this
+  /quit         leave; so does Ctrl-D
+While the agent works, Ctrl-C leaves the task to itself, twice cancels it."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="Talk to agents")(chat)
+
+
+def chat(*, agent: AgentId = "", context: ContextId = "", profile: ProfileName = "") -> None:
+    """Talk with an agent: with a history, files, and questions answered in place. /help tells more."""
+    from everloop.cli.client.prompts import is_interactive
+
+    if not is_interactive():
+        raise misused("chat needs a terminal; `everloop send` works in pipes")
+    ask(lambda gateway: _Chat(gateway, context, profile).run(), profile, agent)
+
+
+def history_file() -> Path:
+    """Return where what was written is kept."""
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser() / "everloop" / "chat_history"
+
+
+class _Chat:
+    """What is said to whom."""
+
+    def __init__(self, gateway: Gateway, context: str, profile: str) -> None:
+        self._gateway = gateway
+        self._profile = profile
+        self._agent = gateway.agent or gateway.profile.agent
+        self._context = context
+        self._files: list[Part] = []
+        self._last: list[str | Part] = []
+        self._task = ""
+        self._opened = AsyncExitStack()
+        self._names: list[str] = []
+        self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
+            "/file": self._add_file,
+            "/agent": self._change_agent,
+            "/retry": self._retry,
+            "/new": self._begin_anew,
+            "/help": self._help,
+        }
+
+    async def run(self) -> None:
+        from everloop.cli.client.prompts import LeftError, Line, PressedError
+        from everloop.cli.client.screen import Screen
+
+        self._screen = Screen()
+        async with self._opened:
+            await self._connect(self._agent)
+            line = Line(
+                await asyncio.to_thread(history_file), _completer([*self._commands, "/quit"], self._names)
+            )
+            hint = "Enter sends, Alt-Enter: a new line, /help"
+            while True:
+                try:
+                    text = (await line.read(self._mark(), hint)).strip()
+                except PressedError:
+                    self._say("Ctrl-D or /quit leaves", "dim")
+                    continue
+                except LeftError:
+                    break
+                hint = ""
+                if text == "/quit":
+                    break
+                await self._take(text)
+        if self._context:
+            again = f"everloop chat --context {self._context}{self._agent_option}{option_of(self._profile)}"
+            self._say(f"come back with: {again}", "dim")
+
+    def _mark(self) -> str:
+        files = f" +{len(self._files)} file{'s' if len(self._files) > 1 else ''}" if self._files else ""
+        return f"{self._agent or 'you'}{files}> "
+
+    @property
+    def _agent_option(self) -> str:
+        return f" --agent {self._agent}" if self._agent else ""
+
+    def _say(self, line: str, style: str = "") -> None:
+        self._screen.say(line, style)
+
+    async def _take(self, text: str) -> None:
+        """Do what a line says; what goes wrong ends no chat."""
+        from everloop.client import ClientError
+
+        word, _, rest = text.partition(" ")
+        try:
+            if not text:
+                return
+            if command := self._commands.get(word):
+                await command(rest.strip())
+            elif word.startswith("/") and word[1:].isalpha():
+                self._say(f"there is no {word}; /help shows what there is", "red")
+            else:
+                await self._send([text, *self._files])
+        except ClientError as error:
+            self._say(str(refused(error, self._gateway)), "red")
+        except CommandError as error:
+            self._say(error.message, "yellow")
+
+    async def _send(self, content: "list[str | Part]") -> None:
+        await self._follow(self._client.stream(*content, context_id=self._context))
+        self._last, self._files = content, []
+
+    async def _follow(self, events: "AsyncGenerator[Event]", task_id: str = "") -> None:
+        from everloop.cli.client.turns import follow
+
+        result: Result = await follow(
+            self._client,
+            events,
+            profile=self._profile,
+            task_id=task_id,
+            on_task=self._remember,
+            is_brief=True,
+        )
+        self._context = result.context_id or self._context
+        self._say("")
+
+    def _remember(self, task_id: str) -> None:
+        self._task = task_id
+
+    # Commands.
+
+    async def _add_file(self, path: str) -> None:
+        from everloop.cli.client.data import amount
+        from everloop.client import Part
+
+        if not path:
+            raise misused("which file? Write /file PATH")
+        part = await asyncio.to_thread(Part.from_file, path.strip("'\""))
+        self._files.append(part)
+        self._say(f"{part.filename} ({amount(len(part.raw or b''))}) goes with the next message", "dim")
+
+    async def _change_agent(self, agent: str) -> None:
+        if not agent:
+            for name in self._names:
+                self._say(f"  {name}{'  (you talk to it)' if name == self._agent else ''}")
+            return
+        if agent not in self._names:
+            raise misused(f"there is no agent {agent!r}; there are: {', '.join(self._names)}")
+        await self._connect(agent)
+        self._say(f"you talk to {agent} now, in the same conversation", "dim")
+
+    async def _retry(self, _: str) -> None:
+        """Take up the last task again from its first message; other servers get the message again."""
+        from everloop.client import ExtensionMissingError
+
+        if not self._last:
+            raise misused("there is no message yet to answer again")
+        try:
+            forked = await self._client.fork(self._task, iteration=0)
+        except ExtensionMissingError:
+            await self._send(self._last)
+            return
+        await self._follow(self._client.watch(forked.id), forked.id)
+
+    async def _begin_anew(self, _: str) -> None:
+        self._context, self._task, self._last = "", "", []
+        self._say("a new conversation", "dim")
+
+    async def _help(self, _: str) -> None:
+        self._say(HELP)
+
+    async def _connect(self, agent: str) -> None:
+        """Talk to an agent from now on."""
+        client = await self._opened.enter_async_context(self._gateway.profile.client(agent))
+        if not self._names:
+            self._names += [each.id for each in await client.agents() if each.id]
+        self._client: Client = client
+        self._agent = agent or next(iter(self._names), "")
+
+
+def _completer(commands: list[str], agents: list[str]) -> "Completer":
+    """Return what completes commands, paths of files, and names of agents."""
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+    from prompt_toolkit.document import Document
+
+    paths = PathCompleter(expanduser=True)
+
+    class Commands(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Generator[Completion]:
+            text = document.text_before_cursor
+            word, gap, rest = text.partition(" ")
+            if not text.startswith("/") or "\n" in text:
+                return
+            if not gap:
+                yield from (Completion(each, -len(text)) for each in commands if each.startswith(text))
+            elif word == "/file":
+                yield from paths.get_completions(Document(rest), complete_event)
+            elif word == "/agent":
+                yield from (Completion(each, -len(rest)) for each in agents if each.startswith(rest))
+
+    return Commands()
