@@ -116,7 +116,9 @@ class Forks:
         snapshot = await self._known(fork_id, Viewer(call.owner, agent.id), incoming, call)
         if snapshot is None:
             fork = await self._past(origin, body.iteration)
-            said = replace(incoming or _said_again(fork, agent, call.owner), task_id=fork_id)
+            said = replace(
+                incoming or _said_again(fork, agent, call.owner, origin.context_id), task_id=fork_id
+            )
             _check(said, fork, is_new=incoming is not None)
             admitted = await self._admission.fork(said, identity_of(call.caller), spec, fork)
             snapshot = await self._snapshots.whole(admitted.snapshot, call.held)
@@ -182,8 +184,8 @@ class Forks:
         whole = await self._snapshots.whole(
             await self._snapshots.take(fork_id, viewer, known=known), call.held
         )
-        if incoming:
-            incoming.find_repeated(whole.view)
+        if incoming and incoming.find_repeated(whole.view) is None and incoming.key:
+            raise incoming.changed()
         return whole
 
     async def _past(self, origin: TaskView, iteration: int | None) -> Fork:
@@ -229,7 +231,7 @@ def _fork_id(  # noqa: PLR0913, PLR0917 -- all that makes one fork another
     return derive_task_id(owner, agent.id, message_id, json.dumps(about).encode())
 
 
-def _said_again(fork: Fork, agent: Agent, owner: str) -> IncomingMessage:
+def _said_again(fork: Fork, agent: Agent, owner: str, context_id: str) -> IncomingMessage:
     """Return the last message of the past: the one that a fork without a message of its own works on.
 
     Raises:
@@ -245,7 +247,7 @@ def _said_again(fork: Fork, agent: Agent, owner: str) -> IncomingMessage:
         files=(),
         task_id="",
         is_new=True,
-        context_id="",
+        context_id=context_id,
         digest="",
         references=(),
         key="",

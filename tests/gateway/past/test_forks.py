@@ -75,6 +75,7 @@ async def test_a_fork_without_a_message_does_it_again_with_another_model(past: P
     assert done["artifacts"][0]["parts"] == [{"text": "Two."}]
     assert [each["parts"] for each in done["history"]] == [[{"text": "Say a number."}]]
     assert past.model.calls[-1].model == "scripted/one"
+    assert done["contextId"] == origin["contextId"]
 
 
 async def test_a_fork_may_be_forked(past: PastSite) -> None:
