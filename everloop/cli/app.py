@@ -18,6 +18,7 @@ from everloop.cli.author import add
 from everloop.cli.author.dev import dev
 from everloop.cli.author.new import new
 from everloop.cli.client import artifacts, chat, gateways, send, tasks
+from everloop.cli.doctor import command as doctor
 from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
@@ -54,6 +55,7 @@ app.add_typer(keys.app, name="keys", rich_help_panel="Operate")
 app.add_typer(schedules.app, name="schedules", rich_help_panel="Operate")
 app.add_typer(housekeeping.app, name="housekeeping", rich_help_panel="Operate")
 housekeeping.register(app)
+doctor.register(app)
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 -- typer's

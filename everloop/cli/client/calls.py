@@ -33,6 +33,8 @@ EXIT_CODES = (
     "asked, 130 Ctrl-C (the task goes on)."
 )
 
+LOOK_CLOSER = " `everloop doctor` looks closer;"
+
 _CAUSE = re.compile(r" \((.+)\); is the gateway")
 
 ProfileName = Annotated[
@@ -123,7 +125,7 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
         why = f": {found[1]}" if found else ""
         return CommandError(
             f"nobody answers at {where}{why}. Is the gateway running (`everloop up` runs one here), and is "
-            "this its address? `everloop doctor` looks closer; --profile names another one"
+            f"this its address?{LOOK_CLOSER} --profile names another one"
         )
     return CommandError(str(error))
 

@@ -1,0 +1,1 @@
+"""`everloop doctor`: what keeps an Everloop from working, and what to do."""

@@ -1,0 +1,111 @@
+"""`everloop doctor`."""
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import typer
+
+from everloop.cli.client.calls import Gateway, ProfileName
+from everloop.cli.client.profiles import choose_profile
+from everloop.cli.output import FAILED, AsJson, print_json, print_line, print_notice, reported
+
+if TYPE_CHECKING:
+    from everloop.cli.doctor.findings import Finding
+
+HERE = frozenset({"127.0.0.1", "localhost", "::1"})
+
+MARKS = {"ok": ("✓", "green"), "problem": ("✗", "bold red"), "note": ("·", "yellow")}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(
+        rich_help_panel="Operate",
+        epilog="Servers are looked at where settings or a stack in this directory say where they are, or the "
+        "gateway is one of this machine. Exit code: 1 if there is a problem.",
+    )(doctor)
+
+
+def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
+    """Look for what keeps an Everloop from working, and say what to do.
+
+    Versions, settings, Temporal with its namespace and search attributes, workers, Redis, blobs, the model,
+    clocks, ports, and the gateway.
+    """
+    origin, chosen = choose_profile(profile)
+    gateway = Gateway(chosen, origin)
+    from everloop.cli.servers import use_local_stack
+
+    use_local_stack()
+    with reported():
+        findings = asyncio.run(_examine(gateway, is_served_here=_is_served_here(gateway)))
+    problems = sum(each.state == "problem" for each in findings)
+    if as_json:
+        print_json(
+            {
+                "ok": not problems,
+                "findings": [{"check": one.name, "state": one.state, "says": one.says} for one in findings],
+            }
+        )
+    else:
+        for each in findings:
+            _print(each)
+        if problems:
+            print_notice(f"{problems} problem{'s' if problems > 1 else ''}")
+    raise typer.Exit(FAILED if problems else 0)
+
+
+def _is_served_here(gateway: Gateway) -> bool:
+    """Whether the servers behind the gateway are to be looked at from here."""
+    names_servers = os.environ.get("EVERLOOP_REDIS_URL") or any(
+        name.startswith("TEMPORAL_") for name in os.environ
+    )
+    return bool(names_servers) or (urlsplit(gateway.profile.url).hostname or "") in HERE
+
+
+async def _examine(gateway: Gateway, *, is_served_here: bool) -> "list[Finding]":
+    from everloop.cli.doctor import machine, servers
+    from everloop.cli.doctor.findings import looked, note
+
+    checks = [looked("versions", machine.look_at_versions), looked("settings", machine.look_at_settings)]
+    if is_served_here:
+        checks += [
+            looked("temporal", servers.look_at_temporal),
+            looked("redis", servers.look_at_stores),
+            looked("model", machine.look_at_model),
+            looked("ports", machine.look_at_ports),
+        ]
+    checks.append(looked("gateway", lambda: machine.look_at_gateway(gateway)))
+    found = [each for several in await asyncio.gather(*checks) for each in several]
+    if not is_served_here:
+        elsewhere = "not looked at: nothing here says where they are (TEMPORAL_ADDRESS, EVERLOOP_REDIS_URL)"
+        found.insert(-1, note("servers", elsewhere))
+    return found
+
+
+def _print(finding: "Finding") -> None:
+    """Print a finding; where the terminal is too narrow, what it says goes on below."""
+    import sys
+
+    mark, style = MARKS[finding.state]
+    if not sys.stdout.isatty():
+        print_line(f"{finding.state:<8} {finding.name:<18} {finding.says}")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from everloop.cli.output import printable
+
+    console = Console(highlight=False)
+    head, says = f"{mark} {finding.name}", Text(printable(finding.says))
+    indent = 22 if console.width >= 80 else 4  # noqa: PLR2004 -- as wide as terminals are as a rule
+    lines = says.wrap(console, max(console.width - indent, 10))
+    if indent > len(head):
+        console.print(Text(f"{head:<{indent}}", style), lines[0], sep="")
+        lines = lines[1:]
+    else:
+        console.print(Text(head, style))
+    for line in lines:
+        console.print(" " * indent, line, sep="")

