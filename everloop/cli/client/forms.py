@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import date, datetime, time
 from typing import Any, cast
 
 from pydantic import JsonValue
 
-from everloop.cli.client.prompts import ask_text, choose
+from everloop.cli.client.prompts import FIRST, ask_text, choose
 from everloop.cli.client.screen import one_line
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 
@@ -17,6 +18,14 @@ NOTHING = object()
 """The field is left out."""
 
 _DEEPEST = 8
+_FORMATS: Mapping[str, Callable[[str], object]] = {
+    "date": date.fromisoformat,
+    "date-time": datetime.fromisoformat,
+    "time": time.fromisoformat,
+}
+"""Of those that JSON schema names, what Python reads; checks of schemas leave them out."""
+
+_EXAMPLES = {"date": "2026-12-24", "date-time": "2026-12-24T18:30:00", "time": "18:30"}
 _NAMES = {"integer": "a whole number", "number": "a number", "string": "a text"}
 
 
@@ -116,7 +125,7 @@ class Form:
 
     async def _taken(self, name: str, schema: Schema, options: list[tuple[object, str]]) -> object:
         self._describe(schema)
-        value = await choose(options, title=f"  {name}" if name else "", default=schema.get("default"))
+        value = await choose(options, title=f"  {name}" if name else "", default=schema.get("default", FIRST))
         label = next(label for one, label in options if one is value)
         self._say(f"  {name or 'answer'}: {label}")
         return value
@@ -171,6 +180,12 @@ class Form:
 
     async def _flaw(self, value: JsonValue, schema: Schema) -> str:
         """Say what is wrong with a value; what cannot be checked here is by the server."""
+        form = schema.get("format")
+        if isinstance(value, str) and form in _FORMATS:
+            try:
+                _FORMATS[form](value)
+            except ValueError:
+                return f"that is no {form}, such as {_EXAMPLES[form]}"
         whole = {**schema, "$defs": self._root.get("$defs", {})}
         try:
             found = await find_schema_violations_soon(whole, [value])

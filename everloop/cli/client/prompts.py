@@ -30,6 +30,9 @@ STYLE = Style.from_dict({"chosen": "bold", "mark": "bold ansicyan", "hint": "ans
 
 LAST_NUMBER = 9
 
+FIRST = object()
+"""No option is chosen yet but the first one."""
+
 Check = Callable[[str], str]
 """Returns what is wrong with a text; empty if nothing is."""
 
@@ -54,7 +57,7 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and (sys.stdout.isatty() or sys.stderr.isatty())
 
 
-async def choose(options: Sequence[tuple[T, str]], *, title: str = "", default: object = None) -> T:
+async def choose(options: Sequence[tuple[T, str]], *, title: str = "", default: object = FIRST) -> T:
     """Return which of the options somebody takes: by arrow keys and Enter, or by its number.
 
     Nothing of it stays on the screen.

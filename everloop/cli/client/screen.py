@@ -223,7 +223,7 @@ class Screen:
     def _lost(self, event: Reconnecting) -> None:
         if event.attempt == 2 and not self._was_lost:  # noqa: PLR2004 -- the first one as a rule is the last
             self._was_lost = True
-            self.say(f"↻ the connection is lost, and tried again: {event.reason}", "yellow")
+            self.say("↻ the connection is lost; it is tried again", "yellow")
 
     # What is live: the calls that run, or that something is done.
 

@@ -25,6 +25,7 @@ from everloop.client import (
     Question,
     Result,
     StatusChanged,
+    UnreachableError,
 )
 
 T = TypeVar("T")
@@ -102,6 +103,10 @@ class Turn:
         except KeyboardInterrupt:
             self._screen.pause()
             return await self._leave(presses)
+        except UnreachableError as error:
+            if not self.task_id:
+                raise
+            raise CommandError(f"{error}; the task goes on: come back with `{self._way_back}`") from error
         finally:
             self._screen.pause()
             presses.close()
@@ -112,13 +117,16 @@ class Turn:
                 "interrupted before the gateway said that it has the message; "
                 f"`everloop tasks list{option_of(self._profile)}` shows whether it begins"
             )
-        back = f"everloop tasks watch {self.task_id}{option_of(self._profile)}"
         if sys.stdin.isatty():
             self._screen.say("Ctrl-C again cancels the task", "yellow")
             if await presses.again(SECOND_PRESS):
                 self._screen.say("canceling it …")
                 return await self._client.cancel(self.task_id)
-        raise DetachedError(f"detached; the task goes on: come back with `{back}`")
+        raise DetachedError(f"detached; the task goes on: come back with `{self._way_back}`")
+
+    @property
+    def _way_back(self) -> str:
+        return f"everloop tasks watch {self.task_id}{option_of(self._profile)}"
 
     async def _until_done(self, events: AsyncGenerator[Event]) -> Result:
         while True:

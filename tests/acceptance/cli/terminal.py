@@ -1,0 +1,145 @@
+"""The command as people run it: in a pipe, or in a terminal of a certain size."""
+
+import asyncio
+import fcntl
+import os
+import re
+import signal
+import struct
+import sys
+import termios
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.servers.processes import until
+
+COMMAND = (sys.executable, "-m", "everloop")
+ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[a-zA-Z]|\][^\x07]*\x07|[=>])")
+OURS = ("EVERLOOP_", "TEMPORAL_", "NO_COLOR", "COLUMNS", "LINES")
+PATIENCE = 60.0
+
+ENTER, DOWN, CTRL_C, CTRL_D, ALT_ENTER = "\r", "\x1b[B", "\x03", "\x04", "\x1b\r"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Shell:
+    """A folder, and an environment of its own."""
+
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of commands: nothing of whoever runs the tests that would change what they do."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        return {
+            **inherited,
+            "HOME": str(self.folder),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "PYTHONPATH": str(Path.cwd()),
+            "TERM": "xterm-256color",
+            **self.variables,
+        }
+
+    async def run(self, *arguments: str, stdin: str | bytes = "") -> Ran:
+        """Run a command in pipes."""
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *arguments,
+            cwd=self.folder,
+            env=self.environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err = await process.communicate(given)
+        return Ran(process.returncode or 0, out.decode(), err.decode())
+
+    @asynccontextmanager
+    async def terminal(
+        self, *arguments: str, columns: int = 80, **variables: str
+    ) -> "AsyncGenerator[Terminal]":
+        """Run a command in a terminal; it is killed if it is still there at the end."""
+        master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *arguments,
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=_take_terminal,  # nothing else makes a terminal that of a session
+        )
+        os.close(slave)
+        terminal = Terminal(master, process)
+        try:
+            yield terminal
+        finally:
+            terminal.close()
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+                await process.wait()
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class Terminal:
+    """A terminal in which a command runs."""
+
+    def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
+        self.raw = ""
+        """All that was written to it, with what steers it."""
+        self._master = master
+        self._process = process
+        self._seen = 0
+        asyncio.get_running_loop().add_reader(master, self._read)
+
+    @property
+    def text(self) -> str:
+        """All that was written to it, without what steers it."""
+        return ESCAPE.sub("", self.raw)
+
+    async def until(self, words: str) -> None:
+        """Wait until the terminal shows words that are new since the last time."""
+        async with asyncio.timeout(PATIENCE):
+            await until(lambda: words in ESCAPE.sub("", self.raw[self._seen :]))
+        place = self.raw.find(words, self._seen)
+        self._seen = place + len(words) if place >= 0 else len(self.raw)
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self._master, keys.encode())
+
+    async def ended(self) -> int:
+        """Wait until the command has ended, and return its exit code."""
+        async with asyncio.timeout(PATIENCE):
+            return await self._process.wait()
+
+    def close(self) -> None:
+        """Take the terminal away."""
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+
+    def _read(self) -> None:
+        try:
+            self.raw += os.read(self._master, 65_536).decode(errors="replace")
+        except OSError:  # the command has ended
+            asyncio.get_running_loop().remove_reader(self._master)

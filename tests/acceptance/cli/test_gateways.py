@@ -1,0 +1,166 @@
+"""Which gateway a command asks, as whom, and what `everloop doctor` finds behind it."""
+
+import json
+import stat
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from tests.acceptance.cli.terminal import Shell
+from tests.support.rigs.deployment import Service
+from tests.support.servers.processes import run_everloop
+from tests.support.servers.scripted_openai import Reply
+from tests.support.servers.tls import certificate_files, running_tls_proxy
+
+SECRET = "not-to-be-shown-4711"  # noqa: S105 -- of a test
+
+
+async def test_a_profile_keeps_a_key_that_nobody_else_reads_and_nothing_shows(
+    service: Service, shell: Shell, tmp_path: Path
+) -> None:
+    """It comes from a pipe; without it the gateway does not know who calls, and the command says what to do."""
+    keys = tmp_path / "keys"
+    _, printed = await run_everloop({}, "keys", "add", "anna", "--file", str(keys))
+    key = printed.split()[-1]
+    gateway = await service.everloop.add_gateway(EVERLOOP_AUTH="api-key", EVERLOOP_API_KEYS_FILE=str(keys))
+    nobody = await shell.run("tasks", "list", "--profile", gateway.url)
+    added = await shell.run("profiles", "add", "work", gateway.url, "--auth", "api-key", stdin=key)
+    listed = await shell.run("profiles", "list")
+    service.script([Reply(["Hello, Anna."])])
+    sent = await shell.run("send", "Hello", "--profile", "work")
+    refused = await shell.run("profiles", "add", "bad", gateway.url, "--auth", "token", stdin="\n")
+    removed = await shell.run("profiles", "remove", "work")
+    gateway.process.stop()
+    file = tmp_path / "config" / "everloop" / "profiles.toml"
+    assert nobody.code == 1
+    assert "does not know who calls" in nobody.err
+    assert "everloop profiles add" in nobody.err
+    assert added.code == 0, added.err
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "API key" in listed.out
+    assert (sent.code, sent.out) == (0, "Hello, Anna.\n")
+    assert (refused.code, removed.code) == (2, 0)
+    for ran in (nobody, added, listed, sent, refused, removed):
+        assert key not in ran.out + ran.err
+    assert key not in file.read_text()
+
+
+async def test_a_file_with_secrets_that_others_could_read_is_closed(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "config" / "everloop" / "profiles.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'[profiles.work]\nurl = "http://127.0.0.1:1"\ntoken = "{SECRET}"\n')
+    file.chmod(0o644)
+    ran = await shell.run("profiles", "list", "--json")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "closed" in ran.err
+    assert SECRET not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("profiles = [", "is no TOML"),
+        ("[profiles.work]\nurl = 1\ntoken = 'not-to-be-shown-4711'\n", "profiles.work.url"),
+        ("[profiles.work]\nurl = 'http://h'\ntokn = 'not-to-be-shown-4711'\n", "profiles.work.tokn"),
+        ("default = 'home'\n", "there is no profile 'home'"),
+        ("[profiles.work]\nurl = 'http://h'\ncert = 'c.pem'\n", "cert and cert_key go together"),
+    ],
+)
+async def test_a_file_that_is_wrong_is_one_line_without_secrets(
+    shell: Shell, tmp_path: Path, text: str, says: str
+) -> None:
+    file = tmp_path / "config" / "everloop" / "profiles.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    ran = await shell.run("agents", "--profile", "work")
+    assert ran.code == 1
+    assert says in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert SECRET not in ran.err
+
+
+async def test_a_profile_may_have_a_client_certificate(
+    service: Service, shell: Shell, tmp_path: Path
+) -> None:
+    """Behind a proxy that wants one; `ca` is what is trusted."""
+    import ssl
+
+    server, caller = certificate_files("localhost", tmp_path), certificate_files("caller", tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server)
+    context.load_verify_locations(caller)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with running_tls_proxy(urlsplit(service.gateway.url).port or 0, context) as port:
+        url, trusted = f"https://localhost:{port}", ("--ca", str(server))
+        own = ("--cert", str(caller), "--cert-key", str(caller))
+        await shell.run("profiles", "add", "tls", url, *trusted, *own, "--default")
+        await shell.run("profiles", "add", "bare", url, *trusted)
+        known = await Shell(tmp_path, {"EVERLOOP_PROFILE": ""}).run("agents", "--json")
+        bare = await shell.run("agents", "--profile", "bare")
+        half = await shell.run("profiles", "add", "half", url, "--cert", str(caller))
+    assert known.code == 0, known.err
+    assert bare.code == 1
+    assert (half.code, "give both" in half.err) == (2, True)
+
+
+async def test_what_runs_in_this_folder_is_found_without_any_setting(
+    service: Service, tmp_path: Path
+) -> None:
+    """By the ports that `everloop up` and `dev` note; a folder where nothing runs has none."""
+    state = tmp_path / ".everloop"
+    state.mkdir()
+    shell = Shell(tmp_path)
+    ports = {"gateway": urlsplit(service.gateway.url).port}
+    (state / "ports.json").write_text(json.dumps(ports))
+    here = await shell.run("agents", "--json")
+    (state / "ports.json").write_text(json.dumps({"gateway": free_port()}))
+    gone = await shell.run("agents", "--json")
+    assert here.code == 0
+    assert gone.code == 1
+    assert "http://127.0.0.1:8080 (no profile)" in gone.err
+
+
+async def test_a_doctor_finds_all_well(service: Service, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, {**service.everloop.environment, "EVERLOOP_PROFILE": service.gateway.url})
+    ran = await shell.run("doctor", "--json")
+    told = json.loads(ran.out)
+    states = {each["check"]: each["state"] for each in told["findings"]}
+    assert states | {"model": "", "redis": "", "ports": ""} == {
+        **dict.fromkeys(("versions", "settings", "temporal", "namespace", "search attributes"), "ok"),
+        **dict.fromkeys(("workers", "clocks", "blobs", "gateway"), "ok"),
+        **dict.fromkeys(("model", "redis", "ports"), ""),
+    }
+    assert (ran.code, told["ok"]) == (0, True), ran.out
+
+
+async def test_a_doctor_says_what_is_wrong_and_what_to_do(service: Service, tmp_path: Path) -> None:
+    """A namespace without search attributes and workers, no Redis, a model without its key, a taken port."""
+    environment = service.everloop.environment
+    variables = {**environment, "EVERLOOP_PROFILE": f"http://{LOOPBACK}:1", "EVERLOOP_MODEL": "deepseek/x"}
+    variables |= {"EVERLOOP_TASK_QUEUE": "nobody", "EVERLOOP_REDIS_URL": f"redis://:{SECRET}@{LOOPBACK}:1/0"}
+    variables |= {
+        "EVERLOOP_PORT": str(urlsplit(service.everloop.redis_url).port),
+        "TEMPORAL_NAMESPACE": "bare",
+    }
+    shell = Shell(tmp_path, variables)
+    await shell.run("temporal", "operator", "namespace", "create", "--namespace", "bare")
+    ran = await shell.run("doctor")
+    said = {
+        name: says
+        for state, name, says in (
+            (line[:9].strip(), line[9:28].strip(), line[28:]) for line in ran.out.splitlines()
+        )
+        if state == "problem"
+    }
+    assert ran.code == 1
+    assert said.keys() == {"search attributes", "workers", "redis", "model", "ports", "gateway"}, ran.out
+    assert (
+        "search-attribute create --namespace bare --name AgentId --type Keyword" in said["search attributes"]
+    )
+    assert "everloop worker" in said["workers"]
+    assert "DEEPSEEK_API_KEY is not set" in said["model"]
+    assert "EVERLOOP_PORT" in said["ports"]
+    assert SECRET not in ran.out + ran.err
+    assert "Traceback" not in ran.out + ran.err
