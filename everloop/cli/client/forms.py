@@ -180,7 +180,7 @@ class Form:
 
     async def _flaw(self, value: JsonValue, schema: Schema) -> str:
         """Say what is wrong with a value; what cannot be checked here is by the server."""
-        form = schema.get("format")
+        form = str(schema.get("format"))
         if isinstance(value, str) and form in _FORMATS:
             try:
                 _FORMATS[form](value)

@@ -1,6 +1,7 @@
 """Which gateway a command asks, as whom, and what `everloop doctor` finds behind it."""
 
 import json
+import ssl
 import stat
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,13 +15,13 @@ from tests.support.servers.processes import run_everloop
 from tests.support.servers.scripted_openai import Reply
 from tests.support.servers.tls import certificate_files, running_tls_proxy
 
-SECRET = "not-to-be-shown-4711"  # noqa: S105 -- of a test
+SECRET = "not-to-be-shown-4711"
 
 
 async def test_a_profile_keeps_a_key_that_nobody_else_reads_and_nothing_shows(
     service: Service, shell: Shell, tmp_path: Path
 ) -> None:
-    """It comes from a pipe; without it the gateway does not know who calls, and the command says what to do."""
+    """It comes from a pipe. Without it the gateway knows nobody, and the command says what to do."""
     keys = tmp_path / "keys"
     _, printed = await run_everloop({}, "keys", "add", "anna", "--file", str(keys))
     key = printed.split()[-1]
@@ -85,8 +86,6 @@ async def test_a_profile_may_have_a_client_certificate(
     service: Service, shell: Shell, tmp_path: Path
 ) -> None:
     """Behind a proxy that wants one; `ca` is what is trusted."""
-    import ssl
-
     server, caller = certificate_files("localhost", tmp_path), certificate_files("caller", tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server)
