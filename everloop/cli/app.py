@@ -17,7 +17,7 @@ from everloop.cli import housekeeping, keys, schedules, servers, stack
 from everloop.cli.author import add
 from everloop.cli.author.dev import dev
 from everloop.cli.author.new import new
-from everloop.cli.client import artifacts, chat, gateways, send, tasks
+from everloop.cli.client import artifacts, chat, contexts, gateways, send, tasks
 from everloop.cli.doctor import command as doctor
 from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
 
@@ -47,6 +47,7 @@ app.command(rich_help_panel="Write")(dev)
 send.register(app)
 chat.register(app)
 app.add_typer(tasks.app, name="tasks", rich_help_panel="Talk to agents")
+app.add_typer(contexts.app, name="contexts", rich_help_panel="Talk to agents")
 app.add_typer(artifacts.app, name="artifacts", rich_help_panel="Talk to agents")
 gateways.register(app)
 stack.register(app)

@@ -35,22 +35,36 @@ Context = Annotated[
 
 @app.command(name="list")
 def list_(
-    context: Context,
+    context: Annotated[
+        str,
+        typer.Argument(
+            metavar="[CONTEXT]", help="Of this conversation (default: of all).", show_default=False
+        ),
+    ] = "",
     *,
     task: Annotated[str, option("ID", "Only those of this task.")] = "",
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
-    """List the artifacts of a conversation, files of messages included, the oldest first."""
-    found = asked(lambda client: client.stored_artifacts(context, task_id=task), profile)
+    """List artifacts, files of messages included; those of a conversation the oldest first."""
+    found = asked(lambda client: _listed(client, context, task), profile)
     if as_json:
         from everloop.cli.client.data import plain
 
         print_json(plain(found))
     elif found:
-        print_table(("ARTIFACT", "NAME", "STATUS", "SIZE", "TYPES", "UPDATED"), list(map(_row, found)))
+        print_table(
+            ("CONTEXT", "ARTIFACT", "NAME", "STATUS", "SIZE", "TYPES", "UPDATED"), list(map(_row, found))
+        )
     else:
-        print_notice(f"there are no artifacts in the context {context}")
+        where = f" in the context {context}" if context else ""
+        print_notice(f"there are no artifacts{where}")
+
+
+async def _listed(client: "Client", context: str, task: str) -> "list[StoredArtifact]":
+    if context:
+        return await client.stored_artifacts(context, task_id=task)
+    return [one async for one in client.owner_artifacts() if task in {"", one.task_id}]
 
 
 def _row(one: "StoredArtifact") -> tuple[str, ...]:
@@ -61,7 +75,15 @@ def _row(one: "StoredArtifact") -> tuple[str, ...]:
     name = one.name or next((part.filename for part in one.parts if part.filename), "")
     status = "a file of yours" if one.is_input else one.status
     size = amount(sum(sizes)) if sizes else NOTHING
-    return one.artifact_id, name or NOTHING, status, size, ", ".join(types), local_time(one.updated_at)
+    return (
+        one.context_id,
+        one.artifact_id,
+        name or NOTHING,
+        status,
+        size,
+        ", ".join(types),
+        local_time(one.updated_at),
+    )
 
 
 @app.command(

@@ -17,6 +17,7 @@ from everloop.cli.client.calls import (
     asked,
     finish,
 )
+from everloop.cli.client.contexts import Yes, delete_for_good
 from everloop.cli.client.send import ContextId, Folder
 from everloop.cli.output import (
     NOTHING,
@@ -318,3 +319,15 @@ def export(
 
     asked(work, profile, task_id=task)
     print_line(str(target))
+
+
+@app.command()
+def delete(task: TaskId, *, yes: Yes = False, as_json: AsJson = False, profile: ProfileName = "") -> None:
+    """Delete a task for good, with its sub-agents' tasks and its artifacts; one that runs is ended."""
+    delete_for_good(
+        f"the task {task} with its artifacts",
+        lambda client: client.delete_task(task),
+        profile,
+        is_sure=yes,
+        as_json=as_json,
+    )

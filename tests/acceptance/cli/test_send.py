@@ -132,3 +132,27 @@ async def test_agents_of_the_gateway_are_listed(service: Service, shell: Shell) 
         named = [each.id for each in await client.agents()]
     listed = json.loads((await shell.run("agents", "--json")).out)
     assert [each["id"] for each in listed] == named
+
+
+async def test_a_conversation_is_found_read_and_deleted_for_good(service: Service, shell: Shell) -> None:
+    """Nothing is deleted where nobody can be asked, unless `--yes` says so; then nothing of it is left."""
+    service.script(REPORT)
+    await shell.run("send", "A remarkable report, please.", "--context", "kept-1")
+    listed = json.loads((await shell.run("contexts", "list", "--query", "remarkable", "--json")).out)
+    assert [(each["id"], each["tasks"]) for each in listed] == [("kept-1", 1)]
+    shown = await shell.run("contexts", "show", "kept-1")
+    assert "A remarkable report, please." in shown.out
+    assert "The answer." in shown.out
+    unsure = await shell.run("contexts", "delete", "kept-1")
+    assert (unsure.code, "--yes" in unsure.err) == (2, True)
+    deleted = await shell.run("contexts", "delete", "kept-1", "--yes")
+    assert (deleted.code, "1 task" in deleted.out) == (0, True), deleted.err
+    assert (await shell.run("contexts", "show", "kept-1")).code == 1
+
+
+async def test_a_task_is_deleted_for_good(service: Service, shell: Shell) -> None:
+    service.script([Reply(["Gone soon."])])
+    task = json.loads((await shell.run("send", "Say it.", "--json")).out)["id"]
+    assert (await shell.run("tasks", "delete", task, "--yes")).code == 0
+    gone = await shell.run("tasks", "show", task)
+    assert (gone.code, gone.err) == (1, f"everloop: no task '{task}' here\n")

@@ -17,7 +17,8 @@ from tests.support.servers.processes import ROOT
 
 COMMANDS = (
     *("up", "new", "add", "demo", "dev", "conformance", "worker", "gateway"),
-    *("keys", "schedules", "housekeeping", "reindex", "temporal"),
+    *("send", "chat", "tasks", "artifacts", "contexts", "agents", "profiles"),
+    *("keys", "schedules", "housekeeping", "reindex", "temporal", "doctor"),
 )
 HEAD, ROWS = ("ID", "NOTE"), [("a", "[bold]as it is[/bold]"), ("b", "\x1b[2J gone?")]
 

@@ -1,0 +1,175 @@
+"""`everloop contexts`: conversations, and deleting for good."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everloop.cli.client.calls import ProfileName, asked
+from everloop.cli.output import (
+    INTERRUPTED,
+    NOTHING,
+    AsJson,
+    CommandError,
+    misused,
+    option,
+    print_fields,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+)
+
+if TYPE_CHECKING:
+    from everloop.client import Client, Context, ConversationMessage, Deletion
+
+MOST = 20
+MOST_LISTED = 10_000
+PAUSE = 0.3
+"""Seconds between two looks at a deletion."""
+
+LONGEST_TITLE = 60
+
+app = typer.Typer(no_args_is_help=True, help="Find conversations, read them, and delete them for good.")
+
+ContextArgument = Annotated[
+    str, typer.Argument(metavar="CONTEXT", help="The id of a conversation.", show_default=False)
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@app.command(name="list")
+def list_(
+    *,
+    query: Annotated[str, option("TEXT", "Only those in whose titles it stands.")] = "",
+    limit: Annotated[int, option("N", "How many at most.", most=MOST_LISTED)] = MOST,
+    as_json: AsJson = False,
+    profile: ProfileName = "",
+) -> None:
+    """List conversations, those that changed last first."""
+    found = asked(lambda client: _listed(client, query, limit), profile)
+    if as_json:
+        from everloop.cli.client.data import plain
+
+        print_json(plain(found))
+    elif found:
+        print_table(("CONTEXT", "TITLE", "TASKS", "AGENTS", "UPDATED"), list(map(_row, found)))
+    else:
+        print_notice('there are no such conversations; `everloop send "…"` begins one')
+
+
+async def _listed(client: "Client", query: str, limit: int) -> "list[Context]":
+    found: list[Context] = []
+    async for each in client.contexts(query=query):
+        found.append(each)
+        if len(found) == limit:
+            break
+    return found
+
+
+def _row(context: "Context") -> tuple[str, ...]:
+    from everloop.cli.client.data import local_time
+
+    title = " ".join(context.title.split())
+    cut = title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+    open_ = f" ({context.open_tasks} open)" if context.open_tasks else ""
+    agents = ", ".join(context.agents) or NOTHING
+    return context.id, cut or NOTHING, f"{context.tasks}{open_}", agents, local_time(context.updated_at)
+
+
+@app.command()
+def show(context: ContextArgument, *, as_json: AsJson = False, profile: ProfileName = "") -> None:
+    """Show a conversation: all that was said, with calls of tools."""
+    found, messages = asked(lambda client: _read(client, context), profile)
+    from everloop.cli.client import task_reports
+    from everloop.cli.client.data import local_time, plain
+
+    if as_json:
+        print_json({"context": plain(found), "messages": plain(messages)})
+        return
+    print_fields(
+        {
+            "context": found.id,
+            "title": found.title,
+            "tasks": str(found.tasks),
+            "agents": ", ".join(found.agents),
+            "created": local_time(found.created_at),
+            "updated": local_time(found.updated_at),
+            "kept for": found.retention or "",
+        }
+    )
+    print_line("")
+    task_reports.print_transcript(messages)
+
+
+async def _read(client: "Client", context: str) -> "tuple[Context, list[ConversationMessage]]":
+    return await client.context(context), [each async for each in client.conversation(context)]
+
+
+@app.command()
+def delete(
+    context: ContextArgument, *, yes: Yes = False, as_json: AsJson = False, profile: ProfileName = ""
+) -> None:
+    """Delete a conversation for good, with its tasks and artifacts; what runs is ended."""
+    delete_for_good(
+        f"the conversation {context} with all its tasks and artifacts",
+        lambda client: client.delete_context(context),
+        profile,
+        is_sure=yes,
+        as_json=as_json,
+    )
+
+
+def delete_for_good(
+    what: str,
+    begin: "Callable[[Client], Awaitable[Deletion]]",
+    profile: str,
+    *,
+    is_sure: bool,
+    as_json: bool,
+) -> None:
+    """Delete something once somebody is sure, and say what was removed when it is done.
+
+    Raises:
+        CommandError: nobody is sure, or it failed.
+    """
+    if not is_sure:
+        _make_sure(what)
+    done = asked(lambda client: _deleted(client, begin), profile)
+    if as_json:
+        from everloop.cli.client.data import plain
+
+        print_json(plain(done))
+    if done.state == "failed":
+        raise CommandError(
+            f"the deletion {done.id} of {what} failed; delete it again, nothing comes back by that"
+        )
+    if not as_json:
+        removed = done.removed
+        counts = {"task": removed.tasks, "artifact": removed.artifacts, "blob": removed.blobs}
+        words = ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items())
+        print_line(f"deleted {what}: {words}")
+
+
+def _make_sure(what: str) -> None:
+    from everloop.cli.client.prompts import LeftError, PressedError, choose, is_interactive
+
+    if not is_interactive():
+        raise misused(f"to delete {what} takes --yes where nobody can be asked")
+    options = [(False, "no"), (True, "yes, delete it for good")]
+    try:
+        said = asyncio.run(choose(options, title=f"Delete {what}?"))
+    except (LeftError, PressedError):
+        said = False
+    if not said:
+        raise CommandError("nothing was deleted", INTERRUPTED)
+
+
+async def _deleted(client: "Client", begin: "Callable[[Client], Awaitable[Deletion]]") -> "Deletion":
+    """Begin a deletion, and wait until it is done: it goes on in the server whatever becomes of us."""
+    deletion = await begin(client)
+    while deletion.state == "running":
+        await asyncio.sleep(PAUSE)
+        deletion = await client.deletion(deletion.id)
+    return deletion
