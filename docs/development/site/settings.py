@@ -67,8 +67,12 @@ Models: `DEEPSEEK_API_KEY`, … | worker | The keys of other providers, as [mode
 them. Required for each provider that an agent asks. | none
 Large content: `AWS_…` | both | With `s3`: credentials and region, as boto3 reads them. | none
 Seeing inside: `OTEL_…` | both | OpenTelemetry's other variables. | off
+On your own machine: `EVERLOOP_PROFILE` | `everloop` | Which gateway commands ask that [talk to agents]\
+(command-line.md#which-gateway-and-who-asks): a profile of yours, or an address. | what runs here
+On your own machine: `EVERLOOP_API_KEY` | `everloop` | An API key for a gateway that is no profile. | none
+On your own machine: `EVERLOOP_TOKEN` | `everloop` | A bearer token for the same. | none
 """
-"""Rows for what libraries read."""
+"""Rows for what libraries read, and the command where it is a client."""
 
 BY_HAND = {
     "OPENAI_API_KEY": "The key of OpenAI. Required where an agent asks OpenAI.",

@@ -33,6 +33,9 @@ EXIT_CODES = (
     "asked, 130 Ctrl-C (the task goes on)."
 )
 
+NO_AGENT = "there is no agent at "
+"""How the client begins to say that it has found no card."""
+
 LOOK_CLOSER = " `everloop doctor` looks closer;"
 
 _CAUSE = re.compile(r" \((.+)\); is the gateway")
@@ -111,7 +114,7 @@ def asked(work: "Callable[[Client], Awaitable[T]]", profile: str, agent: str = "
 
 def refused(error: "ClientError", gateway: Gateway) -> CommandError:
     """Return what went wrong, as a command says it."""
-    from everloop.client import UnauthenticatedError, UnreachableError
+    from everloop.client import NotFoundError, UnauthenticatedError, UnreachableError
 
     where = f"{gateway.profile.url} ({gateway.origin})"
     if isinstance(error, UnauthenticatedError):
@@ -127,7 +130,10 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
             f"nobody answers at {where}{why}. Is the gateway running (`everloop up` runs one here), and is "
             f"this its address?{LOOK_CLOSER} --profile names another one"
         )
-    return CommandError(str(error))
+    if gateway.agent and isinstance(error, NotFoundError) and str(error).startswith(NO_AGENT):
+        return CommandError(f"there is no agent {gateway.agent!r} at {where}; `everloop agents` lists them")
+    hint = "; `everloop tasks list` shows those that there are" if error.reason == "TASK_NOT_FOUND" else ""
+    return CommandError(f"{error}{hint}")
 
 
 def exit_code(result: "Result") -> int:

@@ -59,6 +59,8 @@ def send(  # noqa: PLR0913 -- each is an option
     if message == STDIN and STDIN in (file or []):
         raise misused("stdin is either the message or a file; give one of them in another way")
     text = text_of_stdin() if message == STDIN else message
+    if not (text.strip() or file):
+        raise misused("the message is empty; write what the agent is to do")
 
     async def work(gateway: Gateway) -> "Result":
         content: list[str | Part] = [text] if text.strip() else []

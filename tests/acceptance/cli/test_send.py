@@ -155,4 +155,5 @@ async def test_a_task_is_deleted_for_good(service: Service, shell: Shell) -> Non
     task = json.loads((await shell.run("send", "Say it.", "--json")).out)["id"]
     assert (await shell.run("tasks", "delete", task, "--yes")).code == 0
     gone = await shell.run("tasks", "show", task)
-    assert (gone.code, gone.err) == (1, f"everloop: no task '{task}' here\n")
+    assert gone.code == 1
+    assert gone.err.startswith(f"everloop: no task '{task}' here; ")

@@ -59,6 +59,9 @@ DOCUMENTED_ELSEWHERE = {
     "EVERLOOP_TEMPORAL_PORT": "of everloop up",
     "EVERLOOP_TEMPORAL_UI_PORT": "of everloop up",
     "EVERLOOP_REDIS_PORT": "of everloop up",
+    "EVERLOOP_PROFILE": "of commands that talk to agents",
+    "EVERLOOP_API_KEY": "of commands that talk to agents",
+    "EVERLOOP_TOKEN": "of commands that talk to agents",
 }
 """What docs/settings.md tells that neither workers nor gateways read."""
 
