@@ -19,6 +19,7 @@ from temporalio.client import Client, Plugin
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.deletion import StoreDeletion
 from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
 from everloop.activities.model.call import ModelCalls
 from everloop.activities.model.clients import Clients, check_agents, misspelt_models
@@ -46,7 +47,7 @@ from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
-from everloop.stores.conversations import Conversations
+from everloop.stores.conversations.store import Conversations
 from everloop.stores.providers import ProviderGates
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
@@ -63,6 +64,7 @@ from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSet
 from everloop.workers.shutdown import RunningActivities
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
+from everloop.workflows.deletion import Deletion
 from everloop.workflows.housekeeping import Housekeeping
 from everloop.workflows.push_delivery import PushDelivery
 
@@ -93,7 +95,8 @@ def build_workers(
 
 
 def _workflows(ports: Ports) -> list[type]:
-    return [AgentTask, Housekeeping, PushDelivery] if ports.push else [AgentTask, Housekeeping]
+    usual = [AgentTask, Deletion, Housekeeping]
+    return [*usual, PushDelivery] if ports.push else usual
 
 
 def _worker(
@@ -205,7 +208,12 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
     configs = PushConfigs(redis)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
     views = NotifyingTaskViews(
-        redis, configs, deliveries.notify, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes
+        redis,
+        configs,
+        deliveries.notify,
+        ttl=retention.task_ttl,
+        max_bytes=retention.max_task_bytes,
+        context_ttl=max(retention.conversation_ttl, ArtifactSettings().ttl),
     )
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
     outcome_ttl = retention.transcript_ttl  # both are told again by history
@@ -216,6 +224,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
     conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)
     lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
     conversation = RememberedConversation(conversations, transcripts, models, records)
+    webhooks = ScheduleWebhooks(redis, configs)
     return Ports(
         model=ModelCalls(models, agents, views, transcripts, artifacts, records),
         tools=AgentTools(
@@ -237,7 +246,10 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
         housekeeping=StoreHousekeeping(
             redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
         ),
-        schedules=ScheduledTasks(schedule_files, ScheduleWebhooks(redis, configs)),
+        deletion=StoreDeletion(
+            redis, servers.blobs, servers.temporal, settings.task_queue, views, schedule_files, webhooks
+        ),
+        schedules=ScheduledTasks(schedule_files, webhooks),
         push=PushDelivering(
             configs,
             views,

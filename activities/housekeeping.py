@@ -16,7 +16,7 @@ from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
 from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, OrphanedBlobs
 from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
-from everloop.stores.conversations import ConversationCleanup
+from everloop.stores.conversations.cleanup import ConversationCleanup
 from everloop.stores.retention import Cleaned
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.workflows.contract.housekeeping import (

@@ -31,6 +31,7 @@ from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
+from everloop.stores.conversations.store import Conversations
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries, PushSettings
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
@@ -65,7 +66,12 @@ async def opened_app(
         configs = PushConfigs(redis)
         notify = notifier(PushDeliveries(client, configs, settings.task_queue))
         views = NotifyingTaskViews(
-            redis, configs, notify, ttl=retention.task_ttl, max_bytes=retention.max_task_bytes
+            redis,
+            configs,
+            notify,
+            ttl=retention.task_ttl,
+            max_bytes=retention.max_task_bytes,
+            context_ttl=max(retention.conversation_ttl, artifact_settings.ttl),
         )
         stores = Stores(
             views,
@@ -75,6 +81,7 @@ async def opened_app(
             link_seconds=blob_settings.s3_presigned,
             redis=redis,
             blobs=blobs,
+            conversations=Conversations(redis),
         )
         access = AccessControl(authenticator, RequestLimits(limit_settings, Quotas(redis)))
         push = make_push(push_settings, configs, notify, settings.url)

@@ -27,6 +27,8 @@ from everloop.gateway.console.routes import console_routes
 from everloop.gateway.downloads.routes import Downloads
 from everloop.gateway.extension.approvals import Approvals
 from everloop.gateway.extension.codec import codec_routes
+from everloop.gateway.extension.contexts import ContextRoutes
+from everloop.gateway.extension.deletions import DeletionRoutes
 from everloop.gateway.extension.fork import Forks
 from everloop.gateway.extension.health import Gauges, Probe, health_routes
 from everloop.gateway.extension.operator.actions import Actions
@@ -59,6 +61,7 @@ from everloop.gateway.tasks.sweep import SWEEP_PAUSE, Sweep
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import cancel
 from everloop.runtime.schedules.schedules import Schedules
+from everloop.runtime.temporal.deletions import Deletions
 
 
 def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
@@ -126,6 +129,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
     extension = Extension(access, limits, lambda: fanout.is_closed)
     seen, histories = Seen(snapshots), Histories(client, views)
+    deletions = DeletionRoutes(extension, stores, seen, Deletions(client, settings.task_queue))
     schedules = attachments and ScheduleRoutes(
         extension,
         settings,
@@ -156,6 +160,8 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *Questions(extension, agents, views).routes,
             *Past(extension, seen, histories, tasks, settings.url).routes,
             *Forks(extension, settings, agents, views, tasks, snapshots, seen, histories, admission).routes,
+            *deletions.routes,
+            *ContextRoutes(extension, stores, seen, histories, deletions, settings.url).routes,
             *(schedules.routes if schedules else []),
             *operator.routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),

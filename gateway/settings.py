@@ -12,6 +12,7 @@ from everloop.runtime.blobs import Blobs
 from everloop.runtime.settings import WORDS, Settings
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.conversations.store import Conversations
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
@@ -127,7 +128,8 @@ class Stores:
     """Where tasks are shown from, where clients' secrets for their tools go, what tasks put out and said.
 
     `link_seconds` is how long a link lasts at which clients fetch a part from the blob store itself; 0: they
-    fetch all from us. `redis` and `blobs` are asked how they fare.
+    fetch all from us. `redis` and `blobs` are asked how they fare. `conversations`: what is kept of tasks that
+    Temporal has forgotten; None: nothing.
     """
 
     views: TaskViews
@@ -137,6 +139,7 @@ class Stores:
     link_seconds: int = 0
     redis: Redis | None = None
     blobs: Blobs | None = None
+    conversations: Conversations | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The connection to Redis, and whether that Redis fits."""
 
 import asyncio
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -29,6 +30,9 @@ _CONNECTIONS = 50
 _HEALTH_CHECK_INTERVAL = 30
 _SCHEMES = ("redis", "rediss", "unix")
 
+
+_SPECIAL = re.compile(r"[*?\[\]\\^]")
+_SCANNED = 1000
 
 NOW = """
 local function now()
@@ -181,6 +185,35 @@ async def scan_page(
     if following or at + 1 < len(nodes):
         return f"{at if following else at + 1}:{following}", keys
     return "", keys
+
+
+async def remove_matching(redis: Redis, match: str, is_meant: Callable[[str], bool] = bool) -> int:
+    """Remove all keys that match a pattern, and that are meant; return how many there were."""
+    removed, cursor, is_last = 0, "", False
+    while not is_last:
+        cursor, keys = await scan_page(redis, cursor, match, _SCANNED)
+        async with redis.pipeline(transaction=False) as pipeline:
+            for key in filter(is_meant, keys):
+                pipeline.unlink(key)
+            removed += sum(cast("list[int]", await pipeline.execute()))
+        is_last = not cursor
+    return removed
+
+
+async def members(redis: Redis, key: str, match: str) -> AsyncGenerator[str]:
+    """Yield members of a sorted set that match a pattern; some may come twice."""
+    position, is_last = 0, False
+    while not is_last:
+        scan = redis.zscan(key, position, match, _SCANNED)
+        position, found = cast("tuple[int, list[tuple[str, float]]]", await scan)
+        for name, _ in found:
+            yield name
+        is_last = not position
+
+
+def literal(text: str) -> str:
+    """Return a pattern that matches a text alone."""
+    return _SPECIAL.sub(r"\\\g<0>", text)
 
 
 async def check_redis(redis: Redis) -> list[str]:

@@ -12,7 +12,16 @@ def _task(task_id: str) -> str:
         TaskUnnamedError: there is no id.
     """
     root, slash, path = known_id(task_id).partition("/")
-    return f"everloop:task:{{{root}}}{slash}{path}"
+    return f"{TASK_PREFIX}{root}}}{slash}{path}"
+
+
+TASK_PREFIX = "everloop:task:{"
+"""Before the id of a client's task, in each key of it and of its sub-agents."""
+
+
+def root_of_key(key: str) -> str:
+    """Return the client's task of a key that begins so."""
+    return key.removeprefix(TASK_PREFIX).partition("}")[0]
 
 
 def view_key(task_id: str) -> str:
@@ -96,7 +105,7 @@ CONVERSATIONS_KEY = "everloop:conversations"
 
 def owner_tasks_key(owner: str) -> str:
     """Redis sorted set: which tasks an owner has, in rows that `task_lists.lua` describes."""
-    return f"{_owner_prefix(owner)}:tasks"
+    return f"{owner_prefix(owner)}:tasks"
 
 
 OWNER_TASKS_KEYS = "everloop:owner:*:tasks"
@@ -104,13 +113,31 @@ OWNER_TASKS_KEYS = "everloop:owner:*:tasks"
 
 
 def owner_of_tasks_key(key: str) -> str:
-    """Return the owner of such a key."""
+    """Return the owner of such a key, or of one of `OWNER_CONTEXTS_KEYS`."""
     return unquote(key.partition("{")[2].rpartition("}")[0])
+
+
+def owner_contexts_key(owner: str) -> str:
+    """Redis sorted set: contexts of an owner, as words, by when a task of theirs had its last status."""
+    return f"{owner_prefix(owner)}:contexts"
+
+
+OWNER_CONTEXTS_KEYS = "everloop:owner:*:contexts"
+"""Pattern of these keys."""
+
+
+def context_info_key(owner: str, context_id: str) -> str:
+    """Redis hash: what is known of a context and its tasks, in fields that `task_lists.lua` describes."""
+    return f"{owner_prefix(owner)}:context:{quoted(context_id)}"
+
+
+RETENTIONS_KEY = "everloop:retentions"
+"""Redis sorted set: contexts and tasks that are kept as long as somebody said, by when to look at them."""
 
 
 def announced_tasks_key(owner: str) -> str:
     """Redis sorted set: tasks of an owner that are about to start, by when they count no more."""
-    return f"{_owner_prefix(owner)}:announced"
+    return f"{owner_prefix(owner)}:announced"
 
 
 APPROVALS_KEY_PREFIX = "everloop:approvals:"
@@ -122,7 +149,7 @@ OPEN_TASKS_KEY = "everloop:open"
 
 def request_rate_key(owner: str) -> str:
     """Redis string: up to when an owner's requests have used up their rate."""
-    return f"{_owner_prefix(owner)}:requests"
+    return f"{owner_prefix(owner)}:requests"
 
 
 def provider_key(provider: str) -> str:
@@ -148,7 +175,8 @@ def provider_failures_key(provider: str) -> str:
     return f"{provider_key(provider)}:failures"
 
 
-def _owner_prefix(owner: str) -> str:
+def owner_prefix(owner: str) -> str:
+    """Begin a key of an owner."""
     return f"everloop:owner:{{{quoted(owner)}}}"
 
 
@@ -182,7 +210,11 @@ def context_artifacts_key(context: str) -> str:
 
 def pending_blobs_key(context: str) -> str:
     """Redis sorted set: blobs of the artifacts of a context that no record names, by the time since when."""
-    return f"everloop:context:{context_tag(context)}:pending-blobs"
+    return f"{PENDING_BLOBS_PREFIX}{context_tag(context)}:pending-blobs"
+
+
+PENDING_BLOBS_PREFIX = "everloop:context:"
+"""Before the tag of a context, in the keys of what is kept of its artifacts together."""
 
 
 BLOB_PREFIX = "everloop:blob:"

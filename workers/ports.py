@@ -8,6 +8,7 @@ import structlog
 from everloop.agents.registry import AgentRegistry
 from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract import names
+from everloop.workflows.contract.deletion import DeletionPort
 from everloop.workflows.contract.housekeeping import HousekeepingPort
 from everloop.workflows.contract.names import MODEL_QUEUE, TOOLS_QUEUE, WORKER_QUEUES, WORKFLOWS_QUEUE
 from everloop.workflows.contract.ports import (
@@ -37,6 +38,7 @@ class Ports:
     schedules: SchedulePort | None = None
     narrator: NarratorPort | None = None
     housekeeping: HousekeepingPort | None = None
+    deletion: DeletionPort | None = None
 
 
 def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
@@ -53,9 +55,10 @@ def calls_of(queue: str, ports: Ports) -> list[Callable[..., object]]:
         ports.context.save_context,
     ]
     housekeeping = [ports.housekeeping.clean] if ports.housekeeping else []
+    deletion = [ports.deletion.remove] if ports.deletion else []
     schedules = [ports.schedules.attach] if ports.schedules else []
     calls: dict[str, list[Callable[..., object]]] = {
-        names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping, *schedules],
+        names.WORKFLOWS_QUEUE: [*short, *tools, *model, *housekeeping, *deletion, *schedules],
         names.MODEL_QUEUE: [*model],
         names.TOOLS_QUEUE: [*tools],
         names.PUSH_QUEUE: [ports.push.deliver_push] if ports.push else [],

@@ -9,7 +9,8 @@ from everloop.activities.conversation.summaries import ConversationCompactor
 from everloop.activities.lease import begin_attempt
 from everloop.activities.model.models import Models
 from everloop.activities.transcripts import whole_transcript
-from everloop.stores.conversations import Conversations, Room, newest_messages
+from everloop.stores.conversations.fitting import Room, newest_messages
+from everloop.stores.conversations.store import Conversations
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (

@@ -5,7 +5,8 @@ from itertools import takewhile
 from json import dumps
 
 from everloop.activities.model.files import describe
-from everloop.stores.conversations import ConversationSummary, Room, newest_messages
+from everloop.stores.conversations.fitting import Room, newest_messages
+from everloop.stores.conversations.store import ConversationSummary
 from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,

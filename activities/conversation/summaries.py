@@ -15,7 +15,8 @@ from everloop.activities.conversation.recall import (
 from everloop.activities.lease import Heartbeat, heartbeating
 from everloop.activities.model.compaction import write_summary
 from everloop.activities.model.models import Models
-from everloop.stores.conversations import Conversations, ConversationSummary, Room, newest_turns, safe_ends
+from everloop.stores.conversations.fitting import Room, newest_turns, safe_ends
+from everloop.stores.conversations.store import FORGOTTEN, Conversations, ConversationSummary
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CompactConversationInput, ConversationMessage
 from everloop.workflows.contract.messages import (
@@ -153,7 +154,12 @@ class ConversationCompactor:
         self, call: CompactConversationInput, step: SummaryStep, heartbeat: Heartbeat
     ) -> ConversationSummary:
         earlier = "\n\n".join(summary.text for summary in step.earlier)
-        notes = [SummaryMessage(end=1, text=earlier), *step.messages]
+        said = [message for message in step.messages if message != FORGOTTEN]
+        if not said and len(step.earlier) <= 1:  # all of it was deleted
+            return ConversationSummary(
+                level=step.level, start=step.start, end=step.end, text=earlier or "(deleted)"
+            )
+        notes = [SummaryMessage(end=1, text=earlier), *said]
         model = self._models.choose(call.model, call.task.agent_id).name
         text, usage = await write_summary(self._models, call.task, model, notes, len(notes), heartbeat)
         if not text:

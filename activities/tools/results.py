@@ -18,7 +18,7 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.tool_records import ToolResults
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
-from everloop.workflows.contract.names import context_key, result_artifact
+from everloop.workflows.contract.names import context_key, quoted, result_artifact
 from everloop.workflows.contract.questions import Answer
 from everloop.workflows.contract.tasks import TaskRef
 
@@ -130,7 +130,14 @@ def _digest_of(tool: Tool, call: RunToolInput, arguments: str) -> str:
     }
     agent = [task.agent_id, task.agent_version]
     about = [agent, digest_of(tool), callers[tool.cache_for], json.loads(arguments.strip() or "{}")]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    # Whose it is stands before it, so that it goes with whatever it belongs to.
+    prefixes = {
+        "context": f"{context_key(task.owner, task.context_id)}:",
+        "owner": f"{quoted(task.owner)}::",
+        "everybody": "",
+    }
+    return f"{prefixes[tool.cache_for]}{digest}"
 
 
 # Why there is no other result.

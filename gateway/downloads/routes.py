@@ -14,7 +14,6 @@ from http import HTTPStatus
 from urllib.parse import quote, unquote
 
 import structlog
-from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -28,66 +27,19 @@ from everloop.gateway.errors import STORE_FAILURES, TaskUnknownError
 from everloop.gateway.http.errors import error_response
 from everloop.gateway.http.requests import recognise
 from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.gateway.tasks.artifacts import artifact_json
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, Snapshots
 from everloop.gateway.tasks.steps import Steps
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
-from everloop.runtime.protocol.tasks import ARTIFACTS, PARTS, RESULTS, artifact_url, part_url
+from everloop.runtime.protocol.tasks import ARTIFACTS, PARTS, RESULTS
 from everloop.stores.artifacts.errors import (
     ArtifactIdError,
     ArtifactMissingError,
     ArtifactReplacedError,
     PartIndexError,
 )
-from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
+from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.names import context_key, result_artifact
-
-# What is known of artifacts, as JSON for clients. Pure.
-
-
-def artifact_json(
-    artifact: StoredArtifact, context_id: str, public_url: str, *, operations: bool
-) -> dict[str, JsonValue]:
-    """Return an artifact without its content; `context_id` is the client's. Names are written as in A2A."""
-    known: dict[str, JsonValue] = {
-        "artifactId": artifact.artifact_id,
-        "contextId": context_id,
-        "taskId": artifact.task_id,
-        "name": artifact.name,
-        "description": artifact.description,
-        "status": artifact.status.value,
-        "isInput": artifact.is_input,
-        "version": artifact.version,
-        "createdAt": artifact.created_at.isoformat(),
-        "updatedAt": artifact.updated_at.isoformat(),
-        "completedAt": artifact.completed_at.isoformat() if artifact.completed_at else None,
-        "url": artifact_url(public_url, context_id, artifact.artifact_id),
-        "parts": [
-            _part_json(part)
-            | {"url": part.url or part_url(public_url, context_id, artifact.artifact_id, part.index)}
-            for part in artifact.parts
-        ],
-    }
-    if operations:
-        known["lastChunkIndex"] = artifact.last_chunk_index
-        known["operations"] = [
-            {"kind": each.kind, "at": each.at.isoformat(), "index": each.index}
-            for each in artifact.operations
-        ]
-    return known
-
-
-def _part_json(part: ArtifactPart) -> dict[str, JsonValue]:
-    known: dict[str, JsonValue] = {
-        "index": part.index,
-        "kind": part.kind,
-        "mediaType": part.media_type,
-        "filename": part.filename,
-        "size": part.size,
-    }
-    if part.kind == "rows":
-        known |= {"rows": part.rows, "rowSchema": part.row_schema}
-    return known
-
 
 _log = structlog.get_logger()
 

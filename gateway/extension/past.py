@@ -101,7 +101,7 @@ class Past:
         messages = await self._tasks.transcript(url.task_id)
         times = await self._times(url)
         shown: list[JsonValue] = [
-            {"position": at, "at": times.of(at, message), **_message(message, url)}
+            {"position": at, "at": times.of(at, message), **message_json(message, url)}
             for at, message in enumerate(messages)
             if message.role != "tools"
         ]
@@ -158,7 +158,8 @@ class Past:
         return used
 
 
-def _message(message: TranscriptMessage, url: TaskUrl) -> dict[str, JsonValue]:
+def message_json(message: TranscriptMessage, url: TaskUrl) -> dict[str, JsonValue]:
+    """Return a message of a transcript."""
     match message:
         case UserMessage():
             return message_data(message, url)

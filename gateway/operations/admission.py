@@ -190,6 +190,7 @@ class Admission:
             return None
         if answered := _answered(incoming, route, task.context_id):
             await self.views.keep_route(incoming.task_id, route)
+            await self.views.note_answer(submitted_view(incoming.task_id, task))
         return answered
 
     async def _continue(self, incoming: IncomingMessage, viewer: Viewer) -> Admitted:

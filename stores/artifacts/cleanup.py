@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime, timedelta
 from typing import cast
+from urllib.parse import unquote
 
 import structlog
 from pydantic import ValidationError
@@ -14,13 +15,29 @@ from temporalio.client import Client
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import cipher_of, literal, members
 from everloop.runtime.temporal.describe import namespace_id
 from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
-from everloop.stores.artifacts.record import ArtifactRecord, folder_of_record, now, unseal_record
-from everloop.stores.blobs.cleanup import require_sole_user
-from everloop.stores.keys import ARTIFACTS_KNOWN_SINCE_KEY, EXPIRING_ARTIFACTS_KEY
+from everloop.stores.artifacts.record import (
+    ArtifactAddress,
+    ArtifactRecord,
+    folder_of_record,
+    now,
+    unseal_record,
+)
+from everloop.stores.blobs.cleanup import remove_folder, require_sole_user
+from everloop.stores.keys import (
+    ARTIFACT_RECORD_PREFIX,
+    ARTIFACTS_KNOWN_SINCE_KEY,
+    EXPIRING_ARTIFACTS_KEY,
+    PENDING_BLOBS_KEY,
+    PENDING_BLOBS_PREFIX,
+    context_artifacts_key,
+    context_tag,
+    pending_blobs_key,
+)
 from everloop.stores.retention import Cleaned
+from everloop.workflows.contract.names import root_task_id
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -229,3 +246,83 @@ class OrphanedBlobs:
         except (EncryptionError, ValidationError):
             return keys
         return set(record.blob_keys()) if record else set()
+
+
+# Removes artifacts that somebody wants to be gone.
+
+
+class ArtifactRemoval:
+    """Removes artifacts with their blobs, and is not done before these are gone; it is safe to repeat.
+
+    Blobs go first: whoever goes on after a crash finds the rest by the record.
+    """
+
+    def __init__(self, redis: Redis, blobs: Blobs) -> None:
+        self._redis = redis
+        self._blobs = blobs
+        self._kept = ArtifactBlobs(redis, blobs)
+
+    async def of_context(self, context: str, task_id: str = "") -> tuple[int, int]:
+        """Remove all artifacts of a context, or those of one task and its sub-agents.
+
+        Return how many artifacts and blobs there were.
+
+        Raises:
+            BlobsUnavailableError, RedisError: some may be left.
+        """
+        keys = cast("list[str]", await self._redis.zrange(context_artifacts_key(context), 0, -1))
+        artifacts = blobs = 0
+        for key in keys:
+            record = await self._read(key)
+            if task_id and (record is None or root_task_id(record.artifact.task_id) != task_id):
+                continue
+            artifacts += 1
+            blobs += await self._remove(key, record)
+        if not task_id:
+            blobs += await self._remove_pending(pending_blobs_key(context))
+            await self._redis.delete(context_artifacts_key(context))
+        return artifacts, blobs
+
+    async def one(self, context: str, artifact_id: str) -> tuple[int, int]:
+        """Remove one artifact; return and raise as `of_context` does."""
+        key = ArtifactAddress(context, artifact_id).record_key
+        record = await self._read(key)
+        return int(record is not None), await self._remove(key, record)
+
+    async def contexts_of(self, prefix: str) -> set[str]:
+        """Return the contexts, by their keys, whose keys begin so and that have artifacts, or had them."""
+        tags = set[str]()
+        for key, before in (
+            (EXPIRING_ARTIFACTS_KEY, ARTIFACT_RECORD_PREFIX),
+            (PENDING_BLOBS_KEY, PENDING_BLOBS_PREFIX),
+        ):
+            match = f"{literal(before + context_tag(prefix)[:-1])}*"
+            names = [name async for name in members(self._redis, key, match)]
+            tags |= {name.removeprefix(before).partition("}")[0].removeprefix("{") for name in names}
+        return set(map(unquote, tags))
+
+    async def _read(self, record_key: str) -> ArtifactRecord | None:
+        """Return a record, also of one that has expired; None where there is none, or it cannot be read."""
+        text = cast("str | None", await self._redis.get(record_key))
+        try:
+            return unseal_record(text, record_key, cipher_of(self._redis)) if text else None
+        except (EncryptionError, ValidationError):
+            return None
+
+    async def _remove(self, record_key: str, record: ArtifactRecord | None) -> int:
+        blobs = set(record.blob_keys()) if record else set[str]()
+        for blob in blobs:
+            await self._blobs.delete(blob)
+        blobs |= set(await remove_folder(self._blobs, folder_of_record(record_key)))
+        if record:
+            await remove_artifact(self._redis, self._kept, record_key)
+            await self._redis.zrem(record.address.pending_key, *(blobs or {""}))
+        return len(blobs)
+
+    async def _remove_pending(self, pending_key: str) -> int:
+        blobs = cast("list[str]", await self._redis.zrange(pending_key, 0, -1))
+        for blob in blobs:
+            await self._blobs.delete(blob)
+        await self._redis.delete(pending_key)
+        await self._redis.zrem(PENDING_BLOBS_KEY, pending_key)
+        return len(blobs)

@@ -95,6 +95,26 @@ async def require_sole_user(blobs: Blobs, listing: BlobListing, namespace: str, 
         raise BlobsSharedError(blobs.location, others)
 
 
+async def remove_folder(blobs: Blobs, folder: str) -> list[str]:
+    """Remove all blobs of a folder, however new; return which there were.
+
+    Raises:
+        BlobsUnavailableError: some may be left.
+    """
+    removed = list[str]()
+    if (listing := blobs.listing) is None:
+        return removed
+    cursor, is_last = "", False
+    while not is_last:
+        page = await listing.list_old(folder, _ANY_AGE, cursor)
+        for key in page.keys:
+            if not await listing.remove(key, _ANY_AGE):  # one that expires is left to Redis
+                await blobs.delete(key)
+        removed += page.keys
+        cursor, is_last = page.cursor, not page.cursor
+    return removed
+
+
 # Which payloads may be removed.
 
 _UNQUOTABLE = frozenset("'\"\\")

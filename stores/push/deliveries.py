@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.retention import MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.retention import CONVERSATION_TTL, MAX_TASK_BYTES, TASK_TTL
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
@@ -44,7 +44,7 @@ class NotifyingTaskViews(TaskViews):
     no reason to publish it again: the next one brings it along. Other events cost nothing.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- those of `TaskViews`, too
         self,
         redis: Redis,
         configs: PushConfigs,
@@ -52,8 +52,9 @@ class NotifyingTaskViews(TaskViews):
         *,
         ttl: timedelta = TASK_TTL,
         max_bytes: int = MAX_TASK_BYTES,
+        context_ttl: timedelta = CONVERSATION_TTL,
     ) -> None:
-        super().__init__(redis, ttl=ttl, max_bytes=max_bytes)
+        super().__init__(redis, ttl=ttl, max_bytes=max_bytes, context_ttl=context_ttl)
         self._configs = configs
         self._notify = notify
 

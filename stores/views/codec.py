@@ -25,13 +25,14 @@ from everloop.stores.views.parts import (
 )
 from everloop.workflows.contract.events import (
     EVENT_ADAPTER,
+    USAGE,
     ArtifactChunk,
     Narrated,
     StatusChanged,
     TaskCreated,
     TaskEvent,
 )
-from everloop.workflows.contract.messages import Message, Part, TextPart
+from everloop.workflows.contract.messages import FilePart, Message, Part, TextPart, UserMessage, text_of
 from everloop.workflows.contract.names import quoted, root_task_id
 from everloop.workflows.contract.payloads import HIDE_VALUES
 from everloop.workflows.contract.tasks import Artifact, TaskView
@@ -99,6 +100,7 @@ class ViewCodec:
             *self.status(status_of(view)),
             *self._messages(view.history),
             identity_of(view).model_dump_json(),
+            self.title(view),
         ]
 
     def restoration(self, view: TaskView) -> ScriptArguments:
@@ -109,6 +111,7 @@ class ViewCodec:
             *self.status(status_of(view)),
             *self._messages(view.history),
             identity_of(view).model_dump_json(),
+            self.title(view),
             len(artifacts),
         ]
         for chunks in artifacts:
@@ -129,6 +132,7 @@ class ViewCodec:
             *(self._message(status.message) if status.message else ("", "")),
             *self._messages(status.received),
             " ".join(scopes_of(status.questions)),
+            used_words(status),
         ]
 
     def view(self, fields: Mapping[str, str], history: Iterable[str]) -> TaskView | None:
@@ -169,6 +173,11 @@ class ViewCodec:
         if part := entry.get("part"):
             text = f'{text[:-1]},"part":{self._decoded_part(part).model_dump_json()}}}'
         return EVENT_ADAPTER.validate_json(text)
+
+    def title(self, view: TaskView) -> str:
+        """Return what its context is called if it is the first task there, as it is kept."""
+        said = next((message.parts for message in view.history if isinstance(message, UserMessage)), ())
+        return seal_title(title_of(said), view.owner, view.context_id, self._cipher)
 
     def _event(self, event: TaskEvent, *, exclude: set[str] | None = None) -> tuple[str, str]:
         """Return the event for the stream of its task, and what that of the client's task gets of it."""
@@ -260,6 +269,36 @@ class ViewCodec:
 def seal_event(json_text: str, task_id: str, cipher: Cipher) -> str:
     """Return what the stream of a task keeps of an event."""
     return cipher.seal_text(json_text, _event_purpose(task_id))
+
+
+MAX_TITLE = 80
+"""Characters of a title that is made of a message."""
+
+
+def title_of(parts: tuple[Part, ...]) -> str:
+    """Return the first words of a message, or else names of its files."""
+    files = (part.filename for part in parts if isinstance(part, FilePart))
+    words = " ".join(text_of(parts).split()) or ", ".join(filter(None, files))
+    return words if len(words) <= MAX_TITLE else f"{words[: MAX_TITLE - 1]}…"
+
+
+def seal_title(title: str, owner: str, context_id: str, cipher: Cipher) -> str:
+    """Return what is kept of the title of a context."""
+    return cipher.seal_text(json.dumps(title), title_purpose(owner, context_id)) if title else ""
+
+
+def title_purpose(owner: str, context_id: str) -> str:
+    """Name what the title of a context is encrypted for."""
+    return f"title {quoted(owner)}:{quoted(context_id)}"
+
+
+def used_words(status: StatusChanged) -> str:
+    """Return what a task has used by a status, as the script counts it; empty where it does not say."""
+    match status.metadata.get(USAGE):
+        case {"inputTokens": int(read), "outputTokens": int(written), "cost": float() | int() | None as cost}:
+            return f"{read} {written} {round((cost or 0) * 1e9)} {int(cost is None)}"
+        case _:
+            return ""
 
 
 def word(name: str) -> str:

@@ -65,7 +65,7 @@ class ViewStatus(NamedTuple):
     version: int
 
 
-LISTED_FIELDS = ("task", "changed", "at", "state", "approvers")
+LISTED_FIELDS = ("task", "changed", "at", "state", "approvers", "title", "used")
 """Of a view as it is stored, what lists say of it."""
 
 
@@ -74,7 +74,8 @@ class Listing:
     """What the lists are to say of a client's task.
 
     `revision` is the position of its status in its stream, `at` the time of the status in microseconds.
-    `scopes`: whose holders it asks in its owner's place.
+    `scopes`: whose holders it asks in its owner's place. `title` is what its context is called if it is the
+    first one there, as it is kept; `used`: what it has used, in words of `view_fields.lua`.
     """
 
     task: TaskIdentity
@@ -82,15 +83,18 @@ class Listing:
     at: int
     state: TaskState
     scopes: tuple[str, ...]
+    title: str = ""
+    used: str = ""
 
 
 def listing_of(kept: Sequence[str | None]) -> Listing | None:
     """Return what lists are to say by these `LISTED_FIELDS`; None where nobody knows whose task it is."""
-    task, revision, at, state, scopes = kept
+    task, revision, at, state, scopes, title, used = kept
     if not (task and revision and at and state):
         return None
     identity = TaskIdentity.model_validate_json(task)
-    return Listing(identity, revision, int(at), TaskState(state), tuple((scopes or "").split()))
+    asked = tuple((scopes or "").split())
+    return Listing(identity, revision, int(at), TaskState(state), asked, title or "", used or "")
 
 
 @dataclass(frozen=True)

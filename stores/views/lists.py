@@ -19,15 +19,18 @@ from redis.exceptions import NoScriptError
 from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import NOW, cipher_of
+from everloop.runtime.redis import NOW, cipher_of, scan_page
 from everloop.stores.keys import (
     APPROVALS_KEY_PREFIX,
     OPEN_TASKS_KEY,
     announced_tasks_key,
+    context_info_key,
     history_key,
+    owner_contexts_key,
     owner_tasks_key,
     view_key,
 )
+from everloop.stores.retention import CONVERSATION_TTL
 from everloop.stores.views.codec import ViewCodec, word
 from everloop.stores.views.interface import (
     LISTED_FIELDS,
@@ -45,7 +48,7 @@ from everloop.stores.views.interface import (
     listing_of,
     position_order,
 )
-from everloop.stores.views.parts import scopes_of
+from everloop.stores.views.parts import TaskIdentity, microseconds, scopes_of
 from everloop.workflows.contract.tasks import TaskView
 
 LISTS_SCRIPT = NOW + Path(__file__).with_name("task_lists.lua").read_text(encoding="utf-8")
@@ -53,6 +56,13 @@ LISTS_SCRIPT = NOW + Path(__file__).with_name("task_lists.lua").read_text(encodi
 
 _ANY = "*"
 """Stands in a row for any name; no word of a name is this."""
+
+_SCANNED = 1000
+"""Keys that one call to Redis looks at."""
+
+CONTEXT_SECONDS = int(CONVERSATION_TTL.total_seconds())
+
+_NOTHING_USED = "0 0 0 0"
 
 _PLACES = 10**16
 """Times in rows have so many digits."""
@@ -103,13 +113,15 @@ class TaskLists:
     """Answers queries for tasks; a page costs the same however many tasks there are, whatever the filters.
 
     Of each owner there are lists of the tasks with one agent, and of each scope one of the tasks that wait
-    for somebody with it, others than their owner. `seconds` is how long views are kept after the end.
+    for somebody with it, others than their owner. `seconds` is how long views are kept after the end,
+    `context_seconds` what is known of a context after its last task has ended.
     """
 
-    def __init__(self, redis: Redis, seconds: int) -> None:
+    def __init__(self, redis: Redis, seconds: int, context_seconds: int = CONTEXT_SECONDS) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._seconds = seconds
+        self._context_seconds = context_seconds
         self._script = redis.register_script(LISTS_SCRIPT)
         self._size = redis.register_script(_SIZE_SCRIPT)
         self._remove_older = redis.register_script(_REMOVE_OLDER)
@@ -117,7 +129,8 @@ class TaskLists:
     async def enter(self, listing: Listing) -> None:
         """Let the lists say what a view says; nothing changes where they know a later status."""
         task = listing.task
-        keys, arguments = owner_keys(task.owner), self._entering(listing)
+        keys = [*owner_keys(task.owner), *context_keys(task.owner, task.context_id)]
+        arguments = self._entering(listing)
         published = _published(listing.revision)
 
         def ask(pipeline: Pipeline) -> None:
@@ -147,7 +160,36 @@ class TaskLists:
             word(task.context_id),
             self._seconds,
             " ".join(listing.scopes),
+            listing.title,
+            *(listing.used or _NOTHING_USED).split(),
+            self._context_seconds,
         ]
+
+    async def note_answer(self, task: TaskIdentity, title: str) -> None:
+        """Let its context know of a message that was answered without a task."""
+        keys = [*owner_keys(task.owner), *context_keys(task.owner, task.context_id)]
+        arguments = [
+            "answered",
+            task.task_id,
+            _place(microseconds(task.created_at)),
+            word(task.agent_id),
+            word(task.context_id),
+            title,
+            self._context_seconds,
+        ]
+        await self._script(keys=keys, args=arguments)
+
+    async def forget(self, owner: str, task_id: str) -> bool:
+        """Take a task out of all lists, whatever became of it; return whether its owner's had it."""
+        was_listed = await self._script(keys=owner_keys(owner), args=["remove", task_id])
+        await self._redis.zrem(OPEN_TASKS_KEY, task_id)
+        cursor, is_last = "", False
+        while not is_last:
+            cursor, keys = await scan_page(self._redis, cursor, f"{APPROVALS_KEY_PREFIX}*", _SCANNED)
+            for key in keys:
+                await self._redis.zrem(key, task_id)
+            is_last = not cursor
+        return bool(was_listed)
 
     async def _list_waiting(self, listing: Listing, before: Sequence[str]) -> None:
         """List a task for those whom it asks, by the time since when."""
@@ -351,6 +393,11 @@ class TaskLists:
 def owner_keys(owner: str) -> list[str]:
     """Return the keys that `LISTS_SCRIPT` takes."""
     return [owner_tasks_key(owner), announced_tasks_key(owner)]
+
+
+def context_keys(owner: str, context_id: str) -> list[str]:
+    """Return the keys that it takes besides where a context is told of a task."""
+    return [owner_contexts_key(owner), context_info_key(owner, context_id)]
 
 
 def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequence[str | int]) -> None:

@@ -16,9 +16,10 @@ from everloop.stores.keys import (
     stream_key,
     view_key,
 )
-from everloop.stores.retention import GRACE, MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.retention import CONVERSATION_TTL, GRACE, MAX_TASK_BYTES, TASK_TTL
 from everloop.stores.steps import Lease, Step, Steps, late_words
 from everloop.stores.views.codec import ScriptArguments, ViewCodec, is_complete, unword, word
+from everloop.stores.views.contexts import Contexts
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
     START,
@@ -36,7 +37,7 @@ from everloop.stores.views.interface import (
     listing_of,
 )
 from everloop.stores.views.lists import TaskLists
-from everloop.stores.views.parts import MAX_EVENTS
+from everloop.stores.views.parts import MAX_EVENTS, identity_of
 from everloop.workflows.contract.events import StatusChanged, TaskEvent
 from everloop.workflows.contract.names import root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
@@ -73,7 +74,8 @@ class TaskViews:
     and one of which nobody knows whose it is; its events go after `GRACE`. `max_events` is about how many
     events its stream keeps (default 10,000), of at most `max_bytes` together. That is also how large a view
     may get (default `MAX_TASK_BYTES`): whoever adds to one asks first how large it is (`size`), since what is
-    published is folded in, whatever its size.
+    published is folded in, whatever its size. `context_ttl` is how long what is known of a context is kept
+    after the last status of its tasks (default 30 days, at least `ttl`).
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class TaskViews:
         ttl: timedelta = TASK_TTL,
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_TASK_BYTES,
+        context_ttl: timedelta = CONVERSATION_TTL,
     ) -> None:
         self.max_bytes = max_bytes
         self._redis = redis
@@ -93,7 +96,8 @@ class TaskViews:
         self.steps = Steps(redis)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._reader = RedisEventReader(redis)
-        self._lists = TaskLists(redis, self._ttl)
+        self.lists = TaskLists(redis, self._ttl, int(max(ttl, context_ttl).total_seconds()))
+        self.contexts = Contexts(redis)
 
     async def create(self, view: TaskView, *, most: int = 0) -> Snapshot | None:
         """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
@@ -159,7 +163,7 @@ class TaskViews:
         """
         del task_id
         if published and published.listing:
-            await self._lists.enter(published.listing)
+            await self.lists.enter(published.listing)
 
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         """Give a task the last status that its run did not publish itself, and return whether this did it.
@@ -241,7 +245,7 @@ class TaskViews:
         The oldest is the first; at most `count` from that number on. What changes meanwhile may be left out.
         Where a list says something else than the view, it is put right.
         """
-        return await self._lists.open_tasks(first, count)
+        return await self.lists.open_tasks(first, count)
 
     async def keep_route(self, task_id: str, route: Route) -> None:
         """Keep what became of a message that has no task of its own, as long as tasks that have ended are.
@@ -250,6 +254,10 @@ class TaskViews:
         """
         sealed = self._cipher.seal_text(route.model_dump_json(), _route_purpose(task_id))
         await self._redis.set(route_key(task_id), sealed, ex=self._ttl)
+
+    async def note_answer(self, view: TaskView) -> None:
+        """Let its context know of a message that was answered at once; `view` shows it as a task."""
+        await self.lists.note_answer(identity_of(view), self._codec(view.task_id).title(view))
 
     async def find(self, task_id: str, *, most: int) -> tuple[Route | None, Snapshot | None]:
         """Return what was kept of the message whose task would have this id, and that task."""
@@ -291,6 +299,10 @@ class TaskViews:
         """
         return await self._reader.read(positions, wait=wait, limit=limit)
 
+    async def forget_events(self, task_id: str, positions: Sequence[str]) -> int:
+        """Take events out of the stream of a task; return how many there were."""
+        return int(await self._redis.xdel(stream_key(task_id), *positions)) if positions else 0
+
     async def wake(self) -> None:
         """Make the `read` of this object that waits now, or else the next one, return at once."""
         await self._reader.wake()
@@ -314,7 +326,7 @@ class TaskViews:
         Raises:
             InvalidPageTokenError: the token was not made by this method.
         """
-        return await self._lists.page(query)
+        return await self.lists.page(query)
 
     async def list_waiting(self, query: WaitingQuery) -> WaitingPage:
         """List the tasks that ask others than their owner, those that have waited longest first.
@@ -322,7 +334,7 @@ class TaskViews:
         Raises:
             InvalidPageTokenError: the token was not made by this method.
         """
-        return await self._lists.waiting_page(query)
+        return await self.lists.waiting_page(query)
 
     @staticmethod
     def _queue_size(pipeline: Pipeline, task_id: str) -> None:

@@ -1,7 +1,8 @@
 -- The tasks of one owner. What is listed of each are rows of one sorted set, all of the same score, so that they are
 -- sorted by their bytes: the rows of a list stand together, and a status replaces all of a task's rows at once.
 --
--- KEYS  the rows; tasks that are announced (sorted set, by the time until which they count)
+-- KEYS  the rows; tasks that are announced (sorted set, by the time until which they count); of `enter` also the contexts
+--       of the owner (sorted set, by the time of their last status), and what is known of that of the task (hash)
 -- ARGV  operation, its arguments
 --
 -- Rows, of words without spaces; times of 16 digits:
@@ -9,6 +10,10 @@
 --   l <agent> <context or *> <state or *> <time> <task id>   four: its places in lists, by time of its last status
 --   o <task id>              where it is open
 --   e <expiry> <task id>     where it has ended: when its view expires, in milliseconds
+--
+-- Fields of a context: title, created, updated; tasks, open, input, output, cost (billionths of a dollar), unpriced, and
+-- agent:<agent>, which count; task:<task id>, what is counted of one: created, changed, agent, open, input, output, cost,
+-- unpriced; retention, keep:<task id>, in seconds, where somebody has set how long it is kept.
 --
 -- A revision is the position of the last status in the task's stream. The rows live as long as a task is open.
 
@@ -71,9 +76,39 @@ local function expired(most, at)
   return ids
 end
 
+local COUNTED = {'open', 'input', 'output', 'cost', 'unpriced'}
+
+local function note_in_context(task_id, at, agent, context_id, title, counted)
+  local contexts, context = KEYS[3], KEYS[4]
+  local before = words_of(redis.call('HGET', context, 'task:' .. task_id) or '')
+  if not before[1] then
+    redis.call('HINCRBY', context, 'tasks', 1)
+    redis.call('HINCRBY', context, 'agent:' .. agent, 1)
+    redis.call('HSETNX', context, 'created', at)
+    redis.call('HSETNX', context, 'title', title)
+  end
+  for n, name in ipairs(COUNTED) do
+    redis.call('HINCRBY', context, name, ('%.0f'):format(counted[n] - (tonumber(before[n + 3]) or 0)))
+  end
+  redis.call('HSET', context, 'task:' .. task_id, table.concat({before[1] or at, at, agent, unpack(counted)}, ' '))
+  if at > (redis.call('HGET', context, 'updated') or '') then
+    redis.call('HSET', context, 'updated', at)
+    redis.call('ZADD', contexts, at, context_id)
+  end
+end
+
+local function set_life(key, is_open, seconds)
+  if is_open then
+    redis.call('PERSIST', key)
+  elseif redis.call('TTL', key) < tonumber(seconds) then
+    redis.call('EXPIRE', key, seconds)
+  end
+end
+
 local operations = {}
 
--- ARGV  task id, revision, time, state, agent, context, time to live in seconds, scopes
+-- ARGV  task id, revision, time, state, agent, context, time to live in seconds, scopes, title, tokens that went in and
+--       out, cost, 1 if that is not known, time to live of a context
 -- Answers whether it is no older than what is listed, scopes that were listed before, some tasks that have expired.
 function operations.enter()
   local time_to_live, ended = tonumber(ARGV[8]), TERMINAL[ARGV[5]]
@@ -98,6 +133,13 @@ function operations.enter()
   elseif ended and count_open() == 0 then
     redis.call('EXPIRE', rows, time_to_live)
   end
+  local counted = {ended and 0 or 1, tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])}
+  for n, number in ipairs(counted) do
+    counted[n] = ('%.0f'):format(number)
+  end
+  note_in_context(ARGV[2], ARGV[4], ARGV[6], ARGV[7], ARGV[10], counted)
+  set_life(KEYS[3], count_open() > 0, ARGV[15])
+  set_life(KEYS[4], redis.call('HGET', KEYS[4], 'open') ~= '0', ARGV[15])
   return {1, before and table.concat(before, ' ', 9) or '', ended and expired(2, at) or {}}
 end
 
@@ -116,6 +158,27 @@ function operations.page()
     page[n] = row:sub(#list + 2)
   end
   return {total, page, expired(BATCH, now())}
+end
+
+-- Notes a message that was answered without a task: it is not counted. ARGV as of `enter`: task id, time, agent, context,
+-- title, time to live of a context.
+function operations.answered()
+  if redis.call('HEXISTS', KEYS[4], 'task:' .. ARGV[2]) == 0 then
+    note_in_context(ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], {0, 0, 0, 0, 0})
+    redis.call('HINCRBY', KEYS[4], 'tasks', -1)
+  end
+  set_life(KEYS[3], count_open() > 0, ARGV[7])
+  set_life(KEYS[4], redis.call('HGET', KEYS[4], 'open') ~= '0', ARGV[7])
+end
+
+-- ARGV  task id; answers whether it was listed
+function operations.remove()
+  local task = listed(ARGV[2])
+  redis.call('ZREM', announced, ARGV[2])
+  if task then
+    remove(task)
+  end
+  return task and 1 or 0
 end
 
 function operations.expired()

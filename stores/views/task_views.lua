@@ -57,6 +57,7 @@ local function set_status(status)
   end
   new.status, new.status_run, new.version, new.step = status.event.json, run_id, status.version, status.step .. ''
   new.state, new.at, new.approvers = status.state, status.at, status.approvers
+  new.used = status.used ~= '' and status.used or nil  -- one that a gateway has found out does not say
   new.message_id, new.message = status.message.id, status.message.json
   if status.fails_drafts then
     fail_drafts()
@@ -133,7 +134,9 @@ end
 local function answer(done, is_status)  -- who creates a task notifies nobody
   local listing, configs = false, {}
   if listed and view == root_view and get('task') and get('changed') then
-    listing = {get('task'), get('changed'), get('at'), get('state'), get('approvers') or ''}
+    listing = {
+      get('task'), get('changed'), get('at'), get('state'), get('approvers') or '', get('title') or '', get('used') or '',
+    }
   end
   for _, field in ipairs(is_status and push and redis.call('HKEYS', push) or {}) do
     configs[#configs + 1] = field:match('^config:(.*)$')
@@ -225,19 +228,19 @@ local function put_before_history(first)
   end
 end
 
-local function fill(static, first)
-  new.task = get('task') or static
+local function fill(static, title, first)
+  new.task, new.title = get('task') or static, get('title') or title
   put_before_history(first)
 end
 
 local function create()
-  local created, status, first, static = take(), take_status(), take_list(take_message), take()
+  local created, status, first, static, title = take(), take_status(), take_list(take_message), take(), take()
   read_view(true, {})
   listed = true
   if get('task') then
     return answer(0)
   end
-  fill(static, first)
+  fill(static, title, first)
   local is_first = not get('state')
   if is_first then
     set_status(status)
@@ -261,7 +264,8 @@ local function restore_artifact(chunks, replaces_draft)
 end
 
 local function restore()
-  local is_streaming, status, first, static = take() == '1', take_status(), take_list(take_message), take()
+  local is_streaming, status, first = take() == '1', take_status(), take_list(take_message)
+  local static, title = take(), take()
   local artifacts, chunks = take_list(function() return take_list(take_chunk) end), {}
   for n, artifact in ipairs(artifacts) do
     chunks[n] = artifact[1]
@@ -272,7 +276,7 @@ local function restore()
   if not applies and had_status == run_id and get('message_id') ~= status.message.id then
     table.insert(first, status.message)  -- a newer status replaced it before it was seen here
   end
-  fill(static, first)
+  fill(static, title, first)
   if applies and (not get('run') or had_status) then
     take_over()
   end

@@ -18,6 +18,8 @@
 --   run, runs                           the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
 --   approvers                           scopes whose holders it asks
+--   used                                tokens in and out, cost in billionths of a dollar, 1 if that is not known
+--   title                               how its first message begins
 --   changed                             its position in the stream
 --   ids                                 words: the ids of the messages in the history
 --   drafts                              words: the ids of the artifacts, in order
@@ -35,7 +37,7 @@ local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
 local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed'}
 local OF_STATUSES = {
-  'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids',
+  'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids', 'title', 'used',
 }
 local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed'}
 
@@ -70,7 +72,7 @@ local function take_status()
   return {
     event = take_event(), version = tonumber(take()), step = tonumber(take()), state = take(),
     fails_drafts = take() == '1', at = take(),
-    message = take_message(), received = take_list(take_message), approvers = take(),
+    message = take_message(), received = take_list(take_message), approvers = take(), used = take(),
   }
 end
 

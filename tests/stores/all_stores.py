@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.conversations.store import Conversations, ConversationSummary
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease

@@ -1,6 +1,6 @@
 """What a conversation holds, for tests."""
 
-from everloop.stores.conversations import Conversations
+from everloop.stores.conversations.store import Conversations
 from everloop.workflows.contract.calls import ConversationMessage
 
 

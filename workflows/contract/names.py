@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from temporalio.common import Priority, SearchAttributeKey
 
@@ -196,6 +196,11 @@ def derive_push_config_id(task_id: str, url: str) -> str:
     return _derive("push-config", task_id, url)
 
 
+def derive_deletion_id(owner: str, kind: str, *ids: str) -> str:
+    """Return the id of the deletion of something, which is its workflow's as well: it tells no other id."""
+    return f"deletion-{_derive('deletion', owner, kind, *ids)}"
+
+
 def derive_push_event_id(task_id: str, config_id: str, event: str) -> str:
     """Return the id by which a webhook knows a notification that it has had before."""
     return _derive("push-event", task_id, config_id, event)
@@ -275,3 +280,8 @@ def context_key(owner: str, context_id: str) -> str:
 def quoted(name: str) -> str:
     """Keep names that clients choose from looking like other keys."""
     return quote(name, safe="")
+
+
+def unquoted(text: str) -> str:
+    """Return what was quoted."""
+    return unquote(text)

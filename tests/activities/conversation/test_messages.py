@@ -17,7 +17,7 @@ from everloop.activities.conversation.recall import (
     remembered,
 )
 from everloop.activities.conversation.summaries import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
-from everloop.stores.conversations import ConversationSummary
+from everloop.stores.conversations.store import ConversationSummary
 from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 
-from everloop.stores.conversations import ConversationSummary
+from everloop.stores.conversations.store import ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.settings import Memory

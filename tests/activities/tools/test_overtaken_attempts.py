@@ -21,7 +21,7 @@ from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
 from everloop.models.catalogue import Catalogue
 from everloop.runtime.redis import connect_redis
-from everloop.stores.conversations import Conversations
+from everloop.stores.conversations.store import Conversations
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts

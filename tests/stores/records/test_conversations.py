@@ -7,11 +7,7 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.conversations import (
-    MAX_MESSAGES,
-    Conversations,
-    ConversationSummary,
-)
+from everloop.stores.conversations.store import MAX_MESSAGES, Conversations, ConversationSummary
 from everloop.stores.keys import (
     conversation_key,
     conversation_positions_key,

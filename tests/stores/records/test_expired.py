@@ -6,7 +6,8 @@ from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.stores.conversations import ConversationCleanup, Conversations
+from everloop.stores.conversations.cleanup import ConversationCleanup
+from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,

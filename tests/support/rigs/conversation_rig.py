@@ -9,7 +9,7 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.models import Models
-from everloop.stores.conversations import Conversations, ConversationSummary
+from everloop.stores.conversations.store import Conversations, ConversationSummary
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
     CompactConversationInput,

@@ -2,16 +2,15 @@
 
 import base64
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from math import inf
-from typing import Self, cast
+from typing import cast
 
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import NOW, cipher_of
+from everloop.runtime.redis import NOW, cipher_of, literal, members
+from everloop.stores.conversations.fitting import Room, newest_messages
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
@@ -19,10 +18,10 @@ from everloop.stores.keys import (
     conversation_summaries_key,
     conversation_tasks_key,
 )
-from everloop.stores.retention import CONVERSATION_TTL, Cleaned
+from everloop.stores.retention import CONVERSATION_TTL
 from everloop.stores.token_counts import CountTokens, estimate_tokens
 from everloop.workflows.contract.calls import ConversationMessage
-from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, UserMessage
+from everloop.workflows.contract.messages import UserMessage
 from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
 
 MAX_MESSAGES = 1000
@@ -56,6 +55,7 @@ _APPEND = f"""{NOW}
 -- KEYS: messages, positions, summaries, tasks.
 -- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, whether the context
 -- is listed among all, messages. Returns 0, and does nothing, where it has to be listed first.
+if #ARGV < 6 then return 1 end
 if ARGV[5] == '0' and redis.call('HEXISTS', KEYS[2], 'at') == 0 then return 0 end
 local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
 if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 0 then return 1 end
@@ -124,6 +124,34 @@ redis.call('HSET', KEYS[2], 'start', last, 'cleared', last)
 redis.call('EXPIRE', KEYS[2], ARGV[1])
 """
 
+_FORGET_TASK = """
+-- KEYS: messages, positions, summaries, tasks. ARGV: task id. Returns how many of its messages were there.
+-- Positions of others stay. It is still known to have appended: else it might do so again.
+local from = redis.call('ZSCORE', KEYS[4], ARGV[1])
+if not from then return 0 end
+local first = tonumber(redis.call('HGET', KEYS[2], 'start') or '0')
+local stop = first + redis.call('LLEN', KEYS[1])
+local later = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+from, stop = tonumber(from), tonumber(later[2] or stop)
+local forgotten = 0
+for index = math.max(from - first, 0), stop - first - 1 do
+  if redis.call('LINDEX', KEYS[1], index) ~= '' then
+    redis.call('LSET', KEYS[1], index, '')
+    forgotten = forgotten + 1
+  end
+end
+for _, field in ipairs(forgotten > 0 and redis.call('HKEYS', KEYS[3]) or {}) do
+  local _, start, till = string.match(field, '(%d+):(%d+):(%d+)')
+  if tonumber(start) < stop and from < tonumber(till) then
+    redis.call('HDEL', KEYS[3], field)
+  end
+end
+return forgotten
+"""
+
+FORGOTTEN = UserMessage(message_id="", parts=())
+"""Stands where a message of a deleted task stood."""
+
 _MESSAGE: TypeAdapter[ConversationMessage] = TypeAdapter(ConversationMessage, config=HIDE_VALUES)
 
 
@@ -152,13 +180,14 @@ class Conversations:
         self._get_range = redis.register_script(_GET_RANGE)
         self._compact = redis.register_script(_COMPACT)
         self._clear = redis.register_script(_CLEAR)
+        self._forget_task = redis.register_script(_FORGET_TASK)
 
     async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
         """Add what a task has to say, all of it at once; of one task this is done once.
 
         That is remembered of the last `MAX_TASKS` tasks, for as long as the conversation is kept.
         """
-        keys = [*_keys(context), conversation_tasks_key(context)]
+        keys = [*conversation_keys(context), conversation_tasks_key(context)]
         kept = [task_id, self._ttl, MAX_MESSAGES, MAX_TASKS]
         jsons = [self._sealed(context, message) for message in messages]
         if not await self._append(keys=keys, args=[*kept, 0, *jsons]):
@@ -179,6 +208,7 @@ class Conversations:
         newest = await self._read(context, -max_messages)
         if not any(isinstance(message, UserMessage) for message in newest):  # a turn longer than that
             newest = await self._read(context, 0)
+        newest = [message for message in newest if message != FORGOTTEN]
         return newest_messages(newest, Room.of_tokens(max_messages, max_tokens, self.count_tokens))
 
     async def get_span(self, context: str) -> range:
@@ -201,7 +231,7 @@ class Conversations:
         messages that were cleared meanwhile, or never were there, is not kept either.
         """
         arguments = [summary.start, summary.end, summary.level, self._sealed(context, summary)]
-        await self._compact(keys=_keys(context), args=arguments)
+        await self._compact(keys=conversation_keys(context), args=arguments)
 
     async def get_summaries(self, context: str) -> list[ConversationSummary]:
         """Return the summaries by position. Their ranges do not overlap."""
@@ -211,7 +241,38 @@ class Conversations:
 
     async def clear(self, context: str) -> None:
         """Forget all messages and summaries. Positions go on, and no task that has appended does so again."""
-        await self._clear(keys=_keys(context), args=[self._ttl])
+        await self._clear(keys=conversation_keys(context), args=[self._ttl])
+
+    async def messages_of(self, context: str, task_id: str) -> list[ConversationMessage]:
+        """Return what a task has added, as far as it is kept."""
+        first = await self._redis.zscore(conversation_tasks_key(context), task_id)
+        if first is None:
+            return []
+        later = await self._redis.zrangebyscore(
+            conversation_tasks_key(context), f"({first:.0f}", "+inf", 0, 1, withscores=True
+        )
+        end = int(later[0][1]) if later else (await self.get_span(context)).stop
+        found = await self.get_range(context, int(first), end)
+        return [message for message in found if message != FORGOTTEN]
+
+    async def forget_task(self, context: str, task_id: str) -> int:
+        """Remove the messages of a task, and summaries of them; return how many messages there were."""
+        keys = [*conversation_keys(context), conversation_tasks_key(context)]
+        return int(await self._forget_task(keys=keys, args=[task_id]))
+
+    async def unlist_task(self, context: str, task_id: str) -> None:
+        """Let a conversation know no more that a task has appended to it; its messages are gone by then."""
+        await self._redis.zrem(conversation_tasks_key(context), task_id)
+
+    async def contexts_of(self, prefix: str) -> set[str]:
+        """Return the contexts that have a conversation and whose keys begin so."""
+        return {each async for each in members(self._redis, CONVERSATIONS_KEY, f"{literal(prefix)}*")}
+
+    async def remove(self, context: str) -> int:
+        """Remove all of a conversation; return how many keys there were."""
+        removed = await self._redis.delete(*conversation_keys(context), conversation_tasks_key(context))
+        await self._redis.zrem(CONVERSATIONS_KEY, context)
+        return int(removed)
 
     async def _read(self, context: str, start: int) -> list[ConversationMessage]:
         """Return the messages from an index of the list on."""
@@ -227,7 +288,8 @@ class Conversations:
         return (_unpacked(self._cipher.unseal_text(entry, _purpose(context))) for entry in kept)
 
     def _parse(self, context: str, kept: Sequence[str]) -> list[ConversationMessage]:
-        return [_MESSAGE.validate_json(json) for json in self._unsealed(context, kept)]
+        """Return messages; in the place of those that were removed stands `FORGOTTEN`."""
+        return [_MESSAGE.validate_json(json) if json else FORGOTTEN for json in self._unsealed(context, kept)]
 
 
 def _packed(json: str) -> str:
@@ -244,7 +306,8 @@ def _unpacked(kept: str) -> str:
     return zlib.decompress(base64.b64decode(kept.removeprefix(_COMPRESSED))).decode()
 
 
-def _keys(context: str) -> list[str]:
+def conversation_keys(context: str) -> list[str]:
+    """Return the keys of a conversation but that of its tasks."""
     return [
         conversation_key(context),
         conversation_positions_key(context),
@@ -254,152 +317,3 @@ def _keys(context: str) -> list[str]:
 
 def _purpose(context: str) -> str:
     return f"conversation {context}"
-
-
-# Removes conversations that nobody has added to for their time to live.
-
-_BATCH = 500
-"""Conversations that one step removes at most."""
-
-_DUE = f"{NOW} local due = now() - tonumber(ARGV[1])"
-_COUNT = f"{_DUE} return redis.call('ZCOUNT', KEYS[1], '-inf', due)"
-_LIST_DUE = f"{_DUE} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
-_REMOVE = f"""
--- KEYS: those of one conversation, positions second. ARGV: time to live in milliseconds.
--- Returns when one that is not due had its last message.
-{_DUE}
-local at = redis.call('HGET', KEYS[2], 'at')
-if at and tonumber(at) > due then
-  return at
-end
-redis.call('DEL', unpack(KEYS))
-return ''
-"""
-_UNLIST = f"""
--- KEYS: all conversations. ARGV: time to live in milliseconds, the context, when it had its last message.
-{_DUE}
-if ARGV[3] ~= '' then
-  redis.call('ZADD', KEYS[1], 'XX', 'GT', ARGV[3], ARGV[2])
-elseif tonumber(redis.call('ZSCORE', KEYS[1], ARGV[2]) or 'inf') <= due then
-  redis.call('ZREM', KEYS[1], ARGV[2])  -- nobody has listed it anew since
-end
-"""
-
-
-class ConversationCleanup:
-    """Any number of processes may remove them at once, and each may die at any point.
-
-    `ttl` counts from the last message, also for conversations that began when it was longer.
-    """
-
-    def __init__(self, redis: Redis, *, ttl: timedelta) -> None:
-        self._ttl = int(ttl.total_seconds() * 1000)
-        self._count = redis.register_script(_COUNT)
-        self._list = redis.register_script(_LIST_DUE)
-        self._remove = redis.register_script(_REMOVE)
-        self._unlist = redis.register_script(_UNLIST)
-
-    async def clean(self, *, dry_run: bool) -> Cleaned:
-        """Look at 500 conversations at most, and return how many were (or, at most, would be) removed.
-
-        Raises:
-            RedisError: Redis is away.
-        """
-        if dry_run:
-            return Cleaned(int(await self._count(keys=[CONVERSATIONS_KEY], args=[self._ttl])))
-        listed = await self._list(keys=[CONVERSATIONS_KEY], args=[self._ttl, _BATCH])
-        contexts = cast("list[str]", listed)
-        removed = sum([await self._remove_one(context) for context in contexts])
-        return Cleaned(removed, "due" if len(contexts) == _BATCH else "")
-
-    async def _remove_one(self, context: str) -> int:
-        keys = [*_keys(context), conversation_tasks_key(context)]
-        at = str(await self._remove(keys=keys, args=[self._ttl]))
-        await self._unlist(keys=[CONVERSATIONS_KEY], args=[self._ttl, context, at])
-        return int(not at)
-
-
-# Which messages of a conversation fit into a prompt: the newest ones, none of them without what it needs.
-#
-# A prompt begins with a message of the user, and providers refuse a tool call without its result as well as
-# a result without its call.
-
-
-@dataclass(frozen=True)
-class Room:
-    """So many messages, which together have at most `size`. `measure` tells the size of one."""
-
-    messages: int
-    size: float = inf
-    measure: Callable[[ConversationMessage], int] = lambda _: 0
-
-    @classmethod
-    def of_tokens(
-        cls, messages: int, tokens: int | None, count: Callable[[ConversationMessage], int]
-    ) -> Self:
-        """Return room for messages with so many tokens; None for as many as they have."""
-        return cls(messages) if tokens is None else cls(messages, tokens, count)
-
-    @property
-    def half(self) -> Self:
-        """Half as much room."""
-        return replace(self, messages=self.messages // 2, size=self.size / 2)
-
-    def holds(self, messages: Sequence[ConversationMessage]) -> bool:
-        """Whether there is room for all of the messages."""
-        return len(messages) <= self.messages and sum(map(self.measure, messages)) <= self.size
-
-
-def newest_messages(messages: Sequence[ConversationMessage], room: Room) -> list[ConversationMessage]:
-    """Return what there is room for, oldest first: the newest turns as a whole.
-
-    A turn begins with a message of the user. If there is no room for the last one, its first message and the
-    newest others of it are returned.
-    """
-    start = newest_turns(messages, room)
-    return list(messages[start:]) if start < len(messages) else _end_of_turn(messages, room)
-
-
-def newest_turns(messages: Sequence[ConversationMessage], room: Room) -> int:
-    """Return where the newest whole turns begin that there is room for; the number of messages for none."""
-    starts = (position for position in _safe_positions(messages, room) if _is_turn(messages[position]))
-    return min(starts, default=len(messages))
-
-
-def safe_ends(messages: Sequence[ConversationMessage]) -> list[int]:
-    """Return all positions (exclusive) where a cut parts no call from its result; the end is one of them."""
-    return [*reversed(_safe_positions(messages, Room(len(messages)))), len(messages)]
-
-
-def _end_of_turn(messages: Sequence[ConversationMessage], room: Room) -> list[ConversationMessage]:
-    turns = [position for position, message in enumerate(messages) if _is_turn(message)]
-    if not turns:
-        return []
-    first = messages[turns[-1]]
-    left = Room(room.messages - 1, room.size - room.measure(first), room.measure)
-    if left.messages < 0 or left.size < 0:
-        return []
-    rest = messages[turns[-1] + 1 :]
-    return [first, *rest[min(_safe_positions(rest, left), default=len(rest)) :]]
-
-
-def _safe_positions(messages: Sequence[ConversationMessage], room: Room) -> list[int]:
-    """Return the positions, last one first, from which on there is room and every result has its call."""
-    found, size = list[int](), 0
-    without_call = set[str]()
-    for position in range(len(messages) - 1, max(len(messages) - room.messages, 0) - 1, -1):
-        message = messages[position]
-        size += room.measure(message)
-        if size > room.size:
-            break
-        if isinstance(message, ToolMessage):
-            without_call.add(message.call_id)
-        elif isinstance(message, AssistantMessage):
-            without_call -= {call.id for call in message.tool_calls}
-        if not without_call:
-            found.append(position)
-    return found
-
-
-def _is_turn(message: ConversationMessage) -> bool:
-    return isinstance(message, UserMessage)

@@ -1,0 +1,204 @@
+"""Deleting from all that keeps anything: Temporal, Redis, blobs; one limited step a call."""
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+from temporalio import activity
+from temporalio.client import Client
+
+from everloop.activities.lease import heartbeating
+from everloop.runtime.blobs import Blobs
+from everloop.runtime.redis import literal, remove_matching
+from everloop.runtime.schedules.schedules import Schedules, ScheduleUnknownError
+from everloop.runtime.temporal.executions import TaskExecutions
+from everloop.runtime.temporal.payloads import payload_folder
+from everloop.stores.artifacts.cleanup import ArtifactRemoval
+from everloop.stores.artifacts.schedule_files import ScheduleFiles
+from everloop.stores.blobs.cleanup import remove_folder
+from everloop.stores.conversations.store import Conversations
+from everloop.stores.keys import (
+    PENDING_BLOBS_PREFIX,
+    context_tag,
+    owner_prefix,
+    request_rate_key,
+    tool_result_key,
+)
+from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.views.removal import TaskRemoval
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.deletion import (
+    DeletionKind,
+    DeletionPort,
+    DeletionTarget,
+    Removed,
+    RemoveResult,
+)
+from everloop.workflows.contract.names import context_key, quoted, unquoted
+
+TASKS_A_STEP = 100
+CONTEXTS_A_STEP = 100
+AT_ONCE = 10
+
+_NOTHING = Removed()
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+
+class StoreDeletion(DeletionPort):
+    """Deletes what belongs to an owner. Any number of steps may run at once, and each may die at any point.
+
+    What leads to the rest goes last: the places of a task in the lists of its owner and of its context once
+    nothing else of it is found, and a context once it has no tasks.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that keeps anything
+        self,
+        redis: Redis,
+        blobs: Blobs,
+        client: Client,
+        task_queue: str,
+        views: TaskViews,
+        schedule_files: ScheduleFiles,
+        webhooks: ScheduleWebhooks,
+    ) -> None:
+        self._redis = redis
+        self._blobs = blobs
+        self._views = views
+        self._executions = TaskExecutions(client)
+        self._schedules = Schedules(client, task_queue)
+        self._files = schedule_files
+        self._webhooks = webhooks
+        self._keys = TaskRemoval(redis, views)
+        self._artifacts = ArtifactRemoval(redis, blobs)
+        self._conversations = Conversations(redis)
+
+    @activity.defn
+    async def remove(self, target: DeletionTarget) -> RemoveResult:
+        async with heartbeating():
+            match target.kind:
+                case DeletionKind.TASK:
+                    result = await self._remove_task(target)
+                case DeletionKind.ARTIFACT:
+                    result = await self._remove_artifact(target)
+                case DeletionKind.CONTEXT:
+                    result = await self._remove_context(target.owner, target.context_id)
+                case DeletionKind.OWNER:
+                    result = await self._remove_owner(target.owner)
+        if result.removed != _NOTHING:
+            _log.info("deleted", kind=target.kind, **result.removed.model_dump())
+        return result
+
+    async def _remove_task(self, target: DeletionTarget) -> RemoveResult:
+        context = context_key(target.owner, target.context_id)
+        step = await self._tasks(target.owner, {target.id: target.context_id})
+        artifacts, blobs = await self._artifacts.of_context(context, target.id)
+        messages = await self._conversations.forget_task(context, target.id)
+        return RemoveResult(
+            removed=step.removed + Removed(artifacts=artifacts, blobs=blobs),
+            found_nothing=step.found_nothing and not (artifacts or blobs or messages),
+        )
+
+    async def _remove_artifact(self, target: DeletionTarget) -> RemoveResult:
+        context = await self._views.contexts.get(target.owner, target.context_id)
+        shown = 0
+        for task in context.tasks if context else ():
+            shown += await self._keys.artifact_of(task.task_id, target.id)
+        artifacts, blobs = await self._artifacts.one(context_key(target.owner, target.context_id), target.id)
+        return RemoveResult(
+            removed=Removed(artifacts=artifacts, blobs=blobs), found_nothing=not (shown or artifacts or blobs)
+        )
+
+    async def _remove_context(self, owner: str, context_id: str) -> RemoveResult:
+        known = await self._views.contexts.get(owner, context_id)
+        tasks = {task.task_id: context_id for task in known.tasks} if known else dict[str, str]()
+        async for task_id, _ in self._executions.tasks_of(owner, context_id):
+            tasks[task_id] = context_id
+        if tasks:
+            return await self._tasks(owner, _first(tasks, TASKS_A_STEP))
+        removed, was_known = await self._rest_of_context(owner, context_id)
+        return RemoveResult(removed=removed, found_nothing=removed == _NOTHING and not was_known)
+
+    async def _remove_owner(self, owner: str) -> RemoveResult:
+        schedules = await self._remove_schedules(owner)
+        tasks = dict[str, str]()
+        contexts = await self._contexts_of(owner)
+        for context_id in contexts:
+            if len(tasks) < TASKS_A_STEP and (known := await self._views.contexts.get(owner, context_id)):
+                tasks |= {task.task_id: context_id for task in known.tasks}
+        async for task_id, context_id in self._executions.tasks_of(owner):
+            tasks.setdefault(task_id, context_id)
+        if tasks:
+            return await self._tasks(owner, _first(tasks, TASKS_A_STEP))
+        removed = _NOTHING
+        for context_id in sorted(contexts)[:CONTEXTS_A_STEP]:
+            of_context, _ = await self._rest_of_context(owner, context_id)
+            removed += of_context
+        if contexts:
+            return RemoveResult(removed=removed)
+        prefix, rate = owner_prefix(owner), request_rate_key(owner)
+        keys = await remove_matching(self._redis, f"{literal(prefix)}:*", lambda key: key != rate)
+        keys += await self._remove_results(f"{quoted(owner)}:")
+        await self._redis.unlink(rate)  # uncounted: whoever asks how far this is makes it anew
+        return RemoveResult(removed=Removed(keys=keys), found_nothing=not (schedules or keys))
+
+    async def _tasks(self, owner: str, tasks: Mapping[str, str]) -> RemoveResult:
+        """Remove tasks of these contexts; once nothing is found of them, their places in lists."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def forget(task_id: str) -> int:
+            async with gate:
+                ended = await self._executions.end(task_id)
+                return await self._executions.delete(task_id) + ended
+
+        known = await asyncio.gather(*map(forget, tasks))
+        keys = await self._keys.keys_of(list(tasks))
+        folders = [await remove_folder(self._blobs, payload_folder(task_id)) for task_id in tasks]
+        blobs = sum(map(len, folders))
+        if any(known) or keys or blobs:
+            return RemoveResult(removed=Removed(keys=keys, blobs=blobs))
+        unlisted = [await self._unlist(owner, *each) for each in tasks.items()]
+        return RemoveResult(removed=Removed(tasks=sum(unlisted)), found_nothing=not any(unlisted))
+
+    async def _unlist(self, owner: str, task_id: str, context_id: str) -> bool:
+        was_listed = await self._views.lists.forget(owner, task_id)
+        await self._conversations.unlist_task(context_key(owner, context_id), task_id)
+        return await self._views.contexts.forget_task(owner, context_id, task_id) or was_listed
+
+    async def _rest_of_context(self, owner: str, context_id: str) -> tuple[Removed, bool]:
+        """Remove a context without tasks; return also whether anything was known of it."""
+        context = context_key(owner, context_id)
+        artifacts, blobs = await self._artifacts.of_context(context)
+        keys = await self._conversations.remove(context)
+        keys += await remove_matching(
+            self._redis, f"{literal(PENDING_BLOBS_PREFIX + context_tag(context))}:*"
+        )
+        keys += await self._remove_results(f"{context}:")
+        was_known = await self._views.contexts.forget(owner, context_id)
+        return Removed(artifacts=artifacts, blobs=blobs, keys=keys + was_known), was_known
+
+    async def _remove_results(self, prefix: str) -> int:
+        """Remove what tools are to say again to an owner, or in a context."""
+        return await remove_matching(self._redis, f"{literal(tool_result_key(prefix))}*")
+
+    async def _remove_schedules(self, owner: str) -> int:
+        found = (await self._schedules.of_owner(owner)).ids
+        for schedule_id in found:
+            await self._webhooks.remove(schedule_id)
+            await self._files.remove(owner, schedule_id)
+            try:
+                await self._schedules.remove(schedule_id)
+            except ScheduleUnknownError:  # removed a moment ago
+                continue
+        return len(found)
+
+    async def _contexts_of(self, owner: str) -> set[str]:
+        prefix = f"{quoted(owner)}:"
+        keys = await self._artifacts.contexts_of(prefix) | await self._conversations.contexts_of(prefix)
+        return {*await self._views.contexts.ids(owner), *(unquoted(key.removeprefix(prefix)) for key in keys)}
+
+
+def _first(tasks: Mapping[str, str], count: int) -> Mapping[str, str]:
+    return dict(list(tasks.items())[:count])

@@ -1,0 +1,285 @@
+"""Contexts of an owner: conversations, with all that was said in their tasks.
+
+GET   /contexts                 those whose tasks changed last come first; ?query= for words of the title
+GET   /contexts/{id}
+PATCH /contexts/{id}            title, and how long it is kept
+GET   /contexts/{id}/messages   what was said, with calls of tools, answers without a task, and times
+PATCH /tasks/{id}               how long it is kept
+GET   /artifacts                of all contexts, or with ?contextId= of one
+"""
+
+import base64
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import timedelta
+from typing import ClassVar
+
+from a2a.utils.errors import InvalidParamsError
+from pydantic import JsonValue
+from starlette.responses import Response
+from starlette.routing import Route
+
+from everloop.gateway.auth.scopes import may_use
+from everloop.gateway.errors import TaskUnknownError
+from everloop.gateway.extension.deletions import DeletionRoutes, unknown_context
+from everloop.gateway.extension.past import Seen, message_json
+from everloop.gateway.extension.shell import Body, Call, Extension, answer, timestamp
+from everloop.gateway.settings import Stores
+from everloop.gateway.tasks.artifacts import artifact_json
+from everloop.gateway.tasks.history import Histories
+from everloop.gateway.tasks.past_items import Item
+from everloop.gateway.tasks.snapshots import refuse_if_read_only
+from everloop.runtime.protocol.tasks import TaskUrl
+from everloop.stores.views.contexts import Context, ContextTask
+from everloop.workflows.contract.names import context_key, root_task_id
+from everloop.workflows.contract.parts import text_flaw
+
+MAX_TITLE = 200
+"""Characters of a title that somebody gives."""
+
+MAX_DAYS = 36_500
+
+_SAID = frozenset({"message", "modelReply", "toolResult"})
+_ROLES = {"modelReply": "assistant", "toolResult": "tool"}
+_LENGTH = re.compile(r"([1-9][0-9]{0,6})([hd])")
+
+
+class ContextChange(Body):
+    """What of a context is to be another."""
+
+    expected: ClassVar[str] = '{"title": "…", "retention": "30d"}, or one of them; null for the usual one'
+
+    title: str = ""
+    retention: str | None = None
+
+
+class TaskChange(Body):
+    """What of a task is to be another."""
+
+    expected: ClassVar[str] = '{"retention": "7d"}, or null for the usual one'
+
+    retention: str | None
+
+
+class ContextRoutes:
+    """Serves contexts to their owners; who is bound to agents sees those with tasks of theirs, and these."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 -- all that is known of a context
+        self,
+        extension: Extension,
+        stores: Stores,
+        seen: Seen,
+        histories: Histories,
+        deletions: DeletionRoutes,
+        public_url: str,
+    ) -> None:
+        self._extension = extension
+        self._contexts = stores.views.contexts
+        self._artifacts = stores.artifacts
+        self._conversations = stores.conversations
+        self._seen = seen
+        self._histories = histories
+        self._deletions = deletions
+        self._public_url = public_url
+
+    @property
+    def routes(self) -> list[Route]:
+        """All addresses."""
+        route, delete = self._extension.route, self._deletions
+        return [
+            route("/contexts", GET=self._list),
+            route("/contexts/{id}/messages", GET=self._messages),
+            route("/contexts/{id}", GET=self._show, PATCH=self._change, DELETE=delete.delete_context),
+            route("/tasks/{id}", PATCH=self._change_task, DELETE=delete.delete_task),
+            route("/artifacts", GET=self._list_artifacts),
+        ]
+
+    async def _list(self, call: Call) -> Response:
+        page = await self._contexts.page(call.owner, call.page.size, call.page.token, call.query("query"))
+        shown: list[JsonValue] = [context_json(each) for each in page.contexts if may_see(call, each)]
+        return answer({"contexts": shown, "nextPageToken": page.next_page_token})
+
+    async def _show(self, call: Call) -> Response:
+        return answer({"context": context_json(await self._find(call, call.id()))})
+
+    async def _change(self, call: Call) -> Response:
+        body = await call.body(ContextChange)
+        context_id, given = call.id(), body.model_fields_set
+        await self._find(call, context_id)
+        if "title" in given:
+            await self._contexts.set_title(call.owner, context_id, _title(body.title))
+        if "retention" in given:
+            await self._contexts.set_retention(call.owner, context_id, read_retention(body.retention))
+        return await self._show(call)
+
+    async def _change_task(self, call: Call) -> Response:
+        retention = read_retention((await call.body(TaskChange)).retention)
+        task_id = call.id()
+        view = (await self._seen.find(call, task_id)).view
+        refuse_if_read_only(task_id)
+        await self._contexts.set_retention(call.owner, view.context_id, retention, task_id)
+        return answer({"task": {"id": task_id, "retention": retention_text(retention)}})
+
+    async def _messages(self, call: Call) -> Response:
+        context, page = await self._find(call, call.id()), call.page
+        after, offset = _read_token(page.token)
+        tasks = [each for each in context.tasks if may_use(call.caller, each.agent_id)]
+        shown = list[JsonValue]()
+        for task in tasks:
+            place = _place(task)
+            if place < after:
+                continue
+            number = 0
+            async with aclosing(self._said_in(call, context, task)) as said:
+                async for number, message in _numbered(said):
+                    if place == after and number <= offset:
+                        continue
+                    if len(shown) == page.size:
+                        return answer({"messages": shown, "nextPageToken": _token(place, number - 1)})
+                    shown.append(message)
+        return answer({"messages": shown, "nextPageToken": ""})
+
+    async def _said_in(
+        self, call: Call, context: Context, task: ContextTask
+    ) -> AsyncGenerator[dict[str, JsonValue]]:
+        """Yield what was said in a task, as Temporal tells it, or else what its conversation has kept."""
+        about: dict[str, JsonValue] = {"taskId": task.task_id, "agent": task.agent_id}
+        url = TaskUrl(task.task_id, context.context_id, self._public_url)
+        is_known = False
+        try:
+            async with aclosing(self._histories.events(url)) as past:
+                async for event in past:
+                    is_known = True
+                    if is_said(event.item):
+                        role = _ROLES.get(event.item.type)
+                        data = event.item.data | ({"role": role} if role else {})
+                        yield {"at": timestamp(event.item.at), **about, **data}
+        except TaskUnknownError:
+            if is_known:  # it was deleted a moment ago
+                return
+            key = context_key(call.owner, context.context_id)
+            kept = await self._conversations.messages_of(key, task.task_id) if self._conversations else ()
+            for message in kept:
+                at = task.created_at if message.role == "user" else task.changed_at
+                yield {"at": timestamp(at), **about, **message_json(message, url)}
+
+    async def _list_artifacts(self, call: Call) -> Response:
+        page, wanted = call.page, call.query("contextId")
+        if wanted:
+            contexts, token = (await self._find(call, wanted),), ""
+        else:
+            found = await self._contexts.page(call.owner, page.size, page.token)
+            contexts, token = found.contexts, found.next_page_token
+        shown = list[JsonValue]()
+        for context in contexts:
+            shown += [each async for each in self._artifacts_of(call, context)]
+        return answer({"artifacts": shown, "nextPageToken": token})
+
+    async def _artifacts_of(self, call: Call, context: Context) -> AsyncGenerator[dict[str, JsonValue]]:
+        """Yield the artifacts of a context, the newest first."""
+        agents = {task.task_id: task.agent_id for task in context.tasks}
+        stored = await self._artifacts.list_artifacts(context_key(call.owner, context.context_id))
+        for each in sorted(stored, key=lambda artifact: artifact.created_at, reverse=True):
+            if may_use(call.caller, agents.get(root_task_id(each.task_id), "")):
+                yield artifact_json(each, context.context_id, self._public_url, operations=False)
+
+    async def _find(self, call: Call, context_id: str) -> Context:
+        """Return a context that the caller may see.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        context = await self._contexts.get(call.owner, context_id)
+        if context is None or not may_see(call, context):
+            raise unknown_context(context_id)
+        return context
+
+
+def may_see(call: Call, context: Context) -> bool:
+    """Whether a caller has to do with an agent of a context."""
+    return any(may_use(call.caller, agent) for agent in context.agents or ("",))
+
+
+def context_json(context: Context) -> dict[str, JsonValue]:
+    """Return what clients are told of a context."""
+    return {
+        "id": context.context_id,
+        "title": context.title,
+        "createdAt": timestamp(context.created_at),
+        "updatedAt": timestamp(context.updated_at),
+        "tasks": context.count,
+        "openTasks": context.open_tasks,
+        "agents": list(context.agents),
+        "usage": context.usage.to_metadata(),
+        "retention": retention_text(context.retention),
+    }
+
+
+def is_said(item: Item) -> bool:
+    """Whether something that happened is a message: no summary, nor what failed or was refused."""
+    return item.type in _SAID and not item.data.keys() & {"error", "summary", "refused"}
+
+
+def read_retention(text: str | None) -> timedelta | None:
+    """Return how long something is to be kept; None: as the settings say.
+
+    Raises:
+        InvalidParamsError: it is no length of time.
+    """
+    if text is None:
+        return None
+    found = _LENGTH.fullmatch(text)
+    length = timedelta(**{"hours" if found[2] == "h" else "days": int(found[1])}) if found else None
+    if length is None or length > timedelta(days=MAX_DAYS):
+        raise InvalidParamsError(
+            f"retention is no length of time: send 12h or 30d (at most {MAX_DAYS}d), or null for the usual"
+        )
+    return length
+
+
+def retention_text(retention: timedelta | None) -> str | None:
+    """Return a length of time as clients write it."""
+    if retention is None:
+        return None
+    hours = round(retention.total_seconds() / 3600)
+    return f"{hours}h" if hours % 24 else f"{hours // 24}d"
+
+
+def _title(text: str) -> str:
+    title = " ".join(text.split())
+    if flaw := text_flaw(title, MAX_TITLE) or ("" if title else "is empty"):
+        raise InvalidParamsError(f"title {flaw}; send 1 to {MAX_TITLE} characters")
+    return title
+
+
+def _place(task: ContextTask) -> str:
+    """Return where a task stands among those of its context; later ones come behind it."""
+    return f"{task.created_at.timestamp():017.6f} {task.task_id}"
+
+
+def _read_token(token: str) -> tuple[str, int]:
+    """Return the task from which on is read, and how many of its messages were."""
+    if not token:
+        return "", 0
+    try:
+        place, offset = json.loads(base64.b64decode(token, altchars=b"-_", validate=True))
+        return str(place), int(offset)
+    except (ValueError, TypeError):
+        raise InvalidParamsError(
+            "pageToken is not one that this list returned; leave it out to start over"
+        ) from None
+
+
+def _token(place: str, offset: int) -> str:
+    return base64.urlsafe_b64encode(json.dumps([place, offset]).encode()).decode()
+
+
+async def _numbered(
+    said: AsyncGenerator[dict[str, JsonValue]],
+) -> AsyncGenerator[tuple[int, dict[str, JsonValue]]]:
+    number = 0
+    async for each in said:
+        number += 1
+        yield number, each

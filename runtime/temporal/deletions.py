@@ -1,0 +1,111 @@
+"""Deletions: workflows that remove all of something, started once for each thing at a time."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.service import RPCError
+
+from everloop.runtime.temporal.describe import is_not_found
+from everloop.workflows.contract.deletion import (
+    DELETION_WORKFLOW_TYPE,
+    OF,
+    REMOVED,
+    DeletionInput,
+    DeletionKind,
+    DeletionTarget,
+    Removed,
+)
+from everloop.workflows.contract.names import derive_deletion_id
+
+BEGAN = "began"
+"""In the memo: when it was asked for. Of a long deletion runs follow each other."""
+
+_RPC_TIMEOUT = timedelta(seconds=10)
+
+_STATES = {
+    RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING: "running",
+    RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED: "running",
+    RawStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: "running",
+    RawStatus.WORKFLOW_EXECUTION_STATUS_COMPLETED: "done",
+}
+"""Any other: failed."""
+
+
+@dataclass(frozen=True)
+class KnownDeletion:
+    """How a deletion stands: running, done or failed."""
+
+    id: str
+    target: DeletionTarget
+    state: str
+    began_at: datetime
+    ended_at: datetime | None
+    removed: Removed
+
+
+def deletion_id(target: DeletionTarget) -> str:
+    """Return the id of the deletion of this; tasks have one of a kind, whatever context they are in."""
+    is_task = target.kind is DeletionKind.TASK
+    ids = [target.id] if is_task else [target.context_id, target.id]
+    return derive_deletion_id(target.owner, target.kind, *ids)
+
+
+class Deletions:
+    """By their ids. As long as one runs, asking for the same again finds it.
+
+    All methods raise RPCError where Temporal does not answer.
+    """
+
+    def __init__(self, client: Client, task_queue: str) -> None:
+        self._client = client
+        self._task_queue = task_queue
+
+    async def start(self, target: DeletionTarget) -> str:
+        """Begin to delete, unless that is under way; return the id of the deletion."""
+        id_ = deletion_id(target)
+        await self._client.start_workflow(
+            DELETION_WORKFLOW_TYPE,
+            DeletionInput(target=target),
+            id=id_,
+            task_queue=self._task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            memo={OF: target, BEGAN: datetime.now(UTC).isoformat(), REMOVED: Removed()},
+            static_summary=f"delete: {target.kind}",
+            rpc_timeout=_RPC_TIMEOUT,
+        )
+        return id_
+
+    async def find(self, id_: str) -> KnownDeletion | None:
+        """Return how the last deletion of this id stands; None if Temporal knows none."""
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._client.namespace, execution=WorkflowExecution(workflow_id=id_)
+        )
+        try:
+            described = await self._client.workflow_service.describe_workflow_execution(
+                request, retry=True, timeout=_RPC_TIMEOUT
+            )
+        except RPCError as error:
+            if is_not_found(error):
+                return None
+            raise
+        info = described.workflow_execution_info
+        if info.type.name != DELETION_WORKFLOW_TYPE:
+            return None
+        memo, kinds = info.memo.fields, {OF: DeletionTarget, BEGAN: str, REMOVED: Removed}
+        target, began, removed = await self._client.data_converter.decode(
+            [memo[name] for name in kinds], list(kinds.values())
+        )
+        return KnownDeletion(
+            id=id_,
+            target=target,
+            state=_STATES.get(info.status, "failed"),
+            began_at=datetime.fromisoformat(began),
+            ended_at=info.close_time.ToDatetime(UTC) if info.HasField("close_time") else None,
+            removed=removed,
+        )

@@ -1,0 +1,146 @@
+"""The workflows of tasks, as Temporal keeps them: found, ended, and deleted with their histories."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable
+from datetime import timedelta
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ListWorkflowExecutionsRequest
+from temporalio.client import Client
+from temporalio.converter import decode_typed_search_attributes
+from temporalio.service import RPCError
+
+from everloop.runtime.temporal.describe import find_run, is_not_found
+from everloop.workflows.contract import names
+
+PATIENCE = 10.0
+"""Seconds that a task gets to end by itself once it is cancelled."""
+
+LOOK_EVERY = 0.2
+
+PAGE = 200
+
+_RUNNING = {
+    RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+    RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
+}
+
+_RPC_TIMEOUT = timedelta(seconds=10)
+
+_UNQUOTABLE = frozenset("'\"\\")
+"""No id of a task that we have made has these."""
+
+
+class TaskExecutions:
+    """All workflows of clients' tasks: their own, those of their sub-agents, and of their push deliveries."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def tasks_of(self, owner: str, context_id: str | None = None) -> AsyncGenerator[tuple[str, str]]:
+        """Yield clients' tasks and their contexts; None for all contexts. A task may come several times.
+
+        Visibility lags behind a little.
+
+        Raises:
+            RPCError: Temporal does not answer.
+        """
+        query = f"WorkflowType = '{names.WORKFLOW_TYPE}' AND {names.OWNER.name} = '{_escaped(owner)}'"
+        if context_id is not None:
+            query += f" AND {names.CONTEXT_ID.name} = '{_escaped(context_id)}'"
+        async for run in self._listed(query):
+            attributes = decode_typed_search_attributes(run.search_attributes)
+            yield names.root_task_id(run.execution.workflow_id), attributes.get(names.CONTEXT_ID, "")
+
+    async def end(self, task_id: str) -> bool:
+        """End a task that runs, with all that works for it: cancel it, and terminate what does not end soon.
+
+        Return whether anything ran.
+
+        Raises:
+            RPCError: Temporal does not answer.
+        """
+        if ran := await self._is_running(task_id):
+            await self._quietly(self._client.get_workflow_handle(task_id).cancel(rpc_timeout=_RPC_TIMEOUT))
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._wait_for_end(task_id)
+            except TimeoutError:
+                await self._terminate(task_id)
+        async for workflow_id, _, is_running in self._runs(task_id):
+            if is_running and await self._is_running(workflow_id):
+                ran = True
+                await self._terminate(workflow_id)
+        return ran
+
+    async def delete(self, task_id: str) -> int:
+        """Ask Temporal to forget all workflows of a task; return how many runs it still knew.
+
+        It forgets them a moment later.
+
+        Raises:
+            RPCError: Temporal does not answer.
+        """
+        runs = {(workflow_id, run_id) async for workflow_id, run_id, _ in self._runs(task_id)}
+        if newest := await find_run(self._client, task_id):
+            runs.add((task_id, newest.run_id))
+        await asyncio.gather(*(self._delete(*each) for each in runs))
+        return len(runs)
+
+    async def _runs(self, task_id: str) -> AsyncGenerator[tuple[str, str, bool]]:
+        if _UNQUOTABLE & set(task_id):
+            return
+        async for run in self._listed(f"WorkflowId = '{task_id}' OR WorkflowId STARTS_WITH '{task_id}/'"):
+            yield run.execution.workflow_id, run.execution.run_id, run.status in _RUNNING
+
+    async def _listed(self, query: str) -> AsyncGenerator[WorkflowExecutionInfo]:
+        """Yield what visibility has; the SDK's own list has no name for the status of a paused run."""
+        token = b""
+        while True:
+            page = await self._client.workflow_service.list_workflow_executions(
+                ListWorkflowExecutionsRequest(
+                    namespace=self._client.namespace, query=query, page_size=PAGE, next_page_token=token
+                ),
+                retry=True,
+                timeout=_RPC_TIMEOUT,
+            )
+            for run in page.executions:
+                yield run
+            if not (token := page.next_page_token):
+                return
+
+    async def _wait_for_end(self, task_id: str) -> None:
+        while await self._is_running(task_id):  # noqa: ASYNC110 -- it is another process that it ends in
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _is_running(self, workflow_id: str) -> bool:
+        run = await find_run(self._client, workflow_id)
+        return run is not None and run.is_running
+
+    async def _terminate(self, workflow_id: str) -> None:
+        handle = self._client.get_workflow_handle(workflow_id)
+        await self._quietly(handle.terminate(reason="it is deleted", rpc_timeout=_RPC_TIMEOUT))
+
+    async def _delete(self, workflow_id: str, run_id: str) -> None:
+        request = DeleteWorkflowExecutionRequest(
+            namespace=self._client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
+        )
+        await self._quietly(
+            self._client.workflow_service.delete_workflow_execution(request, timeout=_RPC_TIMEOUT)
+        )
+
+    @staticmethod
+    async def _quietly(call: Awaitable[object]) -> None:
+        """Do something to a workflow that may be gone meanwhile."""
+        try:
+            await call
+        except RPCError as error:
+            if not is_not_found(error):
+                raise
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

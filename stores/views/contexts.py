@@ -1,0 +1,264 @@
+"""The contexts of owners: what each is called, what its tasks are and have used, how long it is kept.
+
+`task_lists.lua` counts their tasks in the step that lists them.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import structlog
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+
+from everloop.runtime.encryption.cipher import EncryptionError
+from everloop.runtime.redis import cipher_of
+from everloop.stores.keys import RETENTIONS_KEY, context_info_key, owner_contexts_key
+from everloop.stores.views.codec import seal_title, title_purpose, unword, word
+from everloop.stores.views.interface import InvalidPageTokenError
+from everloop.workflows.contract.messages import Usage
+
+_TASK, _AGENT, _KEEP = "task:", "agent:", "keep:"
+_NUMBERS = ("tasks", "open", "input", "output", "cost", "unpriced")
+
+MOST_LOOKED_AT = 1000
+"""Contexts of which one page is made."""
+
+_Place = tuple[float, str]
+
+_log: FilteringBoundLogger = structlog.get_logger(__name__)
+
+_SET_IF_THERE = """
+-- KEYS: what is known of a context. ARGV: fields to set and their values in turn; empty: none any more.
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return 0
+end
+for n = 1, #ARGV, 2 do
+  if ARGV[n + 1] == '' then
+    redis.call('HDEL', KEYS[1], ARGV[n])
+  else
+    redis.call('HSET', KEYS[1], ARGV[n], ARGV[n + 1])
+  end
+end
+return 1
+"""
+
+_FORGET_TASK = """
+-- KEYS: what is known of a context. ARGV: task id. What it has used stays counted: it was used.
+local task = redis.call('HGET', KEYS[1], 'task:' .. ARGV[1])
+redis.call('HDEL', KEYS[1], 'task:' .. ARGV[1], 'keep:' .. ARGV[1])
+if not task then
+  return 0
+end
+local agent, open = task:match('^%S+ %S+ (%S+) (%S+)')
+redis.call('HINCRBY', KEYS[1], 'tasks', -1)
+redis.call('HINCRBY', KEYS[1], 'open', -open)
+if redis.call('HINCRBY', KEYS[1], 'agent:' .. agent, -1) <= 0 then
+  redis.call('HDEL', KEYS[1], 'agent:' .. agent)
+end
+return 1
+"""
+
+
+@dataclass(frozen=True)
+class ContextTask:
+    """A task of a context, or a message that was answered without one, while the context is known."""
+
+    task_id: str
+    agent_id: str
+    created_at: datetime
+    changed_at: datetime
+    is_open: bool
+    retention: timedelta | None = None
+    """How long it is kept after its end; None: as the settings say."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known of a context. `retention`: how long all of it is kept after the last status of a task.
+
+    `open_tasks` have not ended.
+    """
+
+    owner: str
+    context_id: str
+    title: str
+    created_at: datetime
+    updated_at: datetime
+    count: int
+    open_tasks: int
+    agents: tuple[str, ...]
+    usage: Usage
+    retention: timedelta | None
+    tasks: Sequence[ContextTask] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class ContextPage:
+    """Contexts, those first whose tasks changed last; `next_page_token` is empty at the end."""
+
+    contexts: tuple[Context, ...]
+    next_page_token: str
+
+
+class Contexts:
+    """Lists contexts and changes what people say of them. Safe to call from several processes at once."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._cipher = cipher_of(redis)
+        self._set = redis.register_script(_SET_IF_THERE)
+        self._forget_task = redis.register_script(_FORGET_TASK)
+
+    async def page(self, owner: str, size: int, token: str = "", query: str = "") -> ContextPage:
+        """Return contexts of an owner; with `query` those in whose title it stands, in any case.
+
+        At most 1,000 are looked at: then the page may have fewer than `size`, and is not the last one.
+
+        Raises:
+            InvalidPageTokenError: the token was not made by this method.
+        """
+        key, found, wanted = owner_contexts_key(owner), list[Context](), query.casefold()
+        at = _read_token(token)
+        for _ in range(MOST_LOOKED_AT // size + 1):
+            entries = await self._entries(key, at, size + 1)
+            for number, (name, score) in enumerate(entries[:size]):
+                at = (score, name)
+                context = await self.get(owner, unword(name))
+                if context is None:
+                    await self._redis.zrem(key, name)
+                elif wanted in context.title.casefold():
+                    found.append(context)
+                if len(found) == size:
+                    has_more = number + 1 < len(entries)
+                    return ContextPage(tuple(found), _token(at) if has_more else "")
+            if len(entries) <= size:
+                return ContextPage(tuple(found), "")
+        return ContextPage(tuple(found), _token(at) if at else "")
+
+    async def get(self, owner: str, context_id: str) -> Context | None:
+        """Return a context with its tasks; None if nothing is known of it."""
+        fields = cast("Mapping[str, str]", await self._redis.hgetall(context_info_key(owner, context_id)))
+        return self._context(owner, context_id, fields) if "updated" in fields else None
+
+    async def set_title(self, owner: str, context_id: str, title: str) -> bool:
+        """Give a context another title; return whether there is one."""
+        sealed = seal_title(title, owner, context_id, self._cipher)
+        return await self._change(owner, context_id, "title", sealed)
+
+    async def set_retention(
+        self, owner: str, context_id: str, retention: timedelta | None, task_id: str = ""
+    ) -> bool:
+        """Say how long a context, or one of its tasks, is kept; None: as the settings say.
+
+        Return whether there is such a context. The housekeeping looks at it from now on.
+        """
+        name = _KEEP + task_id if task_id else "retention"
+        seconds = str(int(retention.total_seconds())) if retention else ""
+        # First, so that whoever dies in between leaves nothing that nobody looks at.
+        await self._redis.zadd(RETENTIONS_KEY, {f"{word(owner)} {word(context_id)}": 0})
+        return await self._change(owner, context_id, name, seconds)
+
+    async def forget_task(self, owner: str, context_id: str, task_id: str) -> bool:
+        """Let a context know no more of a task; return whether it did."""
+        keys = [context_info_key(owner, context_id)]
+        return bool(await self._forget_task(keys=keys, args=[task_id]))
+
+    async def ids(self, owner: str) -> list[str]:
+        """Return the ids of all contexts of an owner."""
+        found = cast("list[str]", await self._redis.zrange(owner_contexts_key(owner), 0, -1))
+        return list(map(unword, found))
+
+    async def forget(self, owner: str, context_id: str) -> bool:
+        """Forget a context; return whether anything was known of it."""
+        await self._redis.zrem(RETENTIONS_KEY, f"{word(owner)} {word(context_id)}")
+        await self._redis.zrem(owner_contexts_key(owner), word(context_id))
+        return bool(await self._redis.delete(context_info_key(owner, context_id)))
+
+    async def _change(self, owner: str, context_id: str, *fields: str) -> bool:
+        return bool(await self._set(keys=[context_info_key(owner, context_id)], args=list(fields)))
+
+    async def _entries(self, key: str, after: _Place | None, count: int) -> list[tuple[str, float]]:
+        """Return contexts behind a place, the newest first; of one time the greatest name is the first."""
+        newest = f"{after[0]:.0f}" if after else "+inf"
+        found = cast(
+            "list[tuple[str, float]]",
+            await self._redis.zrevrangebyscore(key, newest, "-inf", 0, count + _TOGETHER, withscores=True),
+        )
+        return [(name, score) for name, score in found if after is None or (score, name) < after][:count]
+
+    def _context(self, owner: str, context_id: str, fields: Mapping[str, str]) -> Context:
+        numbers = {name: int(fields.get(name, 0)) for name in _NUMBERS}
+        cost = None if numbers["unpriced"] > 0 else numbers["cost"] / 1e9
+        retention = fields.get("retention")
+        agents = [(int(count), name) for name, count in fields.items() if name.startswith(_AGENT)]
+        return Context(
+            owner=owner,
+            context_id=context_id,
+            title=self._title(owner, context_id, fields.get("title", "")),
+            created_at=_time(fields["created"]),
+            updated_at=_time(fields["updated"]),
+            count=numbers["tasks"],
+            open_tasks=numbers["open"],
+            agents=tuple(unword(name.removeprefix(_AGENT)) for _, name in sorted(agents, reverse=True)),
+            usage=Usage(input_tokens=numbers["input"], output_tokens=numbers["output"], cost=cost),
+            retention=timedelta(seconds=int(retention)) if retention else None,
+            tasks=_tasks(fields),
+        )
+
+    def _title(self, owner: str, context_id: str, kept: str) -> str:
+        try:
+            purpose = title_purpose(owner, context_id)
+            return json.loads(self._cipher.unseal_text(kept, purpose)) if kept else ""
+        except EncryptionError as error:
+            # One that cannot be decrypted must not hide all others.
+            _log.warning("title of a context cannot be read", context_id=context_id, reason=str(error))
+            return ""
+
+
+_TOGETHER = 100
+"""Contexts of one microsecond that may stand before a place."""
+
+
+def read_retention(member: str) -> tuple[str, str]:
+    """Return owner and context of a member of `RETENTIONS_KEY`."""
+    owner, _, context_id = member.partition(" ")
+    return unword(owner), unword(context_id)
+
+
+def _tasks(fields: Mapping[str, str]) -> Sequence[ContextTask]:
+    found = list[ContextTask]()
+    for name, words in fields.items():
+        if not name.startswith(_TASK):
+            continue
+        task_id, (created, changed, agent, is_open, *_) = name.removeprefix(_TASK), words.split(" ")
+        kept = fields.get(_KEEP + task_id)
+        retention = timedelta(seconds=int(kept)) if kept else None
+        found.append(
+            ContextTask(task_id, unword(agent), _time(created), _time(changed), is_open == "1", retention)
+        )
+    return sorted(found, key=lambda task: (task.created_at, task.task_id))
+
+
+def _time(microseconds: str) -> datetime:
+    return datetime.fromtimestamp(int(microseconds) / 1_000_000, UTC)
+
+
+def _token(at: tuple[float, str]) -> str:
+    return base64.urlsafe_b64encode(f"{at[0]:.0f} {at[1]}".encode()).decode()
+
+
+def _read_token(token: str) -> tuple[float, str] | None:
+    if not token:
+        return None
+    try:
+        score, _, name = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(" ")
+        return float(int(score)), name
+    except (ValueError, binascii.Error):
+        raise InvalidPageTokenError(
+            "pageToken is not one that this list returned; leave it out to start over"
+        ) from None

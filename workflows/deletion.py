@@ -1,0 +1,71 @@
+"""Deleting, for good, a task, a context, an artifact, or everything of an owner."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+
+from everloop.workflows.contract.deletion import (
+    DELETION_WORKFLOW_TYPE,
+    NEVER_GONE,
+    REMOVED,
+    DeletionInput,
+    DeletionPort,
+    DeletionTarget,
+    Removed,
+    RemoveResult,
+)
+
+QUIET_STEPS = 2
+"""So many steps in a row have to find nothing."""
+
+SETTLE = timedelta(seconds=5)
+"""Between these: what was still being written when its task was ended has been written by then."""
+
+PAUSE = timedelta(seconds=1)
+"""After a step that found something: Temporal needs a moment to forget a workflow."""
+
+MOST_IDLE_STEPS = 100
+"""Steps in a row that find something, and have nothing that they could remove."""
+
+
+@workflow.defn(name=DELETION_WORKFLOW_TYPE)
+class Deletion:
+    """Takes steps until two in a row find nothing; then it is said that all is gone.
+
+    Of stores that are away it waits for their return. It knows ids, and counts: nothing of what it deletes.
+    """
+
+    @workflow.run
+    async def run(self, asked: DeletionInput) -> Removed:
+        removed, quiet, idle = asked.removed, 0, 0
+        while True:
+            step = await _execute(asked.target)
+            removed += step.removed
+            workflow.upsert_memo({REMOVED: removed})
+            quiet = quiet + 1 if step.found_nothing else 0
+            if quiet == QUIET_STEPS:
+                return removed
+            idle = idle + 1 if step.removed == Removed() and not quiet else 0
+            if idle == MOST_IDLE_STEPS:
+                raise ApplicationError(
+                    "something of it is still known to Temporal, and cannot be removed; look for it in the "
+                    "Temporal UI, and delete again",
+                    type=NEVER_GONE,
+                    non_retryable=True,
+                )
+            await workflow.sleep(SETTLE if quiet else PAUSE)
+            if workflow.info().is_continue_as_new_suggested():
+                workflow.continue_as_new(DeletionInput(target=asked.target, removed=removed))
+
+
+async def _execute(target: DeletionTarget) -> RemoveResult:
+    return await workflow.execute_activity_method(
+        DeletionPort.remove,
+        target,
+        start_to_close_timeout=timedelta(minutes=10),
+        heartbeat_timeout=timedelta(seconds=30),
+        retry_policy=RetryPolicy(maximum_interval=timedelta(minutes=1)),
+        summary=f"take a step: {target.kind}",
+    )
