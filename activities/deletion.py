@@ -38,7 +38,7 @@ from everloop.workflows.contract.deletion import (
 )
 from everloop.workflows.contract.names import context_key, quoted, unquoted
 
-TASKS_A_STEP = 100
+TASKS_A_STEP = 500
 CONTEXTS_A_STEP = 100
 AT_ONCE = 10
 
@@ -116,9 +116,11 @@ class StoreDeletion(DeletionPort):
         tasks = {task.task_id: context_id for task in known.tasks} if known else dict[str, str]()
         async for task_id, _ in self._executions.tasks_of(owner, context_id):
             tasks[task_id] = context_id
+        step = await self._tasks(owner, _first(tasks, TASKS_A_STEP))
+        removed = step.removed + await self._content_of(context_key(owner, context_id))
         if tasks:
-            return await self._tasks(owner, _first(tasks, TASKS_A_STEP))
-        removed, was_known = await self._rest_of_context(owner, context_id)
+            return RemoveResult(removed=removed)
+        was_known = await self._views.contexts.forget(owner, context_id)
         return RemoveResult(removed=removed, found_nothing=removed == _NOTHING and not was_known)
 
     async def _remove_owner(self, owner: str) -> RemoveResult:
@@ -134,8 +136,8 @@ class StoreDeletion(DeletionPort):
             return await self._tasks(owner, _first(tasks, TASKS_A_STEP))
         removed = _NOTHING
         for context_id in sorted(contexts)[:CONTEXTS_A_STEP]:
-            of_context, _ = await self._rest_of_context(owner, context_id)
-            removed += of_context
+            removed += await self._content_of(context_key(owner, context_id))
+            await self._views.contexts.forget(owner, context_id)
         if contexts:
             return RemoveResult(removed=removed)
         prefix, rate = owner_prefix(owner), request_rate_key(owner)
@@ -167,17 +169,15 @@ class StoreDeletion(DeletionPort):
         await self._conversations.unlist_task(context_key(owner, context_id), task_id)
         return await self._views.contexts.forget_task(owner, context_id, task_id) or was_listed
 
-    async def _rest_of_context(self, owner: str, context_id: str) -> tuple[Removed, bool]:
-        """Remove a context without tasks; return also whether anything was known of it."""
-        context = context_key(owner, context_id)
+    async def _content_of(self, context: str) -> Removed:
+        """Remove what a context holds besides its tasks."""
         artifacts, blobs = await self._artifacts.of_context(context)
         keys = await self._conversations.remove(context)
         keys += await remove_matching(
             self._redis, f"{literal(PENDING_BLOBS_PREFIX + context_tag(context))}:*"
         )
         keys += await self._remove_results(f"{context}:")
-        was_known = await self._views.contexts.forget(owner, context_id)
-        return Removed(artifacts=artifacts, blobs=blobs, keys=keys + was_known), was_known
+        return Removed(artifacts=artifacts, blobs=blobs, keys=keys)
 
     async def _remove_results(self, prefix: str) -> int:
         """Remove what tools are to say again to an owner, or in a context."""

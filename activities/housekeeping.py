@@ -1,8 +1,8 @@
 """Cleaning up the stores, one limited step a call."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from redis.asyncio import Redis
@@ -14,11 +14,15 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.lease import heartbeating
 from everloop.activities.telemetry import record_removed
 from everloop.runtime.blobs import Blobs
-from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, OrphanedBlobs
+from everloop.runtime.temporal.deletions import Deletions
+from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, ArtifactRemoval, OrphanedBlobs
 from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
 from everloop.stores.conversations.cleanup import ConversationCleanup
+from everloop.stores.conversations.store import Conversations
 from everloop.stores.retention import Cleaned
 from everloop.stores.views.cleanup import ViewCleanup
+from everloop.stores.views.contexts import Context, Contexts, ContextTask
+from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     CleanInput,
@@ -26,6 +30,7 @@ from everloop.workflows.contract.housekeeping import (
     HousekeepingPort,
     Kind,
 )
+from everloop.workflows.contract.names import context_key
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -37,6 +42,87 @@ class Lifetimes:
     conversations: timedelta
     artifacts: timedelta
     payloads: timedelta
+
+
+LOOK_AFTER = timedelta(hours=12)
+"""How soon is looked again at what is kept longer: what was added since would live for a day at least."""
+
+LOOKED_AT = 100
+
+
+class Retentions:
+    """Sees to it that contexts and tasks are kept as long as somebody said, and no longer.
+
+    What is to go sooner than it would by itself is deleted as if its owner had asked for it. Of what is to
+    stay longer the times to live are prolonged.
+    """
+
+    def __init__(self, redis: Redis, blobs: Blobs, deletions: Deletions) -> None:
+        self._contexts = Contexts(redis)
+        self._conversations = Conversations(redis)
+        self._artifacts = ArtifactRemoval(redis, blobs)
+        self._deletions = deletions
+
+    async def clean(self, *, dry_run: bool) -> Cleaned:
+        """Look at 100 contexts at most; return how many deletions were (or would be) begun."""
+        due = await self._contexts.due(LOOKED_AT)
+        begun = sum([await self._look_at(*each, dry_run=dry_run) for each in due])
+        return Cleaned(begun, "due" if len(due) == LOOKED_AT and not dry_run else "")
+
+    async def _look_at(self, owner: str, context_id: str, *, dry_run: bool) -> int:
+        context, at = await self._contexts.get(owner, context_id), datetime.now(UTC)
+        over = list(_over(context, at)) if context else []
+        if dry_run:
+            return len(over)
+        for target in over:
+            await self._deletions.start(target)
+        if context:
+            await self._prolong(context, at)
+        await self._contexts.look_again(owner, context_id, _next_look(context, at) if context else None)
+        return len(over)
+
+    async def _prolong(self, context: Context, at: datetime) -> None:
+        key = context_key(context.owner, context.context_id)
+        await self._conversations.prolong(key, context.retention)
+        if (life := context.retention) is not None:
+            until = life + (at if context.open_tasks else context.updated_at)
+            others = [task.task_id for task in context.tasks if task.retention is None]
+            await self._contexts.prolong(context.owner, context.context_id, until - at, others)
+            await self._artifacts.prolong(key, until)
+        for task in context.tasks:
+            if (until := _end(task)) is not None:
+                await self._contexts.prolong(context.owner, context.context_id, until - at, [task.task_id])
+                await self._artifacts.prolong(key, until, task.task_id)
+
+
+def _end(task: ContextTask) -> datetime | None:
+    """Return until when a task is kept that has ended; None where nobody has said it."""
+    return task.changed_at + task.retention if task.retention and not task.is_open else None
+
+
+def _end_of_context(context: Context) -> datetime | None:
+    is_over = context.retention is not None and not context.open_tasks
+    return context.updated_at + context.retention if is_over and context.retention else None
+
+
+def _over(context: Context, at: datetime) -> Iterator[DeletionTarget]:
+    """Yield what is to be deleted of a context: all of it, or tasks."""
+    named = {"owner": context.owner, "context_id": context.context_id}
+    if (end := _end_of_context(context)) and end <= at:
+        yield DeletionTarget(kind=DeletionKind.CONTEXT, **named)
+        return
+    for task in context.tasks:
+        if (end := _end(task)) and end <= at:
+            yield DeletionTarget(kind=DeletionKind.TASK, id=task.task_id, **named)
+
+
+def _next_look(context: Context, at: datetime) -> datetime | None:
+    lives = [context.retention, *(task.retention for task in context.tasks)]
+    given = [life for life in lives if life is not None]
+    if not given:
+        return None
+    ends = [end for end in (_end_of_context(context), *map(_end, context.tasks)) if end and end > at]
+    return min([*ends, at + min([*given, LOOK_AFTER])])
 
 
 class StoreHousekeeping(HousekeepingPort):
@@ -51,6 +137,7 @@ class StoreHousekeeping(HousekeepingPort):
         views, artifacts = ViewCleanup(redis), ArtifactHousekeeping(redis, blobs)
         conversations = ConversationCleanup(redis, ttl=lifetimes.conversations)
         orphaned = OrphanedBlobs(redis, blobs, client, task_queue, ttl=lifetimes.artifacts)
+        retentions = Retentions(redis, blobs, Deletions(client, task_queue))
         payloads = PayloadCleanup(blobs, client, task_queue, ttl=lifetimes.payloads)
         self._cleaners: dict[Kind, Callable[[CleanInput], Awaitable[Cleaned]]] = {
             Kind.VIEWS: lambda call: views.clean(call.cursor, dry_run=call.dry_run),
@@ -58,6 +145,7 @@ class StoreHousekeeping(HousekeepingPort):
             Kind.ARTIFACTS: lambda call: artifacts.clean_artifacts(call.cursor, dry_run=call.dry_run),
             Kind.PENDING_BLOBS: lambda call: artifacts.clean_pending(dry_run=call.dry_run),
             Kind.ARTIFACT_BLOBS: lambda call: orphaned.clean(call.cursor, dry_run=call.dry_run),
+            Kind.RETENTIONS: lambda call: retentions.clean(dry_run=call.dry_run),
             Kind.PAYLOADS: lambda call: payloads.clean(call.cursor, dry_run=call.dry_run),
         }
 

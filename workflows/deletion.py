@@ -24,7 +24,7 @@ SETTLE = timedelta(seconds=5)
 """Between these: what was still being written when its task was ended has been written by then."""
 
 PAUSE = timedelta(seconds=1)
-"""After a step that found something: Temporal needs a moment to forget a workflow."""
+"""After a step that found something: Temporal needs a moment to forget a workflow. It grows."""
 
 MOST_IDLE_STEPS = 100
 """Steps in a row that find something, and have nothing that they could remove."""
@@ -55,7 +55,7 @@ class Deletion:
                     type=NEVER_GONE,
                     non_retryable=True,
                 )
-            await workflow.sleep(SETTLE if quiet else PAUSE)
+            await workflow.sleep(SETTLE if quiet else PAUSE * (1 + idle // 10))
             if workflow.info().is_continue_as_new_suggested():
                 workflow.continue_as_new(DeletionInput(target=asked.target, removed=removed))
 

@@ -35,6 +35,14 @@ from everloop.client.events import (
     WaitTimeoutError,
 )
 from everloop.client.extension.approvals import Approval, Decision, OpenQuestion
+from everloop.client.extension.contexts import (
+    Context,
+    ConversationMessage,
+    Deleted,
+    Deletion,
+    Removed,
+    Retention,
+)
 from everloop.client.extension.operators import (
     AskedQuestion,
     HealthCheck,
@@ -59,10 +67,11 @@ from everloop.client.extension.stored import StoredArtifact, StoredPart
 from everloop.client.sync import SyncClient
 
 __all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "BusyError", "Client", "ClientError"]
-__all__ += ["Content", "Decision", "Done", "Event", "ExtensionMissingError", "ForbiddenError"]
-__all__ += ["InvalidError", "ModelUsage", "NotFoundError", "OpenQuestion", "OtherEvent", "Overlap", "Part"]
-__all__ += ["PastEvent", "Progress", "Question", "Reconnecting", "Result", "Schedule", "ScheduledRun"]
-__all__ += ["ServerError", "StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
+__all__ += ["Content", "Context", "ConversationMessage", "Decision", "Deleted", "Deletion", "Done", "Event"]
+__all__ += ["ExtensionMissingError", "ForbiddenError", "InvalidError", "ModelUsage", "NotFoundError"]
+__all__ += ["OpenQuestion", "OtherEvent", "Overlap", "Part", "PastEvent", "Progress", "Question"]
+__all__ += ["Reconnecting", "Removed", "Result", "Retention", "Schedule", "ScheduledRun", "ServerError"]
+__all__ += ["StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
 __all__ += ["TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded"]
 __all__ += ["ToolCallStarted", "ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError"]
 __all__ += [

@@ -17,6 +17,7 @@ from everloop.client.content import Content, Json, Part
 from everloop.client.errors import InvalidError
 from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError
 from everloop.client.extension.approvals import ApprovalCalls
+from everloop.client.extension.contexts import ContextCalls
 from everloop.client.extension.operators import OperatorCalls
 from everloop.client.extension.past import PastCalls
 from everloop.client.extension.schedules import ScheduleCalls
@@ -38,7 +39,9 @@ class AgentInfo:
     card_url: str
 
 
-class Client(ArtifactCalls, ApprovalCalls, OperatorCalls, PastCalls, ScheduleCalls, StoredCalls):
+class Client(
+    ArtifactCalls, ApprovalCalls, ContextCalls, OperatorCalls, PastCalls, ScheduleCalls, StoredCalls
+):
     """Asks an agent.
 
     ```python

@@ -20,7 +20,7 @@ from everloop.gateway.extension.shell import Call, Extension, answer, timestamp
 from everloop.gateway.http.errors import NotFoundError
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.snapshots import refuse_if_read_only
-from everloop.runtime.temporal.deletions import Deletions, KnownDeletion, deletion_id
+from everloop.runtime.temporal.deletions import RUNNING, Deletions, KnownDeletion, deletion_id
 from everloop.stores.artifacts.errors import ArtifactIdError, ArtifactMissingError
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key, root_task_id
@@ -51,6 +51,8 @@ class DeletionRoutes:
         task_id = call.id()
         refuse_if_read_only(task_id)
         target = DeletionTarget(kind=DeletionKind.TASK, owner=call.owner, id=task_id)
+        if running := await self._running(target):
+            return running
         try:
             view = (await self._seen.find(call, task_id)).view
         except TaskUnknownError as error:
@@ -104,6 +106,11 @@ class DeletionRoutes:
         if found is None:
             raise missing
         return self._accepted(found)
+
+    async def _running(self, target: DeletionTarget) -> Response | None:
+        """Answer who deletes again what is being deleted: to look for it would restore what is lost of it."""
+        found = await self._find(deletion_id(target))
+        return self._accepted(found) if found and found.state == RUNNING else None
 
     async def _find(self, id_: str) -> KnownDeletion | None:
         async with translate_temporal_errors():

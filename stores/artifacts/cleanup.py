@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import cast
 from urllib.parse import unquote
@@ -23,6 +24,7 @@ from everloop.stores.artifacts.record import (
     ArtifactRecord,
     folder_of_record,
     now,
+    seal_record,
     unseal_record,
 )
 from everloop.stores.blobs.cleanup import remove_folder, require_sole_user
@@ -288,6 +290,25 @@ class ArtifactRemoval:
         key = ArtifactAddress(context, artifact_id).record_key
         record = await self._read(key)
         return int(record is not None), await self._remove(key, record)
+
+    async def prolong(self, context: str, until: datetime, task_id: str = "") -> None:
+        """Keep the artifacts of a context, or those of one task, at least until then."""
+        for key in cast("list[str]", await self._redis.zrange(context_artifacts_key(context), 0, -1)):
+            async with self._redis.pipeline(transaction=True) as pipeline:
+                await pipeline.watch(key)
+                record = await self._read(key)
+                if record is None or record.expires_at >= until:
+                    continue
+                if task_id and root_task_id(record.artifact.task_id) != task_id:
+                    continue
+                pipeline.multi()
+                longer = record.model_copy(update={"expires_at": until})
+                pipeline.set(key, seal_record(longer, cipher_of(self._redis)))
+                with suppress(
+                    WatchError
+                ):  # whoever changed it meanwhile prolonged it, too; the next look tells
+                    await pipeline.execute()
+                    await self._redis.zadd(EXPIRING_ARTIFACTS_KEY, {key: until.timestamp()}, gt=True)
 
     async def contexts_of(self, prefix: str) -> set[str]:
         """Return the contexts, by their keys, whose keys begin so and that have artifacts, or had them."""

@@ -18,11 +18,13 @@ _COUNT = f"{_DUE} return redis.call('ZCOUNT', KEYS[1], '-inf', due)"
 _LIST_DUE = f"{_DUE} return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', due, 'LIMIT', 0, ARGV[2])"
 _REMOVE = f"""
 -- KEYS: those of one conversation, positions second. ARGV: time to live in milliseconds.
--- Returns when one that is not due had its last message.
+-- Returns when one that is not due had its last message, or would have had it if it were not kept longer.
 {_DUE}
-local at = redis.call('HGET', KEYS[2], 'at')
-if at and tonumber(at) > due then
-  return at
+local at = tonumber(redis.call('HGET', KEYS[2], 'at') or 0)
+local life = tonumber(redis.call('HGET', KEYS[2], 'life') or 0) * 1000
+at = at + math.max(life - ARGV[1], 0)
+if at > due then
+  return string.format('%.0f', at)
 end
 redis.call('DEL', unpack(KEYS))
 return ''

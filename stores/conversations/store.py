@@ -69,8 +69,9 @@ if too_many > 0 then
 end
 redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
 redis.call('HSET', KEYS[2], 'at', now())
+local life = math.max(ARGV[2], redis.call('HGET', KEYS[2], 'life') or 0)
 for n = 1, 4 do
-  redis.call('EXPIRE', KEYS[n], ARGV[2])
+  redis.call('EXPIRE', KEYS[n], life)
 end
 return 1
 """
@@ -124,6 +125,18 @@ redis.call('HSET', KEYS[2], 'start', last, 'cleared', last)
 redis.call('EXPIRE', KEYS[2], ARGV[1])
 """
 
+_PROLONG = f"""{NOW}
+-- KEYS: messages, positions, summaries, tasks. ARGV: seconds after the last message.
+local at = redis.call('HGET', KEYS[2], 'at')
+if not at then return end
+redis.call('HSET', KEYS[2], 'life', ARGV[1])
+local left = math.floor(at + ARGV[1] * 1000 - now())
+for n = 1, 4 do
+  if redis.call('PTTL', KEYS[n]) < left then
+    redis.call('PEXPIRE', KEYS[n], left)
+  end
+end
+"""
 _FORGET_TASK = """
 -- KEYS: messages, positions, summaries, tasks. ARGV: task id. Returns how many of its messages were there.
 -- Positions of others stay. It is still known to have appended: else it might do so again.
@@ -180,6 +193,7 @@ class Conversations:
         self._get_range = redis.register_script(_GET_RANGE)
         self._compact = redis.register_script(_COMPACT)
         self._clear = redis.register_script(_CLEAR)
+        self._prolong = redis.register_script(_PROLONG)
         self._forget_task = redis.register_script(_FORGET_TASK)
 
     async def append(self, context: str, task_id: str, messages: Sequence[ConversationMessage]) -> None:
@@ -263,6 +277,14 @@ class Conversations:
     async def unlist_task(self, context: str, task_id: str) -> None:
         """Let a conversation know no more that a task has appended to it; its messages are gone by then."""
         await self._redis.zrem(conversation_tasks_key(context), task_id)
+
+    async def prolong(self, context: str, life: timedelta | None) -> None:
+        """Keep a conversation for at least so long after its last message; None: as the others."""
+        if life is None:
+            await self._redis.hdel(conversation_positions_key(context), "life")
+            return
+        keys = [*conversation_keys(context), conversation_tasks_key(context)]
+        await self._prolong(keys=keys, args=[int(life.total_seconds())])
 
     async def contexts_of(self, prefix: str) -> set[str]:
         """Return the contexts that have a conversation and whose keys begin so."""

@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 from everloop.runtime.redis import scan_page
 from everloop.stores.keys import OWNER_TASKS_KEYS, owner_of_tasks_key
 from everloop.stores.retention import TASK_TTL, Cleaned
+from everloop.stores.views.contexts import Contexts
 from everloop.stores.views.lists import LISTS_SCRIPT, TaskLists, owner_keys
 
 _SCANNED = 1000
@@ -22,6 +23,7 @@ class ViewCleanup:
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._lists = TaskLists(redis, int(TASK_TTL.total_seconds()))
+        self._contexts = Contexts(redis)
         self._script = redis.register_script(LISTS_SCRIPT)
 
     async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
@@ -42,6 +44,7 @@ class ViewCleanup:
     async def _clean_owner(self, owner: str, *, dry_run: bool) -> int:
         if dry_run:
             return int(await self._script(keys=owner_keys(owner), args=["count_expired"]))
+        await self._contexts.prune(owner)
         removed = 0
         while expired := await self._script(keys=owner_keys(owner), args=["expired"]):
             removed += await self._lists.drop_expired(owner, cast("list[str]", expired))

@@ -6,7 +6,8 @@
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -17,7 +18,15 @@ from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of
-from everloop.stores.keys import RETENTIONS_KEY, context_info_key, owner_contexts_key
+from everloop.stores.keys import (
+    RETENTIONS_KEY,
+    context_info_key,
+    history_key,
+    owner_contexts_key,
+    owner_tasks_key,
+    stream_key,
+    view_key,
+)
 from everloop.stores.views.codec import seal_title, title_purpose, unword, word
 from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.workflows.contract.messages import Usage
@@ -45,6 +54,14 @@ for n = 1, #ARGV, 2 do
   end
 end
 return 1
+"""
+
+_PROLONG = """
+-- KEYS: a key. ARGV: seconds that it is to live at least, unless it lives for ever, or is gone.
+local left = redis.call('TTL', KEYS[1])
+if left >= 0 and left < tonumber(ARGV[1]) then
+  redis.call('EXPIRE', KEYS[1], ARGV[1])
+end
 """
 
 _FORGET_TASK = """
@@ -112,6 +129,7 @@ class Contexts:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._set = redis.register_script(_SET_IF_THERE)
+        self._prolong = redis.register_script(_PROLONG)
         self._forget_task = redis.register_script(_FORGET_TASK)
 
     async def page(self, owner: str, size: int, token: str = "", query: str = "") -> ContextPage:
@@ -168,6 +186,35 @@ class Contexts:
         keys = [context_info_key(owner, context_id)]
         return bool(await self._forget_task(keys=keys, args=[task_id]))
 
+    async def prune(self, owner: str) -> None:
+        """Take those out of the list of an owner of which Redis has forgotten all."""
+        key = owner_contexts_key(owner)
+        for context_id in await self.ids(owner):
+            if not await self._redis.exists(context_info_key(owner, context_id)):
+                await self._redis.zrem(key, word(context_id))
+
+    async def prolong(self, owner: str, context_id: str, left: timedelta, task_ids: Iterable[str]) -> None:
+        """Let what is known of a context, and of some of its tasks, live for at least so long from now on."""
+        keys = [context_info_key(owner, context_id), owner_contexts_key(owner), owner_tasks_key(owner)]
+        for task_id in task_ids:
+            keys += [view_key(task_id), history_key(task_id), stream_key(task_id)]
+        for key in keys:
+            await self._prolong(keys=[key], args=[int(left.total_seconds())])
+
+    async def due(self, most: int) -> list[tuple[str, str]]:
+        """Return owner and context of those at which somebody has to look now."""
+        found = await self._redis.zrangebyscore(RETENTIONS_KEY, "-inf", time.time(), 0, most)
+        pairs = (member.partition(" ") for member in cast("list[str]", found))
+        return [(unword(owner), unword(context_id)) for owner, _, context_id in pairs]
+
+    async def look_again(self, owner: str, context_id: str, at: datetime | None) -> None:
+        """Let a context be looked at then; None: never, because nobody has said how long it is kept."""
+        member = f"{word(owner)} {word(context_id)}"
+        if at is None:
+            await self._redis.zrem(RETENTIONS_KEY, member)
+        else:
+            await self._redis.zadd(RETENTIONS_KEY, {member: at.timestamp()}, xx=True)
+
     async def ids(self, owner: str) -> list[str]:
         """Return the ids of all contexts of an owner."""
         found = cast("list[str]", await self._redis.zrange(owner_contexts_key(owner), 0, -1))
@@ -222,12 +269,6 @@ class Contexts:
 
 _TOGETHER = 100
 """Contexts of one microsecond that may stand before a place."""
-
-
-def read_retention(member: str) -> tuple[str, str]:
-    """Return owner and context of a member of `RETENTIONS_KEY`."""
-    owner, _, context_id = member.partition(" ")
-    return unword(owner), unword(context_id)
 
 
 def _tasks(fields: Mapping[str, str]) -> Sequence[ContextTask]:

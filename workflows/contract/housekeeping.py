@@ -35,6 +35,8 @@ class Kind(StrEnum):
     """Blobs of artifacts that no artifact names, wherever they are left from."""
     PAYLOADS = "payloads"
     """Large payloads of workflows that Temporal no longer knows."""
+    RETENTIONS = "retentions"
+    """Contexts and tasks that were to be kept for a time which is over: their deletions begin."""
 
 
 class HousekeepingInput(Wire):

@@ -1,0 +1,313 @@
+"""Deleting for good: nothing is left in Temporal, Redis and among the blobs, whatever dies meanwhile."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+from redis.client import NEVER_DECODE
+from temporalio.client import Client as TemporalClient
+
+from everloop.client import Client, Deletion, ForbiddenError, NotFoundError
+from everloop.gateway.auth.api_keys import add_key, new_key
+from everloop.gateway.auth.scopes import ADMIN, READ, WRITE
+from everloop.workflows.contract.deletion import DELETION_WORKFLOW_TYPE
+from everloop.workflows.contract.housekeeping import housekeeping_schedule_id
+from tests.support.agents.artifacts import ARTIFACT_AGENT
+from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_service
+from tests.support.seeded_secrets import seed_secret
+from tests.support.servers.processes import until
+from tests.support.servers.scripted_openai import Reply, by_model, tool_call
+
+AGENTS = f"{ACCEPTANCE_AGENT},{ARTIFACT_AGENT},tests.support.agents.sub_agents:agents"
+OWNERS = {"ann": (READ, WRITE), "bob": (READ, WRITE), "law": (READ, WRITE, ADMIN)}
+LARGE = "x" * 300_000
+"""Of a message: more than a history holds, so that it becomes a blob."""
+
+
+class Town:
+    """A deployment with owners, and all that it keeps."""
+
+    def __init__(
+        self, service: Service, keys: dict[str, str], redis: Redis, temporal: TemporalClient
+    ) -> None:
+        self.service = service
+        self.redis = redis
+        self.temporal = temporal
+        self._keys = keys
+
+    def client(self, owner: str, agent: str = "") -> Client:
+        """Return a client of an owner, for an agent."""
+        url = self.service.at(agent) if agent else self.service.gateway.url
+        return Client(url, api_key=self._keys[owner])
+
+    async def places_of(self, *words: str) -> list[str]:
+        """Return where any of these words is still found: keys and values, workflows, blobs."""
+        in_redis = [name async for name, value in self._kept() if _has(words, name.encode() + value)]
+        in_temporal = [
+            each.id
+            async for each in self.temporal.list_workflows()
+            if each.workflow_type != DELETION_WORKFLOW_TYPE
+            and _has(words, f"{each.id} {each.typed_search_attributes}".encode())
+        ]
+        blobs = self.service.everloop.directory / "blobs"
+        in_blobs = [str(path) for path in blobs.rglob("*") if _has(words, _named(path))]
+        return in_redis + in_temporal + in_blobs
+
+    async def _kept(self) -> AsyncGenerator[tuple[str, bytes]]:
+        dump = cast("Callable[..., Awaitable[Any]]", self.redis.execute_command)
+        readers = {
+            "string": ("GET",),
+            "hash": ("HGETALL",),
+            "list": ("LRANGE", 0, -1),
+            "zset": ("ZRANGE", 0, -1),
+            "stream": ("XRANGE", "-", "+"),
+        }
+        for name in cast("list[str]", await self.redis.keys("*")):
+            command, *rest = readers.get(await self.redis.type(name), ("EXISTS",))
+            yield name, repr(await dump(command, name, *rest, **{NEVER_DECODE: True})).encode()
+
+
+def _has(words: tuple[str, ...], text: bytes) -> bool:
+    return any(word.encode() in text for word in words)
+
+
+def _named(path: Path) -> bytes:
+    return str(path.name).encode() + (path.read_bytes() if path.is_file() else b"")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]:
+    directory = tmp_path_factory.mktemp("town")
+    path, keys = directory / "keys", dict[str, str]()
+    for owner, scopes in OWNERS.items():
+        key, line = new_key(owner, scopes, None)
+        add_key(path, line)
+        keys[owner] = seed_secret(key)
+    auth = {"EVERLOOP_AUTH": "api-key", "EVERLOOP_API_KEYS_FILE": str(path)}
+    async with (
+        running_service(directory, AGENTS, **auth) as service,
+        Redis.from_url(service.everloop.redis_url, decode_responses=True) as redis,
+    ):
+        temporal = await TemporalClient.connect(service.everloop.temporal_address)
+        yield Town(service, keys, redis, temporal)
+
+
+async def ended(client: Client, deletion: Deletion, *, owner: str = "") -> Deletion:
+    """Wait until a deletion is no longer running."""
+    while deletion.state == "running":
+        await asyncio.sleep(0.3)
+        deletion = await client.deletion(deletion.id, owner=owner)
+    return deletion
+
+
+def word() -> str:
+    """Return a word that nothing else holds."""
+    return f"w{uuid4().hex}"
+
+
+async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(town: Town) -> None:
+    """Its words go from the conversation as well, while those of the task beside it stay; twice is once."""
+    secret, context = word(), word()
+    town.service.script(
+        by_model(
+            lead=[
+                Reply([tool_call("writer", f'{{"request": "Write {secret}."}}')]),
+                Reply([f"It is {secret}."]),
+            ],
+            writer=[Reply([f"A poem of {secret}."])],
+        )
+    )
+    async with town.client("ann", "lead") as client, town.client("bob", "lead") as other:
+        first = await client.send(f"Go {secret}. {LARGE}", context_id=context)
+        town.service.script(by_model(lead=[Reply(["Stays."])]))
+        second = await client.send("And you?", context_id=context)
+        assert len(await town.places_of(first.id)) > 10
+        with pytest.raises(NotFoundError):
+            await other.delete_task(first.id)
+
+        begun = await client.delete_task(first.id)
+        again = await client.delete_task(first.id)
+        done = await ended(client, begun)
+        after = await client.delete_task(first.id)
+        said = [each async for each in client.conversation(context)]
+        left = await client.context(context)
+        with pytest.raises(NotFoundError):
+            await client.task(first.id)
+        with pytest.raises(NotFoundError):
+            await other.deletion(begun.id)
+
+    assert (begun.of.kind, begun.of.id, again.id) == ("task", first.id, begun.id)
+    assert (done.state, done.removed.tasks, done.finished_at is not None) == ("done", 1, True)
+    assert done.removed.keys > 5
+    assert done.removed.blobs > 0
+    assert (after.id, after.state) == (begun.id, "done")
+    assert await town.places_of(first.id) == []
+    assert [place for place in await town.places_of(secret) if second.id not in place] == []
+    assert ([each.task_id for each in said], left.tasks) == ([second.id, second.id], 1)
+
+
+async def test_a_context_goes_with_tasks_that_run_and_artifacts(town: Town, tmp_path: Path) -> None:
+    """A tool that writes is stopped; an artifact of which another task has read is gone for it, too."""
+    context, other_context = word(), word()
+    town.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
+    (tmp_path / "open").touch()
+    async with town.client("ann", "artifacts") as client:
+        done_task = await client.send("Write.", context_id=context)
+        town.service.script(
+            [Reply([tool_call("write_lines", _lines(tmp_path / "open", "b"))]), Reply(["W."])]
+        )
+        kept = await client.send("Write.", context_id=other_context)
+        town.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "never", "c"))])])
+        running = asyncio.create_task(client.send("Write.", context_id=context))
+        await until(_is_open(client, context))
+        stored = [each.artifact_id async for each in client.owner_artifacts(context_id=context)]
+        deletion = await ended(client, await client.delete_context(context))
+        running.cancel()
+        with pytest.raises(NotFoundError):
+            await client.context(context)
+        left = [each.artifact_id async for each in client.owner_artifacts()]
+
+    assert (deletion.state, deletion.removed.tasks) == ("done", 2)
+    assert deletion.removed.artifacts >= 2
+    assert set(stored) == {"a", "c"}
+    assert "b" in left
+    assert await town.places_of(context, done_task.id) == []
+    assert await town.places_of(other_context, kept.id) != []
+
+
+async def test_a_deletion_goes_on_where_its_worker_was_killed(town: Town) -> None:
+    """Kill -9 in the middle: another worker takes it up, and it comes to its end."""
+    secret, context = word(), word()
+    async with town.client("ann", "lead") as client:
+        for _ in range(3):
+            town.service.script(by_model(lead=[Reply([f"Said {secret}."])]))
+            await client.send(f"Say {secret}", context_id=context)
+        deletion = await client.delete_context(context)
+        await until(_has_begun(client, deletion.id))
+        await town.service.replace_worker()
+        deletion = await ended(client, deletion)
+
+    assert (deletion.state, deletion.removed.tasks) == ("done", 3)
+    assert await town.places_of(context, secret) == []
+
+
+async def test_an_artifact_goes_from_its_task_as_well(town: Town, tmp_path: Path) -> None:
+    """View and stream show it no more; the task itself stays."""
+    context = word()
+    (tmp_path / "open").touch()
+    town.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
+    async with town.client("ann", "artifacts") as client:
+        task = await client.send("Write.", context_id=context)
+        deletion = await ended(client, await client.delete_artifact(context, "a"))
+        shown = await client.task(task.id)
+        with pytest.raises(NotFoundError):
+            await client.delete_artifact(context, "never")
+
+    assert (deletion.state, deletion.removed.artifacts) == ("done", 1)
+    assert "a" not in {artifact.id for artifact in shown.artifacts}
+    assert await town.redis.keys(f"everloop:artifact*{context}*:a*") == []
+    events = await town.redis.xrange(f"everloop:task:{{{task.id}}}:events")
+    assert [entry for entry in events if '"artifact_id":"a"' in repr(entry)] == []
+
+
+async def test_everything_of_an_owner_goes_for_an_admin(town: Town) -> None:
+    """Tasks, schedules and contexts; whoever lacks the scope may not, and other owners keep what they have."""
+    secret, context = word(), word()
+    town.service.script(by_model(lead=[Reply([f"Said {secret}."]), Reply(["Stays."])]))
+    async with (
+        town.client("ann", "lead") as ann,
+        town.client("bob", "lead") as client,
+        town.client("law") as admin,
+    ):
+        task = await client.send(f"Say {secret}", context_id=context)
+        await client.create_schedule(f"Say {secret}", id="daily", every="24h")
+        await ann.send("Stay", context_id=f"{context}-of-ann")
+        with pytest.raises(ForbiddenError):
+            await ann.delete_owner(owner="bob")
+        read = await admin.context(context, owner="bob")
+        deletion = await ended(admin, await admin.delete_owner(owner="bob"), owner="bob")
+        with pytest.raises(NotFoundError):
+            await client.schedule("daily")
+        mine = [each.id async for each in client.contexts()]
+        hers = [each.id async for each in ann.contexts()]
+
+    assert read.tasks == 1
+    assert (deletion.state, deletion.removed.tasks, deletion.of.id) == ("done", 1, "bob")
+    assert await town.places_of(secret, task.id, f"{context}'", f"{context}:") == []
+    assert (mine, f"{context}-of-ann" in hers) == ([], True)
+
+
+async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(town: Town) -> None:
+    """The housekeeping deletes a context, or a task, sooner than it would expire; another stays as it is."""
+    short, task_only, kept = word(), word(), word()
+    async with town.client("ann", "lead") as client:
+        ids = dict[str, str]()
+        for context in (short, task_only, kept):
+            town.service.script(by_model(lead=[Reply(["Said."])]))
+            ids[context] = (await client.send("Say.", context_id=context)).id
+        changed = await client.change_context(short, retention="1h", title="For an hour")
+        of_task = await client.change_task(ids[task_only], retention="1h")
+        await client.change_context(kept, retention="100d")
+        for context in (short, task_only):
+            await _let_pass(town.redis, "ann", context, ids[context], hours=2)
+        await town.redis.zadd(
+            "everloop:retentions", dict.fromkeys(await town.redis.zrange("everloop:retentions", 0, -1), 0)
+        )
+        queue = town.service.everloop.environment["EVERLOOP_TASK_QUEUE"]
+        await town.temporal.get_schedule_handle(housekeeping_schedule_id(queue)).trigger()
+        await until(lambda: _is_gone(client, short))
+        await until(lambda: _has_no_tasks(client, task_only))
+        still = await client.context(kept)
+        view_ttl = await town.redis.ttl(f"everloop:task:{{{ids[kept]}}}:view")
+        positions = f"everloop:conversation:{{ann:{kept}}}:positions"
+        talk_ttl = await town.redis.ttl(positions)
+
+    assert (changed.retention, changed.title, of_task) == ("1h", "For an hour", "1h")
+    assert (still.retention, still.tasks) == ("100d", 1)
+    assert (view_ttl, talk_ttl) > (99 * 86_400, 99 * 86_400)
+
+
+async def _let_pass(redis: Redis, owner: str, context: str, task_id: str, *, hours: int) -> None:
+    """Let what is known of a context be so old."""
+    key = f"everloop:owner:{{{owner}}}:context:{context}"
+    fields = await redis.hgetall(key)
+    earlier = hours * 3_600_000_000
+    created, changed, *rest = fields[f"task:{task_id}"].split(" ")
+    aged = " ".join([f"{int(created) - earlier}", f"{int(changed) - earlier}", *rest])
+    await redis.hset(key, mapping={"updated": f"{int(fields['updated']) - earlier}", f"task:{task_id}": aged})
+
+
+async def _is_gone(client: Client, context: str) -> bool:
+    try:
+        await client.context(context)
+    except NotFoundError:
+        return True
+    return False
+
+
+async def _has_no_tasks(client: Client, context: str) -> bool:
+    return (await client.context(context)).tasks == 0
+
+
+def _is_open(client: Client, context: str) -> Callable[[], Awaitable[bool]]:
+    async def is_open() -> bool:
+        names = [each.artifact_id async for each in client.owner_artifacts(context_id=context)]
+        return "c" in names and (await client.context(context)).open_tasks == 1
+
+    return is_open
+
+
+def _has_begun(client: Client, deletion_id: str) -> Callable[[], Awaitable[bool]]:
+    async def has_begun() -> bool:
+        return (await client.deletion(deletion_id)).removed.keys > 0
+
+    return has_begun
+
+
+def _lines(gate: Path, artifact_id: str = "a") -> str:
+    return f'{{"artifact_id": "{artifact_id}", "count": 40, "gate": "{gate}"}}'
