@@ -68,6 +68,9 @@ _FORGET_TASK = """
 -- KEYS: what is known of a context. ARGV: task id. What it has used stays counted: it was used.
 local task = redis.call('HGET', KEYS[1], 'task:' .. ARGV[1])
 redis.call('HDEL', KEYS[1], 'task:' .. ARGV[1], 'keep:' .. ARGV[1])
+if redis.call('HGET', KEYS[1], 'titled') == ARGV[1] then
+  redis.call('HDEL', KEYS[1], 'title', 'titled')
+end
 if not task then
   return 0
 end
@@ -166,7 +169,7 @@ class Contexts:
     async def set_title(self, owner: str, context_id: str, title: str) -> bool:
         """Give a context another title; return whether there is one."""
         sealed = seal_title(title, owner, context_id, self._cipher)
-        return await self._change(owner, context_id, "title", sealed)
+        return await self._change(owner, context_id, "title", sealed, "titled", "")
 
     async def set_retention(
         self, owner: str, context_id: str, retention: timedelta | None, task_id: str = ""
@@ -182,9 +185,19 @@ class Contexts:
         return await self._change(owner, context_id, name, seconds)
 
     async def forget_task(self, owner: str, context_id: str, task_id: str) -> bool:
-        """Let a context know no more of a task; return whether it did."""
+        """Let a context know no more of a task; return whether it did.
+
+        If its title is how that task began, it gets another one.
+        """
         keys = [context_info_key(owner, context_id)]
-        return bool(await self._forget_task(keys=keys, args=[task_id]))
+        was_known = bool(await self._forget_task(keys=keys, args=[task_id]))
+        context = await self.get(owner, context_id)
+        if was_known and context and not context.title:
+            for task in context.tasks:
+                if title := cast("str | None", await self._redis.hget(view_key(task.task_id), "title")):
+                    await self._change(owner, context_id, "title", title, "titled", task.task_id)
+                    break
+        return was_known
 
     async def prune(self, owner: str) -> None:
         """Take those out of the list of an owner of which Redis has forgotten all."""

@@ -11,7 +11,7 @@
 --   o <task id>              where it is open
 --   e <expiry> <task id>     where it has ended: when its view expires, in milliseconds
 --
--- Fields of a context: title, created, updated; tasks, open, input, output, cost (billionths of a dollar), unpriced, and
+-- Fields of a context: title, titled (whose words it has, if nobody has given it another), created, updated; tasks, open, input, output, cost (billionths of a dollar), unpriced, and
 -- agent:<agent>, which count; task:<task id>, what is counted of one: created, changed, agent, open, input, output, cost,
 -- unpriced; retention, keep:<task id>, in seconds, where somebody has set how long it is kept.
 --
@@ -85,7 +85,9 @@ local function note_in_context(task_id, at, agent, context_id, title, counted)
     redis.call('HINCRBY', context, 'tasks', 1)
     redis.call('HINCRBY', context, 'agent:' .. agent, 1)
     redis.call('HSETNX', context, 'created', at)
-    redis.call('HSETNX', context, 'title', title)
+    if title ~= '' and redis.call('HSETNX', context, 'title', title) == 1 then
+      redis.call('HSET', context, 'titled', task_id)
+    end
   end
   for n, name in ipairs(COUNTED) do
     redis.call('HINCRBY', context, name, ('%.0f'):format(counted[n] - (tonumber(before[n + 3]) or 0)))

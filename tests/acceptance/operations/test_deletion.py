@@ -20,7 +20,6 @@ from everloop.workflows.contract.housekeeping import housekeeping_schedule_id
 from tests.support.agents.artifacts import ARTIFACT_AGENT
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_service
 from tests.support.seeded_secrets import seed_secret
-from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import Reply, by_model, tool_call
 
 AGENTS = f"{ACCEPTANCE_AGENT},{ARTIFACT_AGENT},tests.support.agents.sub_agents:agents"
@@ -60,7 +59,7 @@ class Town:
 
     async def _kept(self) -> AsyncGenerator[tuple[str, bytes]]:
         dump = cast("Callable[..., Awaitable[Any]]", self.redis.execute_command)
-        readers = {
+        readers: dict[str, tuple[str | int, ...]] = {
             "string": ("GET",),
             "hash": ("HGETALL",),
             "list": ("LRANGE", 0, -1),
@@ -68,7 +67,7 @@ class Town:
             "stream": ("XRANGE", "-", "+"),
         }
         for name in cast("list[str]", await self.redis.keys("*")):
-            command, *rest = readers.get(await self.redis.type(name), ("EXISTS",))
+            command, *rest = readers.get(str(await self.redis.type(name)), ("EXISTS",))
             yield name, repr(await dump(command, name, *rest, **{NEVER_DECODE: True})).encode()
 
 
@@ -95,6 +94,12 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]
     ):
         temporal = await TemporalClient.connect(service.everloop.temporal_address)
         yield Town(service, keys, redis, temporal)
+
+
+async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something is so that other processes do."""
+    while not await is_so():  # noqa: ASYNC110 -- facts of other processes, no events
+        await asyncio.sleep(0.1)
 
 
 async def ended(client: Client, deletion: Deletion, *, owner: str = "") -> Deletion:
@@ -149,6 +154,7 @@ async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(town: Tow
     assert await town.places_of(first.id) == []
     assert [place for place in await town.places_of(secret) if second.id not in place] == []
     assert ([each.task_id for each in said], left.tasks) == ([second.id, second.id], 1)
+    assert (left.title, left.agents) == ("And you?", ["lead"])
 
 
 async def test_a_context_goes_with_tasks_that_run_and_artifacts(town: Town, tmp_path: Path) -> None:
@@ -211,12 +217,12 @@ async def test_an_artifact_goes_from_its_task_as_well(town: Town, tmp_path: Path
     assert (deletion.state, deletion.removed.artifacts) == ("done", 1)
     assert "a" not in {artifact.id for artifact in shown.artifacts}
     assert await town.redis.keys(f"everloop:artifact*{context}*:a*") == []
-    events = await town.redis.xrange(f"everloop:task:{{{task.id}}}:events")
+    events = cast("list[object]", await town.redis.xrange(f"everloop:task:{{{task.id}}}:events"))
     assert [entry for entry in events if '"artifact_id":"a"' in repr(entry)] == []
 
 
 async def test_everything_of_an_owner_goes_for_an_admin(town: Town) -> None:
-    """Tasks, schedules and contexts; whoever lacks the scope may not, and other owners keep what they have."""
+    """Tasks, schedules and contexts; without the scope nobody may, and other owners keep theirs."""
     secret, context = word(), word()
     town.service.script(by_model(lead=[Reply([f"Said {secret}."]), Reply(["Stays."])]))
     async with (
@@ -255,9 +261,8 @@ async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(town: Town) ->
         await client.change_context(kept, retention="100d")
         for context in (short, task_only):
             await _let_pass(town.redis, "ann", context, ids[context], hours=2)
-        await town.redis.zadd(
-            "everloop:retentions", dict.fromkeys(await town.redis.zrange("everloop:retentions", 0, -1), 0)
-        )
+        members = cast("list[str]", await town.redis.zrange("everloop:retentions", 0, -1))
+        await town.redis.zadd("everloop:retentions", dict.fromkeys(members, 0))
         queue = town.service.everloop.environment["EVERLOOP_TASK_QUEUE"]
         await town.temporal.get_schedule_handle(housekeeping_schedule_id(queue)).trigger()
         await until(lambda: _is_gone(client, short))
@@ -275,7 +280,7 @@ async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(town: Town) ->
 async def _let_pass(redis: Redis, owner: str, context: str, task_id: str, *, hours: int) -> None:
     """Let what is known of a context be so old."""
     key = f"everloop:owner:{{{owner}}}:context:{context}"
-    fields = await redis.hgetall(key)
+    fields = cast("dict[str, str]", await redis.hgetall(key))
     earlier = hours * 3_600_000_000
     created, changed, *rest = fields[f"task:{task_id}"].split(" ")
     aged = " ".join([f"{int(created) - earlier}", f"{int(changed) - earlier}", *rest])
