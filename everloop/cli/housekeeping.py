@@ -44,6 +44,7 @@ NAMES = {
     "pending-blobs": "blobs of changes that were never made",
     "artifact-blobs": "blobs that no artifact names",
     "payloads": "payloads of workflows that are gone",
+    "retentions": "deletions of what was kept for a time",
 }
 """What kinds of housekeeping are called in tables."""
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.conversations.store import MAX_MESSAGES, Conversations, ConversationSummary
+from everloop.stores.conversations.store import FORGOTTEN, MAX_MESSAGES, Conversations, ConversationSummary
 from everloop.stores.keys import (
     conversation_key,
     conversation_positions_key,
@@ -229,3 +229,34 @@ async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> No
     thirty_days = 30 * 24 * 3600
     for key in (*keys, conversation_positions_key(context)):
         assert thirty_days - 60 < await redis.ttl(key) <= thirty_days
+
+
+async def test_the_messages_of_a_task_can_be_removed(conversations: Conversations) -> None:
+    """Those of others keep their positions; summaries of what is gone go, and others stay."""
+    context = new_id()
+    for number, task in enumerate(("a", "b", "c")):
+        await conversations.append(context, task, [said(f"{task}{number}"), ANSWER])
+    await conversations.append(context, "empty", [])
+    for start in (0, 2, 4):
+        await conversations.compact(context, ConversationSummary(start=start, end=start + 2, text=f"{start}"))
+
+    assert await conversations.messages_of(context, "b") == [said("b1"), ANSWER]
+    assert (await conversations.forget_task(context, "b"), await conversations.forget_task(context, "b")) == (
+        2,
+        0,
+    )
+    assert await conversations.forget_task(context, "empty") == 0
+
+    assert await conversations.get_range(context, 0, 6) == [
+        said("a0"),
+        ANSWER,
+        FORGOTTEN,
+        FORGOTTEN,
+        said("c2"),
+        ANSWER,
+    ]
+    assert await conversations.get_recent(context, 10) == [said("a0"), ANSWER, said("c2"), ANSWER]
+    assert [summary.start for summary in await conversations.get_summaries(context)] == [0, 4]
+    assert await conversations.messages_of(context, "b") == []
+    await conversations.append(context, "b", [said("again")])
+    assert (await conversations.get_span(context)).stop == 6

@@ -1,0 +1,118 @@
+"""Contexts of an owner: their tasks, and what these have used, are counted once, told twice or late."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from pydantic import JsonValue
+from redis.asyncio import Redis
+
+from everloop.stores.keys import owner_contexts_key
+from everloop.stores.views.cleanup import ViewCleanup
+from everloop.stores.views.contexts import Context
+from everloop.stores.views.interface import InvalidPageTokenError
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.events import USAGE
+from everloop.workflows.contract.tasks import TaskState
+from tests.stores.examples import new_id, said, status, submitted
+
+
+@pytest.fixture(params=["redis", pytest.param("encrypted", marks=pytest.mark.slow)])
+def views(request: pytest.FixtureRequest) -> TaskViews:
+    return TaskViews(request.getfixturevalue(str(request.param)))
+
+
+def used(read: int, written: int, cost: float | None) -> dict[str, JsonValue]:
+    return {USAGE: {"inputTokens": read, "outputTokens": written, "cost": cost}}
+
+
+async def known(views: TaskViews, owner: str, context_id: str) -> Context:
+    context = await views.contexts.get(owner, context_id)
+    assert context
+    return context
+
+
+async def test_what_tasks_have_used_is_counted_once(views: TaskViews) -> None:
+    """A status replaces what the one before it said, also when it is told twice; an end closes a task."""
+    owner, context_id = new_id(), "c / 1"
+    first, second = (submitted(owner=owner, context_id=context_id) for _ in range(2))
+    for view in (first, second):
+        await views.create(view)
+        await views.create(view)
+    working = status(2, TaskState.WORKING, metadata=used(10, 1, 0.25))
+    done = status(3, TaskState.COMPLETED, metadata=used(30, 3, 0.5))
+    for event in (working, done, done, working):
+        await views.publish(first.task_id, "run", [event])
+    half = await known(views, owner, context_id)
+    await views.publish(second.task_id, "run", [status(2, TaskState.FAILED, metadata=used(5, 5, None))])
+    end = await known(views, owner, context_id)
+
+    assert (half.count, half.open_tasks, half.agents) == (2, 1, (first.agent_id,))
+    assert (half.usage.input_tokens, half.usage.output_tokens, half.usage.cost) == (30, 3, 0.5)
+    assert (end.count, end.open_tasks, end.usage.input_tokens, end.usage.cost) == (2, 0, 35, None)
+    assert {task.task_id for task in end.tasks} == {first.task_id, second.task_id}
+
+
+async def test_a_title_is_how_the_first_message_begins(views: TaskViews) -> None:
+    """Until somebody gives another; when its task is deleted, it is how the next one begins."""
+    owner, context_id = new_id(), new_id()
+    for second, text in enumerate(("Write\n a poem", "Another " * 50)):
+        view = submitted(owner=owner, context_id=context_id, seconds=second)
+        await views.create(view.model_copy(update={"history": (said("m", text),)}))
+    first = await known(views, owner, context_id)
+    await views.contexts.forget_task(owner, context_id, first.tasks[0].task_id)
+    second = await known(views, owner, context_id)
+    assert await views.contexts.set_title(owner, context_id, "Poems")
+    await views.contexts.forget_task(owner, context_id, second.tasks[0].task_id)
+
+    assert (first.title, second.title[:15], len(second.title)) == ("Write a poem", "Another Another", 80)
+    assert (await known(views, owner, context_id)).title == "Poems"
+    assert not await views.contexts.set_title(owner, "none", "Poems")
+
+
+async def test_pages_have_each_context_once_the_newest_first(views: TaskViews) -> None:
+    """With a query those in whose titles it stands; contexts of others are not among them."""
+    owner = new_id()
+    for number in range(7):
+        view = submitted(owner=owner, context_id=f"c{number}", seconds=number)
+        await views.create(view.model_copy(update={"history": (said("m", f"Number {number % 2}"),)}))
+    await views.create(submitted(owner=new_id(), context_id="c1"))
+    found, token = list[str](), ""
+    while True:
+        page = await views.contexts.page(owner, 3, token)
+        found += [context.context_id for context in page.contexts]
+        if not (token := page.next_page_token):
+            break
+    odd = await views.contexts.page(owner, 50, query="NUMBER 1")
+
+    assert found == [f"c{number}" for number in range(6, -1, -1)]
+    assert [context.context_id for context in odd.contexts] == ["c5", "c3", "c1"]
+    with pytest.raises(InvalidPageTokenError):
+        await views.contexts.page(owner, 3, "x")
+
+
+async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> None:
+    """As long as one is open, nothing of it expires; the housekeeping takes what is gone out of the list."""
+    views = TaskViews(own_redis, ttl=timedelta(seconds=1), context_ttl=timedelta(seconds=1))
+    owner = new_id()
+    ended, open_ = (submitted(owner=owner, context_id=name) for name in ("ended", "open"))
+    for view in (ended, open_):
+        await views.create(view)
+    await views.publish(ended.task_id, "run", [status(2, TaskState.COMPLETED)])
+    while await views.contexts.get(owner, "ended"):  # noqa: ASYNC110 -- Redis says nothing when a key expires
+        await asyncio.sleep(0.05)
+    await ViewCleanup(own_redis).clean("", dry_run=False)
+
+    assert await own_redis.zrange(owner_contexts_key(owner), 0, -1) == ["open"]
+    assert (await known(views, owner, "open")).open_tasks == 1
+
+
+async def test_what_was_answered_at_once_is_no_task(views: TaskViews) -> None:
+    """Its context is listed all the same."""
+    view = submitted(owner=new_id(), context_id="c1").model_copy(update={"history": (said("m", "Hi"),)})
+    await views.note_answer(view)
+    await views.note_answer(view)
+    context = await known(views, view.owner, "c1")
+
+    assert (context.count, context.open_tasks, context.title) == (0, 0, "Hi")
+    assert [task.task_id for task in context.tasks] == [view.task_id]
