@@ -20,6 +20,7 @@ from everloop.stores.keys import (
     EXPIRING_ARTIFACTS_KEY,
     LOCK_KEY,
     PENDING_BLOBS_KEY,
+    RETENTIONS_KEY,
     STORE_ID_KEY,
 )
 from tests.chaos.census import Census, take_census
@@ -41,6 +42,7 @@ _LISTS = (
     ARTIFACTS_KNOWN_SINCE_KEY,
     PENDING_BLOBS_KEY,
     CONVERSATIONS_KEY,
+    RETENTIONS_KEY,
 )
 """Keys of which there is one for all tasks together; it may stay."""
 

@@ -1,4 +1,4 @@
-"""Runs of the housekeeping whose histories are kept."""
+"""Runs of the housekeeping, and deletions, whose histories are kept."""
 
 import asyncio
 import dataclasses
@@ -12,8 +12,10 @@ from temporalio.client import (
 )
 from temporalio.exceptions import ApplicationError
 
+from everloop.runtime.temporal.deletions import Deletions
 from everloop.runtime.temporal.schedule import ensure_housekeeping
 from everloop.worker import WorkerSettings, running_workers
+from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, Removed, RemoveResult
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
     CleanResult,
@@ -21,7 +23,7 @@ from everloop.workflows.contract.housekeeping import (
     housekeeping_schedule_id,
 )
 from everloop.workflows.housekeeping import ROUNDS
-from tests.support.fakes.housekeeping import ScriptedHousekeeping
+from tests.support.fakes.housekeeping import ScriptedDeletion, ScriptedHousekeeping
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 
 HOUSEKEEPING_SCENARIOS: dict[str, Callable[[], ScriptedHousekeeping]] = {
@@ -35,6 +37,31 @@ HOUSEKEEPING_SCENARIOS: dict[str, Callable[[], ScriptedHousekeeping]] = {
         }
     )
 }
+
+
+DELETION_SCENARIOS: dict[str, Callable[[], ScriptedDeletion]] = {
+    "deletion": lambda: ScriptedDeletion(
+        [
+            RemoveResult(removed=Removed(keys=3, blobs=1)),
+            RemoveResult(),
+            OSError("scripted failure"),
+            RemoveResult(removed=Removed(tasks=1)),
+            RemoveResult(found_nothing=True),
+            RemoveResult(removed=Removed(keys=1)),
+        ]
+    )
+}
+
+
+async def run_deletion(client: Client, port: ScriptedDeletion, queue: str) -> WorkflowHistory:
+    """Delete a task, and return the history of that."""
+    ports = dataclasses.replace(FakePorts(ScriptedModel()).wired(), deletion=port)
+    async with running_workers(client, ports, WorkerSettings(task_queue=queue), ["workflows"]):
+        target = DeletionTarget(kind=DeletionKind.TASK, owner="owner", context_id="context", id="task")
+        deletion_id = await Deletions(client, queue).start(target)
+        handle = client.get_workflow_handle(deletion_id)
+        await handle.result()
+    return await handle.fetch_history()
 
 
 async def run_housekeeping(

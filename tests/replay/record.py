@@ -22,7 +22,12 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.tasks import TaskInput, TaskResult
-from tests.replay.housekeeping_scenarios import HOUSEKEEPING_SCENARIOS, run_housekeeping
+from tests.replay.housekeeping_scenarios import (
+    DELETION_SCENARIOS,
+    HOUSEKEEPING_SCENARIOS,
+    run_deletion,
+    run_housekeeping,
+)
 from tests.replay.push_scenarios import PUSH_SCENARIOS, run_push
 from tests.replay.scenarios import LONG_EVENTS, SCENARIOS, Scenario
 from tests.support.fakes.ports import TASK_WORK
@@ -70,7 +75,7 @@ def _anonymous(value: object) -> object:
 
 async def main(change: str, chosen: Collection[str]) -> None:
     """Record every scenario, or those that are chosen, for this change."""
-    known = {*SCENARIOS, *PUSH_SCENARIOS, *HOUSEKEEPING_SCENARIOS}
+    known = {*SCENARIOS, *PUSH_SCENARIOS, *HOUSEKEEPING_SCENARIOS, *DELETION_SCENARIOS}
     if unknown := set(chosen) - known:
         sys.exit(f"there is no scenario {', '.join(sorted(unknown))}; expected: {', '.join(sorted(known))}")
     paths = {name: HISTORIES / f"{name}_before_{change}.json" for name in chosen or known}
@@ -89,6 +94,8 @@ async def _record(client: Client, name: str, path: Path) -> None:
         history = await run_task(client, name, scenario(), path.stem)
     elif push := PUSH_SCENARIOS.get(name):
         history = await (await run_push(client, name, push(), path.stem)).fetch_history()
+    elif deletion := DELETION_SCENARIOS.get(name):
+        history = await run_deletion(client, deletion(), path.stem)
     else:
         history = await run_housekeeping(client, name, HOUSEKEEPING_SCENARIOS[name](), path.stem)
     kept = json.dumps(_anonymous(json.loads(history.to_json())), indent=1)

@@ -1,9 +1,10 @@
-"""A fake of the port that cleans up."""
+"""Fakes of the ports that clean up and delete."""
 
 from collections.abc import Mapping, Sequence
 
 from temporalio import activity
 
+from everloop.workflows.contract.deletion import DeletionPort, DeletionTarget, RemoveResult
 from everloop.workflows.contract.housekeeping import CleanInput, CleanResult, HousekeepingPort, Kind
 
 Steps = Mapping[Kind, Sequence[CleanResult | Exception]]
@@ -21,6 +22,22 @@ class ScriptedHousekeeping(HousekeepingPort):
         self.calls.append((call.kind, call))
         script = self._steps.get(call.kind)
         step = script.pop(0) if script else CleanResult()
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+
+class ScriptedDeletion(DeletionPort):
+    """Plays the steps of a deletion in order; after the last one nothing is found any more."""
+
+    def __init__(self, steps: Sequence[RemoveResult | Exception]) -> None:
+        self._steps = list(steps)
+        self.calls: list[DeletionTarget] = []
+
+    @activity.defn
+    async def remove(self, target: DeletionTarget) -> RemoveResult:
+        self.calls.append(target)
+        step = self._steps.pop(0) if self._steps else RemoveResult(found_nothing=True)
         if isinstance(step, Exception):
             raise step
         return step

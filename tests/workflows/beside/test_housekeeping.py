@@ -88,7 +88,7 @@ async def test_a_kind_that_fails_does_not_stop_the_others(run: Run) -> None:
     """What it did before, and why it failed, stand in the result."""
     refused = ApplicationError("nobody knows", type=HOUSEKEEPING_REFUSED, non_retryable=True)
     result, port = await run({Kind.VIEWS: [CleanResult(removed=2, cursor="a"), refused]})
-    assert [kind for kind, _ in port.calls][-1] is Kind.PAYLOADS
+    assert [kind for kind, _ in port.calls][-1] is Kind.RETENTIONS
     failed = result.kinds[Kind.VIEWS]
     assert (failed.removed, failed.failure, failed.finished_at) == (
         2,
@@ -126,6 +126,7 @@ async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
         (Kind.ARTIFACTS, CleanInput(kind=Kind.ARTIFACTS)),
         (Kind.PENDING_BLOBS, CleanInput(kind=Kind.PENDING_BLOBS)),
         (Kind.PAYLOADS, CleanInput(kind=Kind.PAYLOADS, cursor=f"{ROUNDS - 1}")),
+        (Kind.RETENTIONS, CleanInput(kind=Kind.RETENTIONS)),
     ]
 
 
