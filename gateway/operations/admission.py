@@ -189,8 +189,8 @@ class Admission:
             await self.reconciler.reconcile(incoming.task_id)
             return None
         if answered := _answered(incoming, route, task.context_id):
-            await self.views.keep_route(incoming.task_id, route)
             await self.views.note_answer(submitted_view(incoming.task_id, task))
+            await self.views.keep_route(incoming.task_id, route)
         return answered
 
     async def _continue(self, incoming: IncomingMessage, viewer: Viewer) -> Admitted:

@@ -19,7 +19,7 @@ from redis.exceptions import NoScriptError
 from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import NOW, cipher_of, scan_page
+from everloop.runtime.redis import NOW, cipher_of
 from everloop.stores.keys import (
     APPROVALS_KEY_PREFIX,
     OPEN_TASKS_KEY,
@@ -56,9 +56,6 @@ LISTS_SCRIPT = NOW + Path(__file__).with_name("task_lists.lua").read_text(encodi
 
 _ANY = "*"
 """Stands in a row for any name; no word of a name is this."""
-
-_SCANNED = 1000
-"""Keys that one call to Redis looks at."""
 
 CONTEXT_SECONDS = int(CONVERSATION_TTL.total_seconds())
 
@@ -181,14 +178,11 @@ class TaskLists:
 
     async def forget(self, owner: str, task_id: str) -> bool:
         """Take a task out of all lists, whatever became of it; return whether its owner's had it."""
-        was_listed = await self._script(keys=owner_keys(owner), args=["remove", task_id])
+        scopes = str(await self._script(keys=owner_keys(owner), args=["scopes", task_id]))
+        for scope in scopes.split():
+            await self._redis.zrem(APPROVALS_KEY_PREFIX + scope, task_id)
         await self._redis.zrem(OPEN_TASKS_KEY, task_id)
-        cursor, is_last = "", False
-        while not is_last:
-            cursor, keys = await scan_page(self._redis, cursor, f"{APPROVALS_KEY_PREFIX}*", _SCANNED)
-            for key in keys:
-                await self._redis.zrem(key, task_id)
-            is_last = not cursor
+        was_listed = await self._script(keys=owner_keys(owner), args=["remove", task_id])
         return bool(was_listed)
 
     async def _list_waiting(self, listing: Listing, before: Sequence[str]) -> None:

@@ -173,6 +173,12 @@ function operations.answered()
   set_life(KEYS[4], redis.call('HGET', KEYS[4], 'open') ~= '0', ARGV[7])
 end
 
+-- ARGV  task id; answers the scopes that its row names
+function operations.scopes()
+  local task = listed(ARGV[2])
+  return task and table.concat(task, ' ', 9) or ''
+end
+
 -- ARGV  task id; answers whether it was listed
 function operations.remove()
   local task = listed(ARGV[2])

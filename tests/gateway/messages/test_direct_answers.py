@@ -53,6 +53,22 @@ async def test_no_task_is_shown_for_an_answer_at_once(client: Client, views: Tas
     assert [answer_.json()["error"]["code"] for answer_ in (found, canceled)] == [-32001, -32001]
 
 
+async def test_an_answer_at_once_stands_in_its_conversation(client: Client, views: TaskViews) -> None:
+    """With its question and times, though its context has no task."""
+    context = unique("context")
+    async with deciding(client, views, ScriptedModel(answer("Four."))) as gateway:
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "2 + 2"}], "contextId": context}
+        await gateway.call("SendMessage", {"message": message})
+        address = f"/everloop/v1/contexts/{context}"
+        shown = (await gateway.http.get(address)).json()["context"]
+        said = (await gateway.http.get(f"{address}/messages")).json()["messages"]
+
+    assert (shown["title"], shown["tasks"], shown["agents"]) == ("2 + 2", 0, [AUTO.id])
+    assert [each["role"] for each in said] == ["user", "assistant"]
+    assert (said[0]["message"]["parts"], said[1]["text"]) == ([{"text": "2 + 2"}], "Four.")
+    assert all(each["at"] for each in said)
+
+
 async def test_all_who_send_the_same_message_hear_the_same(client: Client, views: TaskViews) -> None:
     """Twenty sends at once are one decision, however many gateways take them."""
     model = ScriptedModel(answer("Four."))

@@ -9,8 +9,9 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.runtime.blobs import BlobListing, Blobs
+from everloop.runtime.blobs import BlobListing, BlobMissingError, Blobs
 from everloop.stores.blobs import local, s3
+from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from tests.stores.blobs.blob_rig import open_rig
@@ -71,6 +72,18 @@ async def test_only_what_is_still_old_is_removed(blobs: Blobs) -> None:
     assert await old_keys(listing, "payloads", NOW) == []
     await blobs.put("payloads/a/x", b"content")
     assert await blobs.get("payloads/a/x") == b"content"
+
+
+async def test_a_folder_can_be_removed(blobs: Blobs) -> None:
+    """However new its blobs are; those of others stay. Nothing in it is no error."""
+    for key in ("payloads/a/x", "payloads/a/y", "payloads/ab/x"):
+        await blobs.put(key, b"content")
+
+    assert sorted(await remove_folder(blobs, "payloads/a")) == ["payloads/a/x", "payloads/a/y"]
+    assert await remove_folder(blobs, "payloads/a") == []
+    assert await blobs.get("payloads/ab/x") == b"content"
+    with pytest.raises(BlobMissingError):
+        await blobs.get("payloads/a/x")
 
 
 async def test_a_file_that_is_put_again_is_new(tmp_path: Path) -> None:

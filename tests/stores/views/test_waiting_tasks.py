@@ -1,8 +1,10 @@
 """Lists of tasks that ask others than their owner."""
 
 import pytest
+from redis.asyncio import Redis
 
-from everloop.stores.views.interface import InvalidPageTokenError, WaitingPage, WaitingQuery
+from everloop.stores.keys import OPEN_TASKS_KEY
+from everloop.stores.views.interface import InvalidPageTokenError, TaskQuery, WaitingPage, WaitingQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
@@ -77,3 +79,16 @@ async def test_pages_of_waiting_tasks_miss_and_repeat_nothing(task_views: TaskVi
     assert len(set(found)) == len(found)
     with pytest.raises(InvalidPageTokenError):
         await task_views.list_waiting(WaitingQuery(scopes, page_token="x"))
+
+
+async def test_a_task_can_be_taken_out_of_all_lists(redis: Redis) -> None:
+    """Those of its owner, of open tasks, and of the scopes that it asks; others stay."""
+    views, scope = TaskViews(redis), f"{new_id()}:approve"
+    gone, stays = [await wait_for(views, scope) for _ in range(2)]
+
+    assert await views.lists.forget(gone.owner, gone.task_id)
+    assert not await views.lists.forget(gone.owner, gone.task_id)
+
+    assert ids_of(await views.list_waiting(WaitingQuery((scope,)))) == [(stays.task_id, scope)]
+    assert await redis.zscore(OPEN_TASKS_KEY, gone.task_id) is None
+    assert (await views.list_tasks(TaskQuery(gone.owner, gone.agent_id))).total == 0
