@@ -128,8 +128,8 @@ class Stores:
     """Where tasks are shown from, where clients' secrets for their tools go, what tasks put out and said.
 
     `link_seconds` is how long a link lasts at which clients fetch a part from the blob store itself; 0: they
-    fetch all from us. `redis` and `blobs` are asked how they fare. `conversations`: what is kept of tasks that
-    Temporal has forgotten; None: nothing.
+    fetch all from us. `redis` and `blobs` are asked how they fare. `conversations`: what is kept of tasks
+    that Temporal has forgotten; None: nothing.
     """
 
     views: TaskViews
