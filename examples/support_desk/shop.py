@@ -1,0 +1,102 @@
+"""The shop that the desk works for, pretended: its orders, and a provider of payments as a server of its own.
+
+Run it as `python shop.py`; it writes a line for each refund. What it knows is gone when it ends.
+"""
+
+import json
+import threading
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
+
+PORT = 9900
+
+
+@dataclass(frozen=True)
+class Order:
+    """What somebody has bought."""
+
+    customer: str
+    article: str
+    cents: int
+
+
+ORDERS = {
+    "A-1001": Order("ann", "A kettle", 3_900),
+    "A-1002": Order("ann", "An espresso machine", 64_900),
+    "B-2001": Order("ben", "A grinder", 11_900),
+}
+
+
+@dataclass(frozen=True)
+class Refund:
+    """Money that was given back."""
+
+    id: str
+    order: str
+    cents: int
+
+
+class RefusedError(Exception):
+    """The provider does not pay; the message says why."""
+
+
+@dataclass
+class Ledger:
+    """What the provider has paid. A key that it knows already is the same payment, and not a second one."""
+
+    refunds: dict[str, Refund] = field(default_factory=dict[str, Refund])
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def pay(self, key: str, order: str, cents: int) -> Refund:
+        """Pay, once for each key and for each order.
+
+        Raises:
+            RefusedError: there is no such order, it was refunded before, or it was cheaper.
+        """
+        with self._lock:
+            if key in self.refunds:
+                return self.refunds[key]
+            if order not in ORDERS:
+                raise RefusedError(f"there is no order {order}")
+            if any(refund.order == order for refund in self.refunds.values()):
+                raise RefusedError(f"order {order} was refunded before")
+            if not 0 < cents <= ORDERS[order].cents:
+                raise RefusedError(f"order {order} was {ORDERS[order].cents} cents, not {cents}")
+            self.refunds[key] = Refund(f"R-{len(self.refunds) + 1}", order, cents)
+            return self.refunds[key]
+
+
+class Provider(ThreadingHTTPServer):
+    """Takes `POST /refunds` with the header Idempotency-Key."""
+
+    def __init__(self, ledger: Ledger, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.ledger = ledger
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            ledger = cast("Provider", self.server).ledger
+            refund = ledger.pay(self.headers["Idempotency-Key"], asked["order"], asked["cents"])
+            self._answer(201, asdict(refund))
+        except RefusedError as error:
+            self._answer(409, {"error": str(error)})
+
+    def _answer(self, status: int, body: dict[str, object]) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+if __name__ == "__main__":
+    Provider(Ledger(), PORT).serve_forever()
