@@ -144,6 +144,7 @@ async def test_a_no_reaches_the_customer(everloop_app: StartApp, people: People,
     app = await everloop_app(agent, model=script, settings=people.settings)
     async with people.customer(app) as ann, people.supervisor(app) as sue:
         asked = await ann.send("My espresso machine A-1002 arrived broken.")
+        assert asked.state == "input-required", asked
         approval = await only_approval(sue)
         await sue.decide(approval.task_id, approval.question_id, approved=False, note="photographs first")
         result = await ended(ann, asked)

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-DOCUMENTS = [Path("README.md"), Path("CHANGELOG.md"), *sorted(Path("docs").rglob("*.md"))]
+DOCUMENTS = [
+    Path("README.md"),
+    Path("CHANGELOG.md"),
+    *sorted(Path("docs").rglob("*.md")),
+    *sorted(Path("examples").rglob("*.md")),
+]
 
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([\w-]+))?[^)\s]*\)")
 

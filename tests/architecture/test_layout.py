@@ -72,9 +72,8 @@ BUILT = {"__pycache__", "dist", "node_modules"}
 
 def test_a_folder_can_be_taken_in_at_a_look() -> None:
     """A fuller one names its parts, and no longer what it is about."""
-    folders = (
-        each for root in ("bench", "docs", "everloop", "tests") for each in os.walk(root, followlinks=True)
-    )
+    roots = ("bench", "docs", "everloop", "examples", "tests")
+    folders = (each for root in roots for each in os.walk(root, followlinks=True))
     entries = {
         folder: [name for name in (*inner, *files) if name not in {"__init__.py", "__pycache__"}]
         for folder, inner, files in folders
@@ -87,7 +86,7 @@ def test_a_folder_can_be_taken_in_at_a_look() -> None:
 def test_a_module_can_be_read_at_once() -> None:
     """A longer one has parts that want names."""
     product = [folder / name for folder, (_, files) in PRODUCT for name in files if name.endswith(".py")]
-    modules = [*product, *Path("tests").rglob("*.py")]
+    modules = [*product, *Path("examples").rglob("*.py"), *Path("tests").rglob("*.py")]
     lines = {str(module): len(module.read_text(encoding="utf-8").splitlines()) for module in modules}
 
     assert {module: count for module, count in lines.items() if count > MOST_LINES} == {}
