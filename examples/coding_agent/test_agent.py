@@ -1,5 +1,6 @@
 """What the agent does and cannot do, on real servers; a script takes the place of the model."""
 
+import socket
 import subprocess
 from pathlib import Path
 
@@ -95,7 +96,6 @@ def test_no_path_leads_out(directory: Path, path: str) -> None:
         ("cat ../secret /etc/shadow", "No such file or directory"),
         ("env | grep -c sk-secret", "0"),
         ("cat /proc/1/environ | grep -c sk-secret", "0"),
-        ("echo > /dev/tcp/127.0.0.1/22", "connect"),
         ("python3 -c 'bytearray(5_000_000_000)'", "MemoryError"),
         ("yes", "[...]"),
     ],
@@ -103,13 +103,24 @@ def test_no_path_leads_out(directory: Path, path: str) -> None:
 async def test_a_command_sees_the_directory_and_little_else(
     directory: Path, command: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No network, no keys, no other files, no writing, and an end of time, memory and output."""
+    """No keys, no other files, no writing, and an end of time, memory and output."""
     monkeypatch.setattr(sandbox, "SECONDS", 3)
     _, written = await sandbox.run(directory, command)
 
     assert says in written
     assert len(written) < 2 * sandbox.SHOWN
     assert (directory / "sums.py").read_text() == ADDS
+
+
+@needs_sandbox
+async def test_a_command_has_no_network(directory: Path) -> None:
+    """Not even that of this machine, where a server listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1/{server.getsockname()[1]}"
+        _, written = await sandbox.run(directory, f"echo > /dev/tcp/{address} && echo reached")
+
+    assert "refused" in written
+    assert "reached" not in written
 
 
 async def test_without_a_sandbox_nothing_runs(

@@ -1,4 +1,4 @@
-"""examples/deploy/rollout/ramp.sh lets new tasks of a real Everloop over to a build, and back if they fail."""
+"""The script of examples/deploy lets new tasks of a real Everloop over to a build, and back if they fail."""
 
 import asyncio
 import os
