@@ -29,22 +29,24 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def list_files(directory: Path) -> list[Path]:
     """Return all files of a directory."""
-    return [file for file in directory.rglob("*") if file.is_file()]
+    return sorted(file for file in directory.rglob("*") if file.is_file())
 
 
 async def test_tools_of_both_servers_work_together(everloop_app: StartApp, directory: Path) -> None:
-    """The model is offered all of them, each with the prefix of its server, and calls several at once."""
+    """The model is offered all, each with the prefix of its server; what a server refuses, it is told."""
     looks = [call("calendar_list_events", day="2026-07-01"), call("notes_list_notes")]
-    script = Script(looks, call("notes_write_note", title="July", text="Nothing planned."), "Noted.")
+    writes = [call("notes_write_note", title=title, text="Dentist.") for title in ("July", "../calendar")]
+    script = Script(looks, writes, "Noted.")
     (directory / "calendar.json").write_text(json.dumps([DENTIST]))
     app = await everloop_app(agent, model=script)
 
     result = await app.ask("What is on the first of July? Make a note of it.")
 
     assert script.requests[0].tool_names >= TOOLS
-    assert [made.outcome for made in result.tool_calls] == ["ok", "ok", "ok"]
+    assert [made.outcome for made in result.tool_calls] == ["ok", "ok", "ok", "error"]
     assert "Dentist" in str(result.tool_calls[0].result)
-    assert (directory / "notes" / "July.md").read_text() == "Nothing planned."
+    assert "no note can be called '../calendar'" in str(result.tool_calls[3].result)
+    assert list_files(directory) == [directory / "calendar.json", directory / "notes" / "July.md"]
 
 
 async def test_what_changes_the_calendar_is_approved_first(everloop_app: StartApp, directory: Path) -> None:
@@ -72,14 +74,3 @@ async def test_a_server_says_what_has_to_be_approved(everloop_app: StartApp, dir
 
     assert (result.tool_calls[0].outcome, result.text) == ("rejected", "It stays.")
     assert (directory / "notes" / "July.md").exists()
-
-
-async def test_what_a_server_refuses_goes_to_the_model(everloop_app: StartApp, directory: Path) -> None:
-    """A title that would lead out of the folder is an error with a reason, and nothing is written."""
-    script = Script(call("notes_write_note", title="../calendar", text="[]"), "I cannot call it that.")
-    app = await everloop_app(agent, model=script)
-
-    result = await app.ask("Write it.")
-
-    assert "no note can be called" in str(result.tool_calls[0].result)
-    assert list_files(directory) == []

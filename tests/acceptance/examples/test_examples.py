@@ -14,7 +14,7 @@ from tests.support.servers.processes import ROOT
 
 EXAMPLES = sorted(file.parent.name for file in ROOT.glob("examples/*/test_*.py"))
 
-AT_ONCE = 4
+AT_ONCE = 3
 """Most of the time they wait for what a worker that was killed has held."""
 
 NOT_COPIED = shutil.ignore_patterns("__pycache__", ".everloop", ".pytest_cache", "*.db")
@@ -60,6 +60,7 @@ async def _tested(name: str, folder: Path, room: asyncio.Semaphore) -> Outcome:
         return process.returncode, output.decode()
 
 
+@pytest.mark.timeout(1200)  # the first one may wait for several others
 @pytest.mark.parametrize("name", EXAMPLES)
 async def test_a_folder_that_is_copied_passes_its_tests(
     name: str, outcomes: dict[str, asyncio.Task[Outcome]]
