@@ -36,7 +36,7 @@ class GatewaySettings(Settings):
     public_url: str = ""
     """Where clients reach the gateway, as agent cards say. Unset: host and port."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)
-    """Where to speak gRPC too, on the same host. See docs/protocol/grpc.md."""
+    """Where to speak gRPC too, on the same host. Unset: nowhere. See docs/protocol/grpc.md."""
     grpc_url: str = ""
     """Where clients reach that, as `host:port`. Unset: host and gRPC port."""
     task_queue: str = Field(default=DEFAULT_TASK_QUEUE, min_length=1)

@@ -60,9 +60,9 @@ class WorkerSettings(Settings):
     """Calls of each queue at once."""
     target_cpu: Share | None = None
     """A share of the machine, or of the container, from 0 to 1: while it uses more processor time, fewer
-    calls are taken, down to 10. 0.9 if only the other one is set."""
+    calls are taken, down to 10. 0.9 if only the other one is set. Unset: no limit."""
     target_memory: Share | None = None
-    """The same of memory. 0.8 if only the other one is set."""
+    """The same of memory. 0.8 if only the other one is set. Unset: no limit."""
     queue_rates: Annotated[dict[str, Rate], NoDecode] = {}
     """Calls a second of a queue, over all its workers, as JSON: `{"model": 50, "gpu": 0.5}`. For `model` and
     `tools` it needs `EVERLOOP_SPLIT_QUEUES`. Unset: no limit."""

@@ -25,11 +25,11 @@ class LimitSettings(Settings):
     """What one owner may ask for, over all gateways; not set: as much as there is."""
 
     requests_per_minute: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Requests of one owner a minute. The same for all gateways."""
+    """Requests of one owner a minute. The same for all gateways. Unset: no limit."""
     request_burst: int | None = Field(default=None, ge=1, le=1_000_000)
-    """How many of them may come at once. Unset: a minute's."""
+    """How many of them may come at once. Refused without a rate. Unset: a minute's."""
     max_open_tasks: int | None = Field(default=None, ge=1)
-    """Tasks of one owner that have not ended, those of sub-agents not counted."""
+    """Tasks of one owner that have not ended, those of sub-agents not counted. Unset: no limit."""
 
     @field_validator("request_burst")
     @classmethod

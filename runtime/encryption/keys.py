@@ -72,7 +72,7 @@ class EncryptionSettings(Settings):
 
     encryption_keys_file: str = ""
     """A file of keys that encrypt what Temporal, Redis and blobs hold: a line `key-id base64-of-32-bytes` for
-    each. The first one encrypts, all of them decrypt. None: nothing is encrypted. See
+    each. The first one encrypts, all of them decrypt. Unset: nothing is encrypted. See
     docs/operation/encryption.md."""
 
     @field_validator("encryption_keys_file")

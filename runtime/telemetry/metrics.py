@@ -250,9 +250,9 @@ class TelemetrySettings(Settings):
         default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"
     )
     """`host:port` where Prometheus reads metrics at `/metrics`, with `/healthz` and `/readyz` beside it.
-    Everybody who reaches it may read them. See docs/operation/metrics.md."""
+    Everybody who reaches it may read them. Unset: nowhere. See docs/operation/metrics.md."""
     endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
-    """Where traces and metrics are sent by OTLP. None: nowhere. See docs/operation/traces-and-logs.md."""
+    """Where traces and metrics are sent by OTLP. Unset: nowhere. See docs/operation/traces-and-logs.md."""
     traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     """The same for traces alone."""
     metrics_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")

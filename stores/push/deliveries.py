@@ -141,7 +141,8 @@ class PushSettings(Settings):
     """`false`: clients cannot be notified by webhook. See docs/protocol/push-notifications.md."""
     push_allow: str = ""
     """Where notifications may go besides public https addresses, also by http, separated by commas: `host`,
-    `host:port`, an address, or a network such as `10.1.0.0/16`. With `everloop up` this machine."""
+    `host:port`, an address, or a network such as `10.1.0.0/16`. Unset: nowhere, with
+    `everloop up` this machine."""
 
     @field_validator("push_allow")
     @classmethod

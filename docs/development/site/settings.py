@@ -29,11 +29,15 @@ INTRO = """\
 # Settings
 
 Settings are variables of the environment. Workers and gateways read them once, when they start.
+`everloop dev` also reads them from a file `.env`.
 
-You need few of them: see the first table. The others have defaults that fit most deployments.
+You need few of them: see the first table. The others have defaults that fit most deployments. Give all
+processes the same values.
 
 - A wrong value ends the process. The message names the variable, and says what was expected.
 - An empty variable counts as not set.
+- A variable of what is not chosen is refused: `EVERLOOP_S3_BUCKET` without `EVERLOOP_BLOBS=s3`, for one.
+- A namespace that Temporal does not have ends the process.
 - A variable that begins with `EVERLOOP_` and is no setting is reported, with the nearest real name.
 
 “Of” says who reads a variable: workers, gateways, or both. The tables are written from the code.
@@ -130,9 +134,9 @@ def found_settings() -> dict[str, Setting]:
             for variable in _variables(cls, name, field):
                 meaning = BY_HAND.get(variable) or meanings.get(name)
                 if meaning and variable not in found:
-                    found[variable] = Setting(
-                        variable, _all_of(readers[variable]), _linked(meaning), _default(field)
-                    )
+                    meaning, unset = _split(meaning)
+                    reader = _all_of(readers[variable])
+                    found[variable] = Setting(variable, reader, _linked(meaning), _default(field, unset))
     return found
 
 
@@ -189,7 +193,14 @@ def _all_of(readers: set[str]) -> str:
     return processes.pop() if len(processes) == 1 else "both"
 
 
-def _default(field: FieldInfo) -> str:
+def _split(meaning: str) -> tuple[str, str]:
+    """Return what a docstring says of a variable, and what of one that is not set."""
+    text = " ".join(meaning.split())
+    unset = re.search(r" Unset: (.+?)\.(?= [A-Z]|$)", text)
+    return (text.replace(unset[0], ""), unset[1]) if unset else (text, "")
+
+
+def _default(field: FieldInfo, unset: str) -> str:
     value = field.get_default(call_default_factory=True)
     limits = [
         f"{words} {getattr(limit, name):,}"
@@ -197,7 +208,8 @@ def _default(field: FieldInfo) -> str:
         for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"))
         if getattr(limit, name, None) not in {None, 0, 1, 65535}
     ]
-    return "; ".join([_written(value), *limits])
+    written = _written(value)
+    return "; ".join([unset if unset and written == "none" else written, *limits])
 
 
 def _written(value: object) -> str:
