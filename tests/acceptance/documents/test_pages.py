@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, STDOUT, Process
@@ -42,6 +43,8 @@ class Shell:
         commands = directory / "bin"
         for made in (self._home, self._state, commands):
             made.mkdir()
+        copied = self._home / "examples/tutorial"
+        shutil.copytree(ROOT / "examples/tutorial", copied, ignore=shutil.ignore_patterns("__pycache__"))
         for name, words in COMMANDS.items():
             (commands / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
             (commands / name).chmod(0o755)
