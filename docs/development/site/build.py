@@ -22,7 +22,9 @@ SITE = ROOT / "build/site"
 OURS = "https://site.invalid/"
 """Where links are followed as if the site were there."""
 
-_RUN_NOTE = re.compile(r"^[ \t]*<!-- (?:file|not run|printed|serves)\b.*?-->\n", re.MULTILINE | re.DOTALL)
+_RUN_NOTE = re.compile(
+    r"^[ \t]*<!-- (?:fails|file|not run|printed|serves)\b.*?-->\n", re.MULTILINE | re.DOTALL
+)
 """What tests of the pages read, and readers need not (docs/development/contributing.md)."""
 
 _OUTWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]*)[^)]*\)")

@@ -4,6 +4,7 @@ A block runs unless the line before it says otherwise, as a comment that readers
 
     <!-- file: PATH -->      its lines stand in that file, which tests of its own run
     <!-- not run: REASON --> it cannot be run, and why
+    <!-- fails: HOW -->      it runs, and ends with another code than 0
     <!-- serves: WORDS -->   it runs until the page ends; the next block waits until it has printed WORDS
     <!-- printed: BY -->     the block before prints these lines, among others; so for a `text` behind it
 """
@@ -24,8 +25,8 @@ PLAIN = frozenset(
 )
 """What is shown and does nothing: formats, and what commands print (`text`)."""
 
-ADDRESS = "http://127.0.0.1:8080"
-"""Where pages say that a gateway is."""
+ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=EVERLOOP_PORT=)\d+")
+"""The port of a gateway, as pages write it."""
 
 RUN_ELSEWHERE = {
     "docs/agents/testing.md": "tests/acceptance/testing/test_examples.py",
@@ -69,7 +70,12 @@ class Block:
     @property
     def is_run(self) -> bool:
         """Whether it is to be run as it stands."""
-        return self.language in RUNNABLE and self.note in {"", "serves"}
+        return self.language in RUNNABLE and self.note in {"", "fails", "serves"}
+
+    @property
+    def needs_processes(self) -> bool:
+        """Whether it asks a gateway, or is no Python."""
+        return self.language != "python" or bool(ADDRESS.search(self.text))
 
     @property
     def is_unclear(self) -> bool:
@@ -102,14 +108,18 @@ def blocks_of(page: str) -> Iterator[Block]:
         )
 
 
-def blocks_to_run(page: str) -> list[Block]:
-    """Return what runs of a page, from its top; nothing where a test of its own does that."""
+def definitions_of(page: str) -> list[Block]:
+    """Return the Python of a page that needs nothing else; none where a test of its own runs it."""
+    return [each for each in _run_here(page) if not each.needs_processes]
+
+
+def commands_of(page: str) -> list[Block]:
+    """Return what runs commands, or asks a gateway; none where a test of its own does that."""
+    return [each for each in _run_here(page) if each.needs_processes]
+
+
+def _run_here(page: str) -> list[Block]:
     return [] if page in RUN_ELSEWHERE else [block for block in blocks_of(page) if block.is_run]
-
-
-def needs_processes(page: str) -> bool:
-    """Whether a page asks a gateway, or runs commands."""
-    return any(block.language != "python" or ADDRESS in block.text for block in blocks_to_run(page))
 
 
 def in_a_file(text: str, file: Path) -> bool:

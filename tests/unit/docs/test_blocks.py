@@ -14,15 +14,14 @@ from tests.support.deploy.documents import (
     RUN_ELSEWHERE,
     Block,
     blocks_of,
-    blocks_to_run,
+    definitions_of,
     in_a_file,
-    needs_processes,
 )
 from tests.support.servers.processes import ROOT
 
-NOTES = {"", "file", "not run", "printed", "serves"}
+NOTES = {"", "fails", "file", "not run", "printed", "serves"}
 
-DEFINITIONS = [page for page in PAGES if blocks_to_run(page) and not needs_processes(page)]
+DEFINITIONS = [page for page in PAGES if definitions_of(page)]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -60,7 +59,7 @@ async def test_definitions_are_as_python_takes_them(
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
 
-    for block in blocks_to_run(page):
+    for block in definitions_of(page):
         await _run(block, vars(module), tmp_path)
 
     for name in {*sys.modules} - before:
