@@ -195,7 +195,7 @@ class App(Generic[Output]):
         call: str = "",
         timeout: float | None = None,  # noqa: ASYNC109 -- as of ask
     ) -> Result[Output]:
-        """Wait until a task has ended, or asks something; with `call`, until it calls the tool of that name.
+        """Wait until a task has ended, or asks something; with `call`, until it has called that tool.
 
         Raises:
             ScriptError: the model was asked what it has no reply to.
@@ -271,13 +271,17 @@ class App(Generic[Output]):
     async def _wait(self, task_id: str, call: str, timeout: float) -> Result:  # noqa: ASYNC109 -- as of ask
         try:
             async with asyncio.timeout(timeout), aclosing(self.client.watch(task_id)) as events:
+                is_first = True
                 async for event in events:
+                    if call and is_first and _has_called(now := await self.client.task(task_id), call):
+                        return now  # before we looked, which no event tells
+                    is_first = False
                     if _is_awaited(event, call):
                         return event.result if isinstance(event, Done) else await self.client.task(task_id)
         except TimeoutError:
             raise WaitTimeoutError("", await self.client.task(task_id)) from None
         ended = await self.client.task(task_id)
-        if call and not any(each.name == call for each in ended.tool_calls):
+        if call and not _has_called(ended, call):
             raise TaskError(f"task {task_id} has ended without a call of {call!r}: {_told(ended)}")
         return ended
 
@@ -340,6 +344,10 @@ def _is_awaited(event: Event, call: str) -> bool:
         return isinstance(event, ToolCallStarted) and event.name == call
     is_waiting = isinstance(event, StatusChanged) and event.state.is_waiting
     return isinstance(event, Done | Question) or is_waiting
+
+
+def _has_called(result: Result, tool: str) -> bool:
+    return any(each.name == tool for each in result.tool_calls)
 
 
 def _told(result: Result[Any]) -> str:

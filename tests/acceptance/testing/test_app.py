@@ -189,6 +189,28 @@ async def test_data_has_the_type_that_the_agent_says(everloop_app: StartApp) -> 
     assert run.data == rome
 
 
+async def test_a_call_that_was_made_is_not_waited_for(everloop_app: StartApp) -> None:
+    """Whoever waits for it may come late: the call has begun, and no event tells that again."""
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        begun.set()
+        await goes_on.wait()
+        return "seen"
+
+    app = await everloop_app(agent(look), model=Script(call("look"), "Seen."))
+    task = await app.start("Look")
+    await begun.wait()
+
+    now = await app.wait(task, call="look")
+
+    assert [(each.name, each.outcome) for each in now.tool_calls] == [("look", "")]
+    goes_on.set()
+    assert (await app.wait(task)).text == "Seen."
+
+
 async def test_a_stream_that_was_read_leaves_nothing_open(everloop_app: StartApp) -> None:
     """A loop that ends right behind it has nothing to complain about: no generator is left to be closed."""
     app = await everloop_app(agent(), model=Script("Well.", "Well.", "Well."))
