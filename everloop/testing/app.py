@@ -328,9 +328,6 @@ class App(Generic[Output]):
         return replace(cast("Result[Output]", result), data=data)
 
 
-StartApp = Callable[..., Awaitable[App]]
-"""What the fixture `everloop_app` is, for tests that say the types of their arguments."""
-
 _LOOK = 0.05
 """Seconds between two looks whether the model was asked what it has no reply to."""
 
