@@ -15,8 +15,10 @@ from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 AGENT = "tests.support.agents.operator:agent"
 COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
-RAMPS = ("worker", "deployment", "set-ramping-version", "--deployment-name", "everloop")
-RAMPS += ("--build-id", "2", "--percentage", "100", "--yes")
+RAMPS = (
+    *("worker", "deployment", "set-ramping-version", "--deployment-name", "everloop"),
+    *("--build-id", "2", "--percentage", "100", "--yes"),
+)
 EVERLOOP = f'#!/bin/sh\nexec "{sys.executable}" -m everloop "$@"\n'
 
 
