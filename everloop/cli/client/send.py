@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         rich_help_panel="Talk to agents",
         epilog=f"""{EXIT_CODES}
 
-    everloop send "Survey the files of `docs` and write a report" --save reports
+    everloop send "Survey the files of docs and write a report" --save reports
 
     git diff | everloop send "Review this." --file -""",
     )(send)

@@ -62,10 +62,11 @@ def test_the_list_of_settings_is_whole() -> None:
     read = {name for name in process_settings() if name.startswith(PREFIX)}
     fields = StackSettings.model_fields.items()
     stack = {variable for name, field in fields for variable in variables_of(StackSettings, name, field)}
-    compose = {f"{PREFIX}{name}" for name in ("BIND", "VERSION")}
+    compose, client = ("BIND", "VERSION"), ("API_KEY", "PROFILE", "TOKEN")
+    others = {f"{PREFIX}{name}" for name in (*compose, *client)}
     assert {f"{PREFIX}{name}" for name in SETTINGS} == read | {
         name for name in stack if name.startswith(PREFIX)
-    } | compose
+    } | others
 
 
 def test_a_misspelt_setting_is_told_with_the_nearest() -> None:
