@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from everloop.cli.client.profiles import Profile, choose_profile
 from everloop.cli.output import CommandError, option, print_json, print_line, print_notice, reported
 
 if TYPE_CHECKING:
+    from everloop.cli.client.profiles import Profile
     from everloop.client import Client, ClientError, Result
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.",
 class Gateway:
     """Where a command asks. `origin` says in words how it was found, `agent` what the command line names."""
 
-    profile: Profile
+    profile: "Profile"
     origin: str
     agent: str = ""
 
@@ -87,6 +87,7 @@ def ask(
     Raises:
         CommandError: the gateway cannot be asked, or refuses.
     """
+    from everloop.cli.client.profiles import choose_profile
     from everloop.client import ClientError
 
     for stream in (sys.stdout, sys.stderr):

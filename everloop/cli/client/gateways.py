@@ -5,18 +5,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from pydantic import SecretStr
 
 from everloop.cli.client.calls import ProfileName, asked
-from everloop.cli.client.profiles import (
-    Profile,
-    Profiles,
-    check_profile_name,
-    choose_profile,
-    profiles_file,
-    read_profiles,
-    write_profiles,
-)
 from everloop.cli.output import (
     NOTHING,
     AsJson,
@@ -59,6 +49,8 @@ def agents(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
 @profiles.command(name="list")
 def list_(*, as_json: AsJson = False) -> None:
     """Show the profiles, without their secrets, and which gateway is asked here."""
+    from everloop.cli.client.profiles import choose_profile, profiles_file, read_profiles
+
     known = read_profiles()
     origin, here = choose_profile("")
     rows = [
@@ -99,6 +91,16 @@ def add(  # noqa: PLR0913 -- each is an option
     default: Annotated[bool, typer.Option("--default", help="Ask it where nothing else is said.")] = False,
 ) -> None:
     """Make a profile, or another one of the same name."""
+    from pydantic import SecretStr
+
+    from everloop.cli.client.profiles import (
+        Profile,
+        Profiles,
+        check_profile_name,
+        profiles_file,
+        read_profiles,
+        write_profiles,
+    )
     from everloop.client import ClientError
 
     known = read_profiles()
@@ -127,6 +129,8 @@ def add(  # noqa: PLR0913 -- each is an option
 @profiles.command()
 def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `list` shows it.")]) -> None:
     """Forget a profile, and its secrets."""
+    from everloop.cli.client.profiles import Profiles, read_profiles, write_profiles
+
     known = read_profiles()
     if name not in known.profiles:
         raise CommandError(f"there is no profile {name!r}; `everloop profiles list` shows them")

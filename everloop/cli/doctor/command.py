@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 import typer
 
 from everloop.cli.client.calls import Gateway, ProfileName
-from everloop.cli.client.profiles import choose_profile
 from everloop.cli.output import FAILED, AsJson, print_json, print_line, print_notice, reported
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     Versions, settings, Temporal with its namespace and search attributes, workers, Redis, blobs, the model,
     clocks, ports, and the gateway.
     """
+    from everloop.cli.client.profiles import choose_profile
+
     origin, chosen = choose_profile(profile)
     gateway = Gateway(chosen, origin)
     from everloop.cli.servers import use_local_stack
