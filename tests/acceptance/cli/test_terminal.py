@@ -172,3 +172,19 @@ async def test_a_conversation_goes_on(service: Service, shell: Shell, tmp_path: 
 async def test_chat_takes_a_terminal(shell: Shell) -> None:
     ran = await shell.run("chat")
     assert (ran.code, ran.err) == (2, "everloop: chat needs a terminal; `everloop send` works in pipes\n")
+
+
+async def test_a_gateway_that_is_killed_is_waited_for(service: Service, shell: Shell) -> None:
+    """SIGKILL in the middle of the answer: it goes on at the next gateway of that address, without a gap."""
+    gate = asyncio.Event()
+    service.script([Reply(["The first half, ", gate, "the second."])])
+    gateway = await service.everloop.add_gateway()
+    async with shell.terminal("send", "Go.", EVERLOOP_PROFILE=gateway.url) as terminal:
+        await terminal.until("The first half,")
+        gateway.process.kill()
+        gateway.process.start()
+        gate.set()
+        assert await terminal.ended() == 0
+        await terminal.until("the second.")
+    gateway.process.stop()
+    assert "✓ completed" in terminal.text
