@@ -66,7 +66,7 @@ def problems_of(page: Path) -> Iterator[str]:
     """Yield what is wrong with a page."""
     name = str(page.relative_to(ROOT))
     text = _HIDDEN.sub(lambda found: "\n" * found[0].count("\n"), page.read_text(encoding="utf-8"))
-    plain = re.sub(r"`[^`\n]*`", "code", text)
+    plain = re.sub(r"`[^`\n]*`", "Code", text)
     for number, line in enumerate(plain.splitlines(), start=1):
         for word in _WORDS.findall(line):
             yield f"{name}:{number}: “{word}”: write {INSTEAD[word.lower()]}"

@@ -47,6 +47,9 @@ _CODE = re.compile(
 )
 """A line of a shell or of Python."""
 
+_TRANSCRIPT = re.compile(r"^\$ ", re.MULTILINE)
+"""A command, with what it prints behind it."""
+
 _FENCE = re.compile(
     r"^(?:[ \t]*<!-- (?P<note>[\w ]+): (?P<value>.*?) -->\n)?"
     r"(?P<indent>[ \t]*)```(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=indent)```[ \t]*$",
@@ -80,9 +83,11 @@ class Block:
     @property
     def is_unclear(self) -> bool:
         """Whether it has another language than those that we know, or looks like code and does not say so."""
-        if self.language or self.note:
+        if self.note:
             return self.note != "not run" and self.language not in RUNNABLE | PLAIN
-        return bool(_CODE.search(self.text))
+        if self.language == "text":
+            return bool(_TRANSCRIPT.search(self.text))
+        return bool(_CODE.search(self.text)) if not self.language else self.language not in RUNNABLE | PLAIN
 
     @property
     def file_name(self) -> str:
