@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.development.site import build, language, settings
+from docs.development.site import build, examples, language, settings
 from tests.support.servers.processes import ROOT
 
 PYTHON = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference/python").glob("*.md"))
@@ -75,3 +75,11 @@ def test_the_site_has_no_dead_link_and_fetches_nothing_from_elsewhere(
 
     found = [*build.problems()]
     assert [bool(problem and problem in each) for each in found] == ([True] if problem else [])
+
+
+def test_examples_of_docstrings_are_code() -> None:
+    """With what they print; what comes before and after stays text."""
+    text = "Add.\n\n>>> add(\n...     1, 2)\n3\n>>> add(2, 2)\n4\n\nRaises:\n    Error: it cannot."
+
+    fenced = "```pycon\n>>> add(\n...     1, 2)\n3\n>>> add(2, 2)\n4\n```\n"
+    assert examples.fenced(text) == f"Add.\n\n{fenced}\nRaises:\n    Error: it cannot."
