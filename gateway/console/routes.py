@@ -2,11 +2,14 @@
 
     GET /console, /console/tasks/…      the page, whatever stands behind; the browser reads the address
     GET /console/assets/NAME            what the page loads; names change with the content
+    GET /console/frame                  where pages that agents wrote are shown, and run nothing
 
 There is no state, no cookie and no call of its own here: the page talks A2A and the extension.
 """
 
 import mimetypes
+from base64 import b64encode
+from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -39,6 +42,15 @@ SECURITY = {
 }
 """Of each answer: no script but ours, no HTML but what is sanitised, in no frame of others."""
 
+FRAME_SECURITY = {
+    **SECURITY,
+    "Content-Security-Policy": (
+        "sandbox allow-scripts; default-src 'none'; script-src '{script}'; style-src 'unsafe-inline'; "
+        "img-src data:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+}
+"""Of the frame: it has an origin of its own, and the one script that takes in what is shown."""
+
 FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -47,6 +59,7 @@ def console_routes(url: str, dist: Path = DIST) -> list[Route]:
     console = _Console(url, dist)
     return [
         Route("/console/assets/{name}", console.asset, methods=["GET"]),
+        Route("/console/frame", console.frame, methods=["GET"]),
         Route("/console", console.page, methods=["GET"]),
         Route("/console/{path:path}", console.page, methods=["GET"]),
     ]
@@ -58,10 +71,16 @@ class _Console:
         text = page.read_text(encoding="utf-8") if page.is_file() else MISSING
         # The path alone: who reaches us by another name than the public one gets our assets all the same.
         self._page = text.replace("{{root}}", urlsplit(url).path)
+        frame = dist / "frame.html"
+        self._frame = frame.read_text(encoding="utf-8") if frame.is_file() else MISSING
+        self._frame_security = _frame_security(self._frame)
         self._assets = {file.name: file for file in (dist / "assets").glob("*") if file.is_file()}
 
     async def page(self, _: Request) -> Response:
         return HTMLResponse(self._page, headers={**SECURITY, "Cache-Control": "no-cache"})
+
+    async def frame(self, _: Request) -> Response:
+        return HTMLResponse(self._frame, headers={**self._frame_security, "Cache-Control": "no-cache"})
 
     async def asset(self, request: Request) -> Response:
         file = self._assets.get(request.path_params["name"])
@@ -69,3 +88,11 @@ class _Console:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         kind = mimetypes.guess_type(file.name)[0]
         return FileResponse(file, media_type=kind, headers={**SECURITY, "Cache-Control": FOR_EVER})
+
+
+def _frame_security(page: str) -> dict[str, str]:
+    """Return the headers of the frame, which allow the script that stands in it and no other."""
+    script = page.partition("<script>")[2].partition("</script>")[0]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    policy = FRAME_SECURITY["Content-Security-Policy"].format(script=f"sha256-{digest}")
+    return {**FRAME_SECURITY, "Content-Security-Policy": policy}

@@ -45,6 +45,7 @@ const page = (await readFile("index.html", "utf8"))
   .replaceAll("{{style}}", entry(".css"))
   .replaceAll("{{icon}}", iconName);
 await writeFile(join(DIST, "index.html"), page);
+await copyFile("frame.html", join(DIST, "frame.html"));
 
 let size = 0;
 for (const name of await readdir(ASSETS)) size += gzipSync(await readFile(join(ASSETS, name)), { level: 9 }).length;

@@ -4,14 +4,21 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { login, loginWanted, logOut } from "./api/auth";
 import { Agents } from "./pages/agents";
+import { Artifacts } from "./pages/artifacts";
 import { Chat } from "./pages/chat";
+import { ContextPage } from "./pages/context";
+import { Contexts } from "./pages/contexts";
 import { Inbox } from "./pages/inbox";
 import { Login } from "./pages/login";
+import { Operator } from "./pages/operator";
+import { OperatorTaskPage } from "./pages/operator-task";
 import { Schedules } from "./pages/schedules";
+import { SystemPage } from "./pages/system";
 import { TaskPage } from "./pages/task";
 import { Tasks } from "./pages/tasks";
-import { Empty, Problem } from "./parts/ui";
+import { Dialog, Empty, Problem } from "./parts/ui";
 import { inbox, loadInbox } from "./state/inbox";
+import { isOperator, stuck } from "./state/operator";
 import { go, href, path } from "./state/route";
 import { loadAgents, problem, theme, toasts } from "./state/store";
 
@@ -19,12 +26,18 @@ const PAGES: [name: string, label: string, key: string][] = [
   ["chat", "Chat", "c"],
   ["tasks", "Tasks", "t"],
   ["inbox", "Inbox", "i"],
+  ["contexts", "Contexts", "x"],
+  ["artifacts", "Artifacts", "f"],
   ["schedules", "Schedules", "s"],
   ["agents", "Agents", "a"],
+  ["operator", "Operator", "o"],
+  ["system", "System", "y"],
 ];
+/** Pages that are of use to operators only. */
+const OF_OPERATORS = new Set(["operator", "system"]);
 
 const KEYS: [keys: string, what: string][] = [
-  ["g, then c, t, i, s, a", "go to chat, tasks, inbox, schedules, agents"],
+  ["g, then a letter", PAGES.map(([, label, key]) => `${key} ${label.toLowerCase()}`).join(", ")],
   ["/", "search"],
   ["j, k, Enter", "next, previous, open (in lists)"],
   ["Enter, Shift+Enter", "send, new line"],
@@ -47,10 +60,11 @@ export function App() {
         <a class="brand" href={href(["chat"])}>
           Everloop
         </a>
-        {PAGES.map(([name, label]) => (
+        {PAGES.filter(([name]) => isOperator.value || !OF_OPERATORS.has(name)).map(([name, label]) => (
           <a key={name} href={href([name])} aria-current={page === name ? "page" : undefined}>
             {label}
             {name === "inbox" && Boolean(inbox.value?.length) && <span class="count badge asks">{inbox.value!.length}</span>}
+            {name === "operator" && stuck.value.length > 0 && <span class="count badge bad">{stuck.value.length}</span>}
           </a>
         ))}
         <span class="spacer" />
@@ -76,9 +90,9 @@ export function App() {
         <Page page={page} rest={rest} />
       </main>
       {help.value && (
-        <dialog open class="help" aria-label="Keys">
+        <Dialog label="Keys" onClose={() => (help.value = false)}>
           <h2>Keys</h2>
-          <dl>
+          <dl class="keys">
             {KEYS.map(([keys, what]) => (
               <div key={keys}>
                 <dt>
@@ -91,7 +105,7 @@ export function App() {
           <button type="button" onClick={() => (help.value = false)}>
             Close
           </button>
-        </dialog>
+        </Dialog>
       )}
       <div class="toasts" role="status" aria-live="polite">
         {toasts.value.map((one) => (
@@ -115,8 +129,16 @@ function Page({ page, rest }: { page: string; rest: string[] }) {
       return <Inbox />;
     case "schedules":
       return <Schedules />;
+    case "contexts":
+      return first ? <ContextPage id={first} /> : <Contexts />;
+    case "artifacts":
+      return <Artifacts />;
     case "agents":
       return <Agents />;
+    case "operator":
+      return first ? <OperatorTaskPage id={first} /> : <Operator />;
+    case "system":
+      return <SystemPage />;
   }
   return (
     <Empty title="There is no such page">
@@ -131,12 +153,11 @@ function useKeys(toggleHelp: () => void): void {
   useEffect(() => {
     let isGoing = false;
     const onKey = (event: KeyboardEvent): void => {
-      if ((event.target as Element).matches?.("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+      if ((event.target as Element).matches?.("input, textarea, select") || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
       const to = isGoing && PAGES.find(([, , key]) => key === event.key);
       isGoing = event.key === "g";
       if (to) go(href([to[0]]));
       else if (event.key === "?") toggleHelp();
-      else if (event.key === "Escape") document.querySelector<HTMLDialogElement>("dialog.help button")?.click();
       else if (event.key === "/") document.querySelector<HTMLElement>("#search, .composer textarea")?.focus();
       else return;
       event.preventDefault();

@@ -3,16 +3,6 @@
 export type Agent = { id: string; name: string; description: string; url: string; card: string };
 export type Usage = { inputTokens: number; outputTokens: number; cost: number | null };
 export type Page<Name extends string, Item> = Record<Name, Item[]> & { nextPageToken: string };
-export type Context = {
-  id: string;
-  title: string;
-  createdAt: string;
-  updatedAt: string;
-  tasks: number;
-  openTasks: number;
-  usage: Usage;
-  retentionDays: number | null;
-};
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 /** What a task asks, as the data of its status describes it. */
 export type Question = {
@@ -26,4 +16,81 @@ export type Question = {
   arguments?: string | Json;
   approvers?: string;
   timeout?: number | null;
+};
+
+export type Context = {
+  id: string;
+  title: string;
+  createdAt: string;
+  updatedAt: string;
+  tasks: number;
+  agents: string[];
+  usage: Usage | null;
+  retention: string | null;
+};
+
+/** A message of a conversation, as it stands in a transcript; `agent` and `taskId` say whose. */
+export type Spoken = {
+  at: string | null;
+  taskId: string;
+  agent: string;
+  role: "user" | "assistant" | "tool" | "summary" | string;
+  message?: { messageId?: string; parts?: WirePart[] };
+  text?: string;
+  thought?: string;
+  toolCalls?: { id: string; name: string; arguments: string }[];
+  callId?: string;
+  name?: string;
+  result?: string;
+  outcome?: string;
+  isError?: boolean;
+  summary?: string;
+};
+/** A part as JSON of A2A has it. */
+export type WirePart = { text?: string; data?: Json; raw?: string; url?: string; filename?: string; mediaType?: string };
+
+export type StoredPart = { url: string; mediaType: string; filename: string; size: number; kind?: string; rows?: number };
+export type StoredArtifact = {
+  contextId: string;
+  artifactId: string;
+  taskId: string;
+  name: string;
+  description: string;
+  status: string;
+  createdAt: string;
+  updatedAt: string;
+  parts: StoredPart[];
+};
+
+export type Deletion = {
+  id: string;
+  of: { kind: string; id: string };
+  state: "running" | "done" | "failed";
+  startedAt: string;
+  finishedAt: string | null;
+  removed: { [kind: string]: number };
+};
+
+export type OperatorAction = "resume" | "skip" | "reset" | "cancel";
+export type OperatorTask = {
+  id: string;
+  owner: string;
+  agent: string;
+  contextId: string;
+  state: string;
+  title: string;
+  startedAt: string;
+  updatedAt: string;
+  waitsFor: string | null;
+  iteration: number;
+  stuck: { why: string; since: string; actions: OperatorAction[] } | null;
+};
+
+export type System = {
+  versions: { [part: string]: string | null };
+  queues: { name: string; kind: string; agents: string[]; workers: number; backlog: number; oldest: number | string | null }[];
+  workers: { identity: string; queues: string[]; lastSeen: string; version: string | null }[];
+  health: { name: string; ok: boolean; detail: string }[];
+  tasks: { [state: string]: number };
+  temporalUi: string | null;
 };

@@ -2,7 +2,9 @@
 
 import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { agentClient, type Part, TaskState } from "../api/a2a";
+import { Message } from "@a2a-js/sdk";
+import { agentClient, type Part, Role, TaskState } from "../api/a2a";
+import { ask, at } from "../api/root";
 import { Composer } from "../parts/composer";
 import { TaskView, useStickToEnd } from "../parts/task";
 import { Empty } from "../parts/ui";
@@ -16,6 +18,8 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   const chosen = agent || lastAgent.value || known[0]?.id || "";
   const turns = useSignal<Followed[]>([]);
   const draft = useSignal("");
+  /** What is written takes the place of the last turn. */
+  const edits = useSignal(false);
   const version = useSignal(0);
   const { place } = useStickToEnd(version);
 
@@ -23,7 +27,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
     if (agent) lastAgent.value = agent;
   }, [agent]);
   useEffect(() => {
-    if (contextId && turns.value[0]?.task.contextId !== contextId) void load();
+    if (contextId && !turns.value.some((turn) => turn.task.contextId === contextId)) void load();
     if (!contextId) turns.value = [];
   }, [contextId, chosen]);
 
@@ -55,14 +59,50 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   const isBusy = Boolean(last && last.connection.value !== "ended" && !TERMINAL.has(last.task.state) && !WAITING.has(last.task.state));
 
   function say(parts: Part[]): void {
+    if (edits.value && turns.value.length) return void resend(parts);
     const waits = last && WAITING.has(last.task.state);
     const next = send(chosen, parts, waits || isBusy ? { task: last! } : { contextId: last?.task.contextId || contextId });
     turns.value = waits || isBusy ? [...turns.value.slice(0, -1), next] : [...turns.value, next];
     draft.value = "";
+    settle(next, contextId);
+  }
+
+  /** Goes on from what was said before the last turn: a fork of the task before it, or a chat of its own. */
+  async function resend(parts: Part[]): Promise<void> {
+    edits.value = false;
+    draft.value = "";
+    const before = turns.value.at(-2);
+    if (!before) {
+      turns.value = [];
+      go(href(["chat", chosen]));
+      const next = send(chosen, parts, { contextId: "" });
+      turns.value = [next];
+      return settle(next, "");
+    }
+    try {
+      const message = Message.toJSON({
+        messageId: crypto.randomUUID(),
+        contextId: "",
+        taskId: "",
+        role: Role.ROLE_USER,
+        parts,
+        metadata: undefined,
+        extensions: [],
+        referenceTaskIds: [],
+      });
+      const { task } = await ask<{ task: { id: string } }>("POST", at`/tasks/${before.task.id}/fork`, { message });
+      turns.value = [...turns.value.slice(0, -1), followTask(chosen, task.id)];
+    } catch (error) {
+      toast(words(error), "error");
+    }
+  }
+
+  /** Puts the context into the address, as soon as the server has named it. */
+  function settle(next: Followed, known: string): void {
     const stop = next.version.subscribe(() => {
       if (!next.task.contextId) return;
       queueMicrotask(() => stop());
-      if (!contextId) go(href(["chat", chosen, next.task.contextId]), { replace: true });
+      if (!known) go(href(["chat", chosen, next.task.contextId]), { replace: true });
     });
   }
 
@@ -115,7 +155,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
         ))}
       </div>
       <div class="composer-place">
-        <Composer placeholder={isBusy ? "Add to what it works on" : "Write a message"} initial={draft.value} disabled={!chosen} onSend={say}>
+        <Composer placeholder={isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"} initial={draft.value} disabled={!chosen} onSend={say}>
           {isBusy ? (
             <button type="button" onClick={cancel}>
               Stop
@@ -127,9 +167,14 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
                 <button
                   type="button"
                   class="plain"
-                  onClick={() => (draft.value = textOf(last.task.messages.find((message) => message.role === "user")?.parts ?? []))}
+                  aria-pressed={edits.value}
+                  title="Write the last message anew, and go on from what was before it"
+                  onClick={() => {
+                    edits.value = !edits.value;
+                    draft.value = edits.value ? textOf(last.task.messages.find((message) => message.role === "user")?.parts ?? []) : "";
+                  }}
                 >
-                  Edit
+                  {edits.value ? "Do not edit" : "Edit"}
                 </button>
                 <button type="button" class="plain" onClick={again}>
                   Retry

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { TaskState } from "../api/a2a";
 import { ask, at, EXTENSION } from "../api/root";
-import { Ago, Empty, Problem, StateBadge } from "../parts/ui";
+import { Ago, Confirm, Dialog, Empty, Problem, StateBadge } from "../parts/ui";
 import { href } from "../state/route";
 import { agentName, agents, toast, words } from "../state/store";
 
@@ -29,6 +29,7 @@ export function Schedules() {
   const known = useSignal<Schedule[] | null>(null);
   const error = useSignal("");
   const adding = useSignal(false);
+  const leaving = useSignal<Schedule | null>(null);
 
   async function load(): Promise<void> {
     try {
@@ -45,7 +46,6 @@ export function Schedules() {
   }, []);
 
   async function act(schedule: Schedule, what: "pause" | "resume" | "run" | "delete"): Promise<void> {
-    if (what === "delete" && !confirm(`Delete the schedule ${schedule.id}? What it has begun goes on.`)) return;
     try {
       const url = at`/schedules/${schedule.id}`;
       const done = await ask<{ taskId?: string } | undefined>(what === "delete" ? "DELETE" : "POST", what === "delete" ? url : `${url}:${what}`);
@@ -56,6 +56,7 @@ export function Schedules() {
     }
   }
 
+  const one = leaving.value;
   return (
     <div class="page">
       <header class="page-head">
@@ -109,7 +110,7 @@ export function Schedules() {
                     <button type="button" class="plain" onClick={() => void act(each, each.paused ? "resume" : "pause")}>
                       {each.paused ? "Resume" : "Pause"}
                     </button>
-                    <button type="button" class="plain" onClick={() => void act(each, "delete")}>
+                    <button type="button" class="plain" onClick={() => (leaving.value = each)}>
                       Delete
                     </button>
                   </td>
@@ -118,6 +119,15 @@ export function Schedules() {
             </tbody>
           </table>
         </div>
+      )}
+      {one && (
+        <Confirm
+          title={`Delete the schedule ${one.id}?`}
+          text="It starts nothing any more. What it has begun goes on."
+          yes="Delete"
+          onYes={() => void act(one, "delete")}
+          onClose={() => (leaving.value = null)}
+        />
       )}
       {adding.value && (
         <NewSchedule
@@ -157,7 +167,7 @@ function NewSchedule({ onClose }: { onClose: () => void }) {
   }
 
   return (
-    <dialog open class="dialog" aria-label="New schedule">
+    <Dialog label="New schedule" onClose={onClose}>
       <form
         class="schema"
         onSubmit={(event) => {
@@ -216,7 +226,7 @@ function NewSchedule({ onClose }: { onClose: () => void }) {
           </button>
         </div>
       </form>
-    </dialog>
+    </Dialog>
   );
 }
 

@@ -7,11 +7,16 @@ import { Events } from "../parts/events";
 import { ForkDialog } from "../parts/fork";
 import { ArtifactView, TaskView, useStickToEnd } from "../parts/task";
 import { Timeline } from "../parts/timeline";
-import { Ago, Empty, Problem, StateBadge, UsageText } from "../parts/ui";
+import { exportTask } from "../parts/export";
+import { StuckView } from "../parts/help";
+import { Ago, Confirm, duration, Empty, money, Problem, short, StateBadge, UsageText } from "../parts/ui";
 import { UsageView } from "../parts/usage";
-import { TaskEvents } from "../state/events";
+import { at } from "../api/root";
+import { remove } from "../state/deletion";
+import { type Beginning, beginningOf, TaskEvents } from "../state/events";
+import { stuck, temporalLink } from "../state/operator";
 import { TERMINAL, textOf } from "../state/fold";
-import { filter, href, query } from "../state/route";
+import { filter, go, href, query } from "../state/route";
 import { agentName, followTask, toast, words } from "../state/store";
 import type { Followed } from "../state/stream";
 
@@ -20,18 +25,22 @@ const REFRESH = 1500;
 
 export function TaskPage({ agent, id }: { agent: string; id: string }) {
   const followed = useSignal<Followed>(followTask(agent, id));
-  const forks = useSignal(false);
+  const dialog = useSignal<"" | "fork" | "delete">("");
+  const beginning = useSignal<Beginning | null>(null);
   useEffect(() => {
     if (followed.value.task.id !== id) followed.value = followTask(agent, id);
+    beginning.value = null;
+    beginningOf(id).then((found) => (beginning.value = found), () => undefined);
   }, [agent, id]);
   const one = followed.value;
   const version = one.version.value;
   const { task } = one;
   const tab = query.value.get("tab") ?? "conversation";
-  const { place } = useStickToEnd(one.version);
+  const { place } = useStickToEnd(one.version, tab === "conversation");
   const events = useMemo(() => new TaskEvents(id), [id]);
   const isOpen = !TERMINAL.has(task.state);
   const title = textOf(task.messages.find((message) => message.role === "user")?.parts ?? []).split("\n", 1)[0] || id;
+  const needsHelp = stuck.value.find((each) => each.id === id);
   const wantsEvents = tab === "timeline" || tab === "events";
 
   useEffect(() => {
@@ -59,8 +68,14 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         <h1 class="one-line">{title}</h1>
         <span class="spacer" />
         {task.contextId && <a href={href(["chat", agent, task.contextId])}>Chat</a>}
-        <button type="button" onClick={() => (forks.value = true)}>
+        <button type="button" onClick={() => (dialog.value = "fork")}>
           Fork
+        </button>
+        <button type="button" onClick={() => void exportTask(agent, id)}>
+          Export
+        </button>
+        <button type="button" onClick={() => (dialog.value = "delete")}>
+          Delete
         </button>
         {isOpen && task.state !== TaskState.TASK_STATE_UNSPECIFIED && (
           <button type="button" onClick={cancel}>
@@ -75,6 +90,14 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         {task.run.iteration > 0 && <span>iteration {task.run.iteration}</span>}
         <UsageText usage={task.usage} />
         <Ago at={task.updatedAt} />
+        {beginning.value?.agentVersion && <span title="The version of the agent that the task began with">version {beginning.value.agentVersion.slice(0, 12)}</span>}
+        {limitsOf(beginning.value) && <span title="Limits of the agent">at most {limitsOf(beginning.value)}</span>}
+        {task.origin && <a href={href(["tasks", agent, task.origin.taskId])}>fork</a>}
+        {temporalLink(id) && (
+          <a href={temporalLink(id)} target="_blank" rel="noopener noreferrer">
+            Temporal
+          </a>
+        )}
         <button
           type="button"
           class="plain id"
@@ -87,6 +110,11 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
           {id}
         </button>
       </div>
+      {needsHelp && (
+        <div class="page-part">
+          <StuckView task={needsHelp} />
+        </div>
+      )}
       <nav class="tabs" aria-label="Parts of the task">
         {TABS.map((name) => (
           <button type="button" key={name} aria-current={tab === name ? "page" : undefined} onClick={() => filter({ tab: name })}>
@@ -102,7 +130,11 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         {tab === "usage" && <UsageView taskId={id} version={version} />}
         {tab === "artifacts" &&
           (task.artifacts.length ? (
-            task.artifacts.map((artifact) => <ArtifactView key={artifact.id} artifact={{ ...artifact }} open />)
+            <div class="artifacts">
+              {task.artifacts.map((artifact) => (
+                <ArtifactView key={artifact.id} artifact={{ ...artifact }} open />
+              ))}
+            </div>
           ) : (
             <Empty title="No artifacts">
               <p>Files, documents and tables that the agent makes show here.</p>
@@ -110,7 +142,29 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
           ))}
         {tab === "conversation" && <TaskView followed={one} onFollow={(next) => (followed.value = next)} />}
       </div>
-      {forks.value && <ForkDialog agent={agent} id={id} last={task.run.iteration} onClose={() => (forks.value = false)} />}
+      {dialog.value === "fork" && <ForkDialog agent={agent} id={id} last={task.run.iteration} onClose={() => (dialog.value = "")} />}
+      {dialog.value === "delete" && (
+        <Confirm
+          title="Delete this task?"
+          text="With what is known of it, and its artifacts. If it still runs it is stopped. It cannot be undone."
+          yes="Delete"
+          onYes={() => void remove(at`/tasks/${id}`, "The task").then((done) => done && go(href(["tasks"])))}
+          onClose={() => (dialog.value = "")}
+        />
+      )}
     </div>
   );
+}
+
+/** Says what an agent may use for a task. */
+function limitsOf(beginning: Beginning | null): string {
+  const { iterations, tokens, cost, seconds } = beginning?.limits ?? {};
+  return [
+    iterations && `${iterations} iterations`,
+    tokens && `${short(tokens)} tokens`,
+    cost && money(cost),
+    seconds && duration(seconds),
+  ]
+    .filter(Boolean)
+    .join(", ");
 }

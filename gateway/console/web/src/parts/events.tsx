@@ -2,31 +2,33 @@
 
 import { useState } from "preact/hooks";
 import type { TaskEvent } from "../state/events";
+import { JsonTree } from "./content/text";
 import { Empty } from "./ui";
+import { Virtual } from "./virtual";
 
 export function Events({ events, isCut }: { events: readonly TaskEvent[]; isCut: boolean }) {
   if (!events.length) return <Empty title="No events" />;
   return (
-    <ol class="event-list">
-      {events.map((event) => (
-        <EventRow key={event.id} event={event} />
-      ))}
-      {isCut && <li class="quiet">The first {events.length} events. Read on with the API: GET /everloop/v1/tasks/…/events?after=ID</li>}
-    </ol>
+    <div class="event-list">
+      <Virtual items={events} keyOf={(event) => event.id} height={30}>
+        {(event) => <EventRow event={event} />}
+      </Virtual>
+      {isCut && <p class="quiet">The first {events.length} events. Read on with the API: GET /everloop/v1/tasks/…/events?after=ID</p>}
+    </div>
   );
 }
 
 function EventRow({ event }: { event: TaskEvent }) {
   const [open, setOpen] = useState(false);
   return (
-    <li>
+    <div class="event">
       <button type="button" class="event-head" aria-expanded={open} onClick={() => setOpen(!open)}>
         <time dateTime={event.at}>{clock(event.at)}</time>
         <span class="event-type">{event.type}</span>
         <span class="quiet one-line">{summary(event)}</span>
       </button>
-      {open && <pre class="json">{JSON.stringify(event.data, null, 2)}</pre>}
-    </li>
+      {open && <JsonTree value={event.data} />}
+    </div>
   );
 }
 
@@ -37,6 +39,7 @@ function clock(at: string): string {
 
 /** The few words of an event that tell it from others of its type. */
 function summary({ data }: TaskEvent): string {
+  if (data["role"] === "operator") return `operator ${data["by"] ?? ""}: ${data["action"] ?? data["signal"] ?? ""} ${data["note"] ?? ""}`;
   const told = data["name"] ?? data["state"] ?? data["text"] ?? data["model"] ?? data["artifactId"] ?? data["agentId"] ?? data["role"];
   const more = data["result"] ?? data["arguments"] ?? data["summary"] ?? "";
   return `${told ?? ""} ${typeof more === "string" ? more : JSON.stringify(more)}`.trim().slice(0, 300);

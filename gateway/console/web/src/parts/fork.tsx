@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { ask, at } from "../api/root";
 import { go, href } from "../state/route";
 import { agents, words } from "../state/store";
+import { Dialog } from "./ui";
 
 type Forked = { task: { id: string } };
 
@@ -36,7 +37,7 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
   }
 
   return (
-    <dialog open class="dialog" aria-label="Fork">
+    <Dialog label="Fork" onClose={onClose}>
       <form
         class="schema"
         onSubmit={(event) => {
@@ -78,6 +79,6 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
           </button>
         </div>
       </form>
-    </dialog>
+    </Dialog>
   );
 }

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import type { Json as JsonValue, Question } from "../api/types";
-import { Json } from "./ui";
+import { Json } from "./content/text";
 
 type Schema = { [key: string]: JsonValue };
 /** What the user says, in the form that the task takes; `note` of a rejection is told to the model. */

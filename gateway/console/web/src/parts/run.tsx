@@ -1,31 +1,68 @@
 // What an agent does: its thoughts, calls and words in the order in which they began; sub-agents within the calls.
 
+import { Component } from "preact";
 import { useState } from "preact/hooks";
-import { agentName } from "../state/store";
+import type { Part } from "../api/a2a";
+import { href } from "../state/route";
+import { agentName, agents } from "../state/store";
+import { isOperator } from "../state/operator";
 import type { Call, Run, Step } from "../state/fold";
-import { Markdown } from "./markdown";
+import { Markdown } from "./content/markdown";
+import { HelpDialog } from "./help";
 import { SaidView } from "./said";
-import { bytes, duration, Json } from "./ui";
+import { FilePart } from "./content/file";
+import { Json } from "./content/text";
+import { bytes, duration } from "./ui";
+
+/** Steps that are drawn as one: those that are over are not looked at again. */
+const GROUP = 40;
 
 /** `version` changes when anything of the run does: its parts are changed in place. */
-export function RunView({ run, live, version }: { run: Run; live: boolean; version: number }) {
+export function RunView({ run, live, version, task }: { run: Run; live: boolean; version: number; task: string }) {
+  const groups = Array.from({ length: Math.ceil(run.steps.length / GROUP) }, (_, n) => run.steps.slice(n * GROUP, (n + 1) * GROUP));
   return (
     <div class="run">
-      {run.steps.map((step, n) => (
-        <StepView key={step.key} step={step} live={live && n === run.steps.length - 1} version={version} />
+      {groups.map((steps, n) => (
+        <Group key={n} steps={steps} live={live && n === groups.length - 1} version={isOver(steps) && n < groups.length - 1 ? 0 : version} task={task} />
       ))}
     </div>
   );
 }
 
-function StepView({ step, live, version }: { step: Step; live: boolean; version: number }) {
+type GroupProps = { steps: readonly Step[]; live: boolean; version: number; task: string };
+
+/** Nothing of such steps changes any more. */
+function isOver(steps: readonly Step[]): boolean {
+  return steps.length === GROUP && steps.every((step) => step.kind !== "call" || (step.call.outcome && step.call.state !== "running"));
+}
+
+class Group extends Component<GroupProps> {
+  override shouldComponentUpdate(next: GroupProps): boolean {
+    const { steps, live, version } = this.props;
+    return version !== 0 || next.version !== 0 || live !== next.live || steps[0]?.key !== next.steps[0]?.key || steps.length !== next.steps.length;
+  }
+
+  override render({ steps, live, version, task }: GroupProps) {
+    return (
+      <div class="run-group">
+        {steps.map((step, n) => (
+          <StepView key={step.key} step={step} live={live && n === steps.length - 1} version={version} task={task} />
+        ))}
+      </div>
+    );
+  }
+}
+
+type StepProps = { step: Step; live: boolean; version: number; task: string };
+
+function StepView({ step, live, version, task }: StepProps) {
   switch (step.kind) {
     case "thought":
       return <Thought text={step.text} live={live && !step.done} />;
     case "text":
       return <Markdown text={step.text} done={!live} />;
     case "call":
-      return <CallCard call={step.call} live={live} version={version} />;
+      return <CallCard call={step.call} live={live} version={version} task={task} />;
     case "said":
       return <SaidView message={step.message} />;
     case "note":
@@ -45,8 +82,11 @@ function Thought({ text, live }: { text: string; live: boolean }) {
 const SIGNS: Record<Call["state"], string> = { asked: "○", running: "◐", ok: "✓", failed: "✕" };
 const WORDS: Record<Call["state"], string> = { asked: "asked for", running: "running", ok: "done", failed: "failed" };
 
-export function CallCard({ call, live, version }: { call: Call; live: boolean; version: number }) {
+type CallProps = { call: Call; live: boolean; version: number; task: string };
+
+export function CallCard({ call, live, version, task }: CallProps) {
   const [open, setOpen] = useState(false);
+  const [skips, setSkips] = useState(false);
   const last = call.progress.at(-1);
   const seconds = call.startedAt && call.endedAt ? (Date.parse(call.endedAt) - Date.parse(call.startedAt)) / 1000 : null;
   return (
@@ -64,6 +104,14 @@ export function CallCard({ call, live, version }: { call: Call; live: boolean; v
         </span>
       </button>
       {last && call.state === "running" && <p class="progress">{last}</p>}
+      {open && call.state === "running" && isOperator.value && (
+        <p class="progress">
+          <button type="button" onClick={() => setSkips(true)}>
+            Skip this call
+          </button>
+        </p>
+      )}
+      {skips && <HelpDialog task={task} action="skip" callId={call.id} onClose={() => setSkips(false)} />}
       {call.state === "failed" && !open && <p class="call-error">{firstLine(call.result) || call.outcome}</p>}
       {open && (
         <div class="call-body">
@@ -81,28 +129,25 @@ export function CallCard({ call, live, version }: { call: Call; live: boolean; v
               </h4>
               <Json text={call.result} />
               {call.cut && (
-                <p class="quiet">
-                  The beginning of {bytes(call.size)}.
-                  {call.url && (
-                    <>
-                      {" "}
-                      <a href={call.url} target="_blank" rel="noopener">
-                        All of it
-                      </a>
-                    </>
-                  )}
-                </p>
+                <div class="quiet">
+                  The beginning of {bytes(call.size)}.{call.url && <FilePart part={resultPart(call)} size={call.size} />}
+                </div>
               )}
             </>
           )}
         </div>
+      )}
+      {open && !call.inner && agents.value?.some((agent) => agent.id === call.name) && (
+        <p class="progress">
+          <a href={href(["tasks", call.name, `${task}/${call.id}`])}>What {agentName(call.name)} did</a>
+        </p>
       )}
       {call.inner && (
         <div class="inner">
           <p class="inner-head">
             {agentName(call.inner.agent) || "sub-agent"} {call.inner.state && <span class="quiet">{call.inner.state}</span>}
           </p>
-          <RunView run={call.inner} live={live} version={version} />
+          <RunView run={call.inner} live={live} version={version} task={call.inner.task || task} />
         </div>
       )}
     </section>
@@ -112,4 +157,9 @@ export function CallCard({ call, live, version }: { call: Call; live: boolean; v
 function firstLine(text: string): string {
   const line = text.split("\n", 1)[0] ?? "";
   return line.length > 200 ? `${line.slice(0, 200)}…` : line;
+}
+
+/** The whole of a result that was cut, as a file of this gateway. */
+function resultPart(call: Call): Part {
+  return { content: { $case: "url", value: call.url }, metadata: undefined, filename: `${call.name}.txt`, mediaType: "text/plain" };
 }

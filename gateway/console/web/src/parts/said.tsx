@@ -1,7 +1,7 @@
 // What one side said in the course of a task: the words of the user, and what the agent asked.
 
 import { questionsOf, type Said } from "../state/fold";
-import { Parts } from "./parts";
+import { Parts } from "./content/parts";
 
 export function SaidView({ message }: { message: Said }) {
   const asked = questionsOf(message.parts);

@@ -3,11 +3,11 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { TaskState } from "../api/a2a";
-import { type Artifact, questionsOf, TERMINAL, WAITING } from "../state/fold";
+import { type Artifact, questionsOf, TERMINAL, textOf, WAITING } from "../state/fold";
 import { send } from "../state/store";
 import type { Followed } from "../state/stream";
 import { textPart } from "./composer";
-import { Parts } from "./parts";
+import { Parts } from "./content/parts";
 import { type Given, QuestionForm } from "./question";
 import { RunView } from "./run";
 import { SaidView } from "./said";
@@ -21,8 +21,13 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
   const first = task.messages.filter((message) => message.role === "user").slice(0, 1);
   const inRun = new Set(task.run.steps.map((step) => step.key));
   const wasFollowed = task.run.steps.some((step) => step.kind === "said");
+  // What the agent said beside its calls stands among them already.
+  const said = new Set(task.run.steps.flatMap((step) => (step.kind === "text" ? [step.text.trim()] : [])));
   const later = task.messages.filter(
-    (message) => !first.includes(message) && !inRun.has(message.id) && !(wasFollowed && questionsOf(message.parts).length),
+    (message) =>
+      !first.includes(message) &&
+      !(message.role === "agent" && said.has(textOf(message.parts).trim())) 
+      !inRun.has(message.id) && !(wasFollowed && questionsOf(message.parts).length),
   );
   return (
     <article class="task">
@@ -32,7 +37,7 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
         </div>
       ))}
       <div class="message agent">
-        <RunView run={task.run} live={live} version={version} />
+        <RunView run={task.run} live={live} version={version} task={task.id} />
         {later.map((message) => (
           <SaidView key={message.id} message={message} />
         ))}
@@ -81,7 +86,7 @@ export function ArtifactView({ artifact, open }: { artifact: Artifact; open: boo
         {!artifact.complete && <span class="quiet"> {artifact.failed ? "unfinished" : "being written…"}</span>}
       </summary>
       {artifact.description && <p class="quiet">{artifact.description}</p>}
-      <Parts parts={artifact.parts} done={artifact.complete} />
+      <Parts parts={artifact.parts} done={artifact.complete} open={open} />
     </details>
   );
 }
@@ -107,18 +112,22 @@ function answer(followed: Followed, id: string, kind: string, given: Given): Fol
 }
 
 /** Keeps the end of what is shown in sight while it grows, unless the user has scrolled away from it. */
-export function useStickToEnd(version: { value: number }): { place: { current: HTMLDivElement | null } } {
+export function useStickToEnd(version: { value: number }, isWanted = true): { place: { current: HTMLDivElement | null } } {
   const place = useRef<HTMLDivElement | null>(null);
   const sticks = useSignal(true);
+  useEffect(() => {
+    sticks.value = isWanted;
+    if (!isWanted) place.current?.scrollTo({ top: 0 });
+  }, [isWanted]);
   useEffect(() => {
     const element = place.current;
     if (!element) return;
     const onScroll = () => {
-      sticks.value = element.scrollHeight - element.scrollTop - element.clientHeight < 80;
+      sticks.value = isWanted && element.scrollHeight - element.scrollTop - element.clientHeight < 80;
     };
     element.addEventListener("scroll", onScroll, { passive: true });
     return () => element.removeEventListener("scroll", onScroll);
-  }, []);
+  }, [isWanted]);
   useSignalEffect(() => {
     void version.value;
     if (!sticks.peek()) return;

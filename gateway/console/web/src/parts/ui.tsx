@@ -1,7 +1,7 @@
 // Small things that all pages are made of.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { TaskState } from "../api/a2a";
 import type { Usage } from "../api/types";
 
@@ -23,6 +23,12 @@ export function stateName(state: TaskState): string {
 export function StateBadge({ state }: { state: TaskState }) {
   const [name, tone] = STATES[state] ?? ["…", "quiet"];
   return <span class={`badge ${tone}`}>{name}</span>;
+}
+
+/** The state of a task as A2A writes it in JSON, or as the extension does. */
+export function WireState({ state }: { state: string }) {
+  const name = state.startsWith("TASK_STATE_") ? state : `TASK_STATE_${state.toUpperCase().replace(/-/g, "_")}`;
+  return <StateBadge state={(TaskState as unknown as Record<string, TaskState>)[name] ?? TaskState.TASK_STATE_UNSPECIFIED} />;
 }
 
 /** How long ago, kept up to date; the exact time on hover. */
@@ -85,6 +91,15 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+/** Stands for what this gateway does not have. */
+export function Missing({ what }: { what: string }) {
+  return (
+    <Empty title={`This gateway has no ${what}`}>
+      <p>It is older than this console, or it leaves that out.</p>
+    </Empty>
+  );
+}
+
 export function Problem({ text, retry }: { text: string; retry?: () => void }) {
   if (!text) return null;
   return (
@@ -99,12 +114,49 @@ export function Problem({ text, retry }: { text: string; retry?: () => void }) {
   );
 }
 
-export function Json({ text }: { text: string }) {
-  let shown = text;
-  try {
-    shown = JSON.stringify(JSON.parse(text), null, 2);
-  } catch {
-    // no JSON: shown as it is
-  }
-  return <pre class="json">{shown}</pre>;
+/** Asks before something happens that cannot be taken back; it has the focus until it is answered. */
+export function Dialog({ label, onClose, children }: { label: string; onClose: () => void; children: ComponentChildren }) {
+  const place = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const element = place.current;
+    element?.showModal();
+    return () => element?.close();
+  }, []);
+  return (
+    <dialog
+      ref={place}
+      class="dialog"
+      aria-label={label}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+    >
+      {children}
+    </dialog>
+  );
+}
+
+export function Confirm({ title, text, yes, onYes, onClose }: { title: string; text: string; yes: string; onYes: () => void; onClose: () => void }) {
+  return (
+    <Dialog label={title} onClose={onClose}>
+      <h2>{title}</h2>
+      <p>{text}</p>
+      <div class="choices">
+        <button
+          type="button"
+          class="danger"
+          onClick={() => {
+            onClose();
+            onYes();
+          }}
+        >
+          {yes}
+        </button>
+        <button type="button" onClick={onClose} autofocus>
+          Close
+        </button>
+      </div>
+    </Dialog>
+  );
 }

@@ -6,12 +6,12 @@ import { type UsageReport, usageOf } from "../state/events";
 import { words } from "../state/store";
 import { duration, money, Problem, short } from "./ui";
 
-export function UsageView({ taskId, version }: { taskId: string; version: number }) {
+export function UsageView({ taskId, version, owner = "" }: { taskId: string; version: number; owner?: string }) {
   const report = useSignal<UsageReport | null>(null);
   const error = useSignal("");
   useEffect(() => {
     const timer = setTimeout(() => {
-      usageOf(taskId).then(
+      usageOf(taskId, owner).then(
         (found) => {
           report.value = found;
           error.value = "";

@@ -12,7 +12,8 @@ export type UsageReport = {
   tools: { tool: string; calls: number; failures: number; seconds: number; cost: number | null }[];
 };
 
-const MOST = 5000;
+/** Events that a page keeps. */
+const MOST = 50_000;
 
 /** The events of one task; `load` fetches those that are new. */
 export class TaskEvents {
@@ -21,7 +22,11 @@ export class TaskEvents {
   readonly isCut: Signal<boolean> = signal(false);
   private loading: Promise<void> | null = null;
 
-  constructor(readonly taskId: string) {}
+  /** `owner`: whose task it is, for operators; empty: the user's own. */
+  constructor(
+    readonly taskId: string,
+    readonly owner = "",
+  ) {}
 
   load(): Promise<void> {
     this.loading ??= this.fetch().finally(() => (this.loading = null));
@@ -34,7 +39,7 @@ export class TaskEvents {
       for (;;) {
         const page = await ask<{ events: TaskEvent[]; nextPageToken: string }>(
           "GET",
-          `${at`/tasks/${this.taskId}/events`}?pageSize=100${after ? `&after=${encodeURIComponent(after)}` : ""}`,
+          `${at`/tasks/${this.taskId}/events`}?pageSize=100${ofOwner(this.owner)}${after ? `&after=${encodeURIComponent(after)}` : ""}`,
         );
         if (page.events.length) this.events.value = [...this.events.value, ...page.events];
         after = page.nextPageToken || "";
@@ -48,8 +53,20 @@ export class TaskEvents {
   }
 }
 
-export function usageOf(taskId: string): Promise<UsageReport> {
-  return ask("GET", at`/tasks/${taskId}/usage`);
+export function usageOf(taskId: string, owner = ""): Promise<UsageReport> {
+  return ask("GET", `${at`/tasks/${taskId}/usage`}?${ofOwner(owner)}`);
+}
+
+function ofOwner(owner: string): string {
+  return owner ? `&owner=${encodeURIComponent(owner)}` : "";
+}
+
+/** How a task began: with which version of the agent, and what that may use at most. */
+export type Beginning = { agentVersion?: string; limits?: { iterations?: number; tokens?: number; cost?: number; seconds?: number } };
+
+export async function beginningOf(taskId: string): Promise<Beginning | null> {
+  const { events } = await ask<{ events: TaskEvent[] }>("GET", `${at`/tasks/${taskId}/events`}?pageSize=1`);
+  return events[0]?.type === "taskCreated" ? (events[0].data as Beginning) : null;
 }
 
 // Where the time went: a bar for each model call, each tool call, and each time that the task waited.
@@ -64,6 +81,9 @@ export type Bar = {
   failed: boolean;
   attempts: number;
   note: string;
+  /** In US dollars; null: nobody knows. */
+  cost: number | null;
+  tokens: number;
 };
 
 /** Returns the bars of events, in the order of their beginnings; what goes on ends `now`. */
@@ -89,6 +109,7 @@ export function bars(events: readonly TaskEvent[], now: number): Bar[] {
         failed: Boolean(data["isError"] || data["error"]),
         attempts: Number(data["attempts"] ?? 1),
         note: String(data["error"] ?? ""),
+        ...spent(data["usage"]),
       });
     }
     const isStatus = type === "status";
@@ -111,13 +132,20 @@ export function bars(events: readonly TaskEvent[], now: number): Bar[] {
       failed: false,
       attempts: 1,
       note: "runs",
+      cost: null,
+      tokens: 0,
     });
   return found.sort((a, b) => a.from - b.from || a.to - b.to);
 }
 
 function wait(event: TaskEvent, to: number): Bar {
   const from = Date.parse(event.at);
-  return { key: event.id, kind: "wait", name: "waits for people", iteration: event.iteration, from, to, failed: false, attempts: 1, note: "" };
+  return { key: event.id, kind: "wait", name: "waits for people", iteration: event.iteration, from, to, failed: false, attempts: 1, note: "", cost: null, tokens: 0 };
+}
+
+function spent(usage: Json | undefined): { cost: number | null; tokens: number } {
+  const { inputTokens = 0, outputTokens = 0, cost = null } = (usage ?? {}) as Partial<Usage>;
+  return { cost, tokens: inputTokens + outputTokens };
 }
 
 function moment(value: Json | undefined): number | null {

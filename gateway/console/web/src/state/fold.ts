@@ -34,7 +34,15 @@ export type Step =
   | { kind: "said"; key: string; message: Said };
 
 /** What an agent does in a task: its own, or that of a sub-agent. */
-export type Run = { agent: string; steps: Step[]; iteration: number; model: string; state: string };
+export type Run = {
+  agent: string;
+  /** The task of a sub-agent; empty: the task itself. */
+  task: string;
+  steps: Step[];
+  iteration: number;
+  model: string;
+  state: string;
+};
 
 export type Artifact = { id: string; name: string; description: string; parts: Part[]; complete: boolean; failed: boolean };
 
@@ -55,6 +63,8 @@ export type TaskModel = {
   reason: string;
   narration: string;
   leftOut: string;
+  /** The task whose past this one goes on from. */
+  origin: { taskId: string; iteration: number } | null;
 };
 
 const RESPONSE = "response";
@@ -84,6 +94,7 @@ export function emptyTask(id = ""): TaskModel {
     reason: "",
     narration: "",
     leftOut: "",
+    origin: null,
   };
 }
 
@@ -157,6 +168,7 @@ function snapshot(task: TaskModel, whole: Task): void {
   for (const artifact of whole.artifacts)
     artifactUpdate(task, artifact, false, TERMINAL.has(whole.status?.state ?? TaskState.TASK_STATE_UNSPECIFIED));
   task.leftOut = (whole.metadata?.["leftOut"] as { hint?: string } | undefined)?.hint ?? "";
+  task.origin = (whole.metadata?.["fork"] as TaskModel["origin"] | undefined) ?? null;
   setUsage(task, whole.metadata);
   setStatus(task, whole.status);
 }
@@ -166,13 +178,13 @@ type WireStep = { model?: string; thought?: string; text?: string; calls?: WireC
 
 function readSteps(run: Run, steps: WireStep[]): void {
   const told: Step[] = [];
+  const calls = new Map(run.steps.flatMap((step) => (step.kind === "call" ? [[step.key, step.call]] : [])));
   steps.forEach((step, n) => {
     run.model = step.model || run.model;
     if (step.thought) told.push({ kind: "thought", key: `t${n + 1}:`, iteration: n + 1, text: step.thought, done: true });
     if (step.text && step.calls?.length) told.push({ kind: "text", key: `x${n + 1}`, text: step.text });
     for (const wire of step.calls ?? []) {
-      const known = findCall(run, wire.call_id);
-      const call = known ?? newCall(wire.call_id, wire.name, wire.arguments);
+      const call = calls.get(wire.call_id) ?? newCall(wire.call_id, wire.name, wire.arguments);
       if (wire["outcome"]) endCall(call, wire);
       told.push({ kind: "call", key: wire.call_id, call });
     }
@@ -253,7 +265,11 @@ function tell(task: TaskModel, run: Run, told: Told): void {
       return note(run, "info", task.narration, told.at);
     case "agent-invoked": {
       const call = findCall(run, id);
-      if (call) call.inner ??= newRun(String(told["agent_id"]));
+      if (call) {
+        call.inner ??= newRun("");
+        call.inner.agent = String(told["agent_id"]);
+        call.inner.task = String(told["task_id"] ?? "");
+      }
       return;
     }
     case "sub-agent":
@@ -282,7 +298,7 @@ function innerText(run: Run, event: Told): void {
   if (event["artifact_id"] !== RESPONSE) return;
   const part = event["part"] as { text?: string } | undefined;
   const key = `x:${event["position"]}:${event["attempt"]}`;
-  const known = run.steps.find((step) => step.key === key);
+  const known = run.steps.findLast((step) => step.key === key);
   if (known?.kind === "text") known.text = event["index"] === 0 ? (part?.text ?? "") : known.text + (part?.text ?? "");
   else if (part?.text) run.steps.push({ kind: "text", key, text: part.text });
 }
@@ -290,7 +306,7 @@ function innerText(run: Run, event: Told): void {
 function think(run: Run, told: Told): void {
   const iteration = Number(told["iteration"]);
   const key = `t${iteration}:${told["thought_id"] ?? ""}`;
-  let known = run.steps.find((step) => step.key === key);
+  let known = run.steps.findLast((step) => step.key === key);
   if (!known) run.steps.push((known = { kind: "thought", key, iteration, text: "", done: false }));
   if (known.kind !== "thought") return;
   known.text += String(told["text"] ?? "");
@@ -317,8 +333,8 @@ function note(run: Run, tone: "info" | "warning", text: string, at = ""): void {
 
 // Calls.
 
-export function newRun(agent: string): Run {
-  return { agent, steps: [], iteration: 0, model: "", state: "" };
+export function newRun(agent: string, task = ""): Run {
+  return { agent, task, steps: [], iteration: 0, model: "", state: "" };
 }
 
 function newCall(id: string, name: string, args: string): Call {

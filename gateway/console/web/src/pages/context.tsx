@@ -1,0 +1,231 @@
+// One conversation in full: what was said, by whom and when, its tasks, its artifacts, and how long it is kept.
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { ask, at } from "../api/root";
+import type { Context, Spoken, WirePart } from "../api/types";
+import { save } from "../parts/content/file";
+import { Markdown } from "../parts/content/markdown";
+import { Json } from "../parts/content/text";
+import { ArtifactList } from "../parts/artifacts";
+import { TaskRows } from "../parts/tasks";
+import { Ago, Confirm, Dialog, Empty, Missing, Problem, UsageText } from "../parts/ui";
+import { remove } from "../state/deletion";
+import { useListing } from "../state/list";
+import { filter, go, href, query } from "../state/route";
+import { agentName, toast, words } from "../state/store";
+
+const TABS = ["conversation", "tasks", "artifacts"];
+
+export function ContextPage({ id }: { id: string }) {
+  const context = useSignal<Context | null>(null);
+  const error = useSignal("");
+  const dialog = useSignal<"" | "change" | "delete">("");
+  const tab = query.value.get("tab") ?? "conversation";
+  async function load(): Promise<void> {
+    try {
+      context.value = (await ask<{ context: Context }>("GET", at`/contexts/${id}`)).context;
+      error.value = "";
+    } catch (failure) {
+      error.value = words(failure);
+    }
+  }
+  useEffect(() => void load(), [id]);
+  const known = context.value;
+  return (
+    <div class="page">
+      <header class="page-head">
+        <a href={href(["contexts"])} aria-label="Back to contexts">
+          ←
+        </a>
+        <h1 class="one-line">{known?.title || id}</h1>
+        <span class="spacer" />
+        {known?.agents[0] && <a href={href(["chat", known.agents[0], id])}>Chat</a>}
+        <button type="button" disabled={!known} onClick={() => (dialog.value = "change")}>
+          Change
+        </button>
+        <button type="button" onClick={() => void exported(id)}>
+          Export
+        </button>
+        <button type="button" onClick={() => (dialog.value = "delete")}>
+          Delete
+        </button>
+      </header>
+      <Problem text={error.value} retry={() => void load()} />
+      {known && (
+        <div class="facts">
+          <span>{known.agents.map(agentName).join(", ")}</span>
+          <span>
+            {known.tasks} {known.tasks === 1 ? "task" : "tasks"}
+          </span>
+          <UsageText usage={known.usage} />
+          <Ago at={known.updatedAt} />
+          <span>{known.retention ? `kept for ${known.retention}` : "kept as long as the server keeps it"}</span>
+        </div>
+      )}
+      <nav class="tabs" aria-label="Parts of the context">
+        {TABS.map((name) => (
+          <button type="button" key={name} aria-current={tab === name ? "page" : undefined} onClick={() => filter({ tab: name })}>
+            {name}
+          </button>
+        ))}
+      </nav>
+      {tab === "conversation" && <Conversation id={id} />}
+      {tab === "tasks" && <TaskRows contextId={id} />}
+      {tab === "artifacts" && <ArtifactList contextId={id} />}
+      {dialog.value === "change" && known && (
+        <Change
+          context={known}
+          onClose={(changed) => {
+            dialog.value = "";
+            if (changed) context.value = changed;
+          }}
+        />
+      )}
+      {dialog.value === "delete" && (
+        <Confirm
+          title="Delete this context?"
+          text="With its tasks, artifacts and files. What still runs is stopped. It cannot be undone."
+          yes="Delete"
+          onYes={() => void remove(at`/contexts/${id}`, "The context").then((done) => done && go(href(["contexts"])))}
+          onClose={() => (dialog.value = "")}
+        />
+      )}
+    </div>
+  );
+}
+
+function Conversation({ id }: { id: string }) {
+  const listing = useListing<Spoken>(`${at`/contexts/${id}/messages`}?`, "messages");
+  const items = listing.items.value;
+  return (
+    <div class="turns" tabIndex={-1}>
+      <Problem text={listing.error.value} retry={() => void listing.load()} />
+      {listing.isMissing.value && <Missing what="conversations" />}
+      {items?.length === 0 && <Empty title="Nothing was said" />}
+      <div class="task">
+        {items?.map((each, n) => (
+          <SpokenView key={`${each.taskId} ${n}`} spoken={each} isNew={each.taskId !== items[n - 1]?.taskId} />
+        ))}
+      </div>
+      {listing.hasMore.value && (
+        <button type="button" class="more" onClick={() => listing.more()}>
+          Show more
+        </button>
+      )}
+    </div>
+  );
+}
+
+function SpokenView({ spoken, isNew }: { spoken: Spoken; isNew: boolean }) {
+  return (
+    <>
+      {isNew && spoken.taskId && (
+        <p class="spoken-head quiet">
+          <a href={href(["tasks", spoken.agent, spoken.taskId])}>{agentName(spoken.agent)}</a> <Ago at={spoken.at ?? undefined} />
+        </p>
+      )}
+      {spoken.role === "user" ? (
+        <div class="message user">
+          <div class="said">{wordsOf(spoken)}</div>
+        </div>
+      ) : spoken.role === "tool" ? (
+        <details class="call spoken-call">
+          <summary class="call-head">
+            <code class="call-name">{spoken.name || spoken.callId}</code>
+            <span class="call-arguments">{(spoken.result ?? "").slice(0, 200)}</span>
+          </summary>
+          <div class="call-body">
+            <Json text={spoken.result ?? ""} />
+          </div>
+        </details>
+      ) : (
+        <div class="message agent">
+          {spoken.thought && (
+            <details class="thought">
+              <summary>Thought</summary>
+              <div class="thought-text">{spoken.thought}</div>
+            </details>
+          )}
+          {wordsOf(spoken) && <Markdown text={wordsOf(spoken)} />}
+          {spoken.toolCalls?.map((call) => (
+            <p key={call.id} class="quiet one-line">
+              calls <code>{call.name}</code> <code>{call.arguments}</code>
+            </p>
+          ))}
+        </div>
+      )}
+    </>
+  );
+}
+
+function wordsOf(spoken: Spoken): string {
+  const parts = (spoken.message?.parts ?? []).map((part: WirePart) => part.text ?? part.filename ?? (part.data === undefined ? "" : JSON.stringify(part.data)));
+  return spoken.text || spoken.summary || parts.filter(Boolean).join("\n");
+}
+
+function Change({ context, onClose }: { context: Context; onClose: (changed: Context | null) => void }) {
+  const [title, setTitle] = useState(context.title);
+  const [retention, setRetention] = useState(context.retention ?? "");
+  const [error, setError] = useState("");
+  async function change(): Promise<void> {
+    try {
+      const body = { title, retention: retention.trim() || null };
+      onClose((await ask<{ context: Context }>("PATCH", at`/contexts/${context.id}`, body)).context);
+      toast("It is changed.");
+    } catch (failure) {
+      setError(words(failure));
+    }
+  }
+  return (
+    <Dialog label="Change the context" onClose={() => onClose(null)}>
+      <form
+        class="schema"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void change();
+        }}
+      >
+        <h2>Change the context</h2>
+        <label>
+          <span>Title</span>
+          <input value={title} onInput={(event) => setTitle(event.currentTarget.value)} />
+        </label>
+        <label>
+          <span>Kept after the last change</span>
+          <input value={retention} placeholder="as long as the server keeps it" onInput={(event) => setRetention(event.currentTarget.value)} />
+          <small>such as 12h or 30d</small>
+        </label>
+        {error && (
+          <p class="call-error" role="alert">
+            {error}
+          </p>
+        )}
+        <div class="choices">
+          <button class="primary">Save</button>
+          <button type="button" onClick={() => onClose(null)}>
+            Close
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** Lets the browser keep the whole conversation as JSON. */
+async function exported(id: string): Promise<void> {
+  try {
+    const messages: Spoken[] = [];
+    let token = "";
+    do {
+      const url = `${at`/contexts/${id}/messages`}?pageSize=100${token && `&pageToken=${encodeURIComponent(token)}`}`;
+      const page = await ask<{ messages: Spoken[]; nextPageToken?: string }>("GET", url);
+      messages.push(...page.messages);
+      token = page.nextPageToken ?? "";
+    } while (token);
+    const { context } = await ask<{ context: Context }>("GET", at`/contexts/${id}`);
+    save(new Blob([JSON.stringify({ context, messages }, null, 2)], { type: "application/json" }), `context-${id}.json`);
+  } catch (failure) {
+    toast(words(failure), "error");
+  }
+}

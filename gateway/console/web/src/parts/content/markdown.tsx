@@ -1,0 +1,211 @@
+// Markdown of models, as safe HTML. What is written already is neither parsed nor drawn again while more streams.
+//
+// Long texts are parsed a slice at a time, and made into HTML where they come into sight.
+
+import DOMPurify from "dompurify";
+import { marked, type Token } from "marked";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { heightOf, LongText } from "./text";
+
+/** Characters that are parsed without a pause. */
+const SLICE = 200_000;
+/** Blocks that are whole are put together until they have so many characters. */
+const CHUNK = 8_000;
+/** A block of more characters is shown as text. */
+const LONGEST = 64_000;
+
+const ALLOWED = {
+  USE_PROFILES: { html: true },
+  FORBID_TAGS: ["style", "form", "input", "button", "textarea", "select", "iframe", "object", "embed", "img", "video", "audio"],
+  FORBID_ATTR: ["style", "class", "id", "name"],
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
+  RETURN_TRUSTED_TYPE: true,
+};
+
+marked.use({
+  gfm: true,
+  async: false,
+  // HTML of a model is text.
+  renderer: { html: ({ text }) => escaped(text) },
+});
+
+function escaped(text: string): string {
+  return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
+}
+
+DOMPurify.addHook("afterSanitizeAttributes", (node) => {
+  if (node.tagName !== "A") return;
+  node.setAttribute("target", "_blank");
+  node.setAttribute("rel", "noopener noreferrer nofollow");
+});
+
+/** A piece of a text: the tokens of one or more blocks, in the order of the text. */
+export type Block = { raw: string; tokens: Token[] };
+
+/** What is known of a text: chunks of whole blocks, and the blocks behind them, of which the last may grow. */
+export class Blocks {
+  chunks: Block[] = [];
+  tail: Block[] = [];
+  /** Characters that the chunks have. */
+  private length = 0;
+  private text = "";
+  /** Whether there is text behind the tail that is not parsed. */
+  private isCut = false;
+
+  /** Takes the text as it is now, whose beginning is known as a rule. Returns whether there is more to parse. */
+  update(text: string): boolean {
+    if (!text.startsWith(this.text)) {
+      this.chunks = [];
+      this.tail = [];
+      this.length = 0;
+      this.isCut = false;
+    }
+    const kept = this.isCut ? this.tail : this.tail.slice(0, this.lastBlock());
+    const at = this.length + kept.reduce((sum, block) => sum + block.raw.length, 0);
+    let size = SLICE;
+    let end = Math.min(at + size, text.length);
+    let tokens = marked.lexer(text.slice(at, end)) as Token[];
+    // The last block of a slice may not be whole; one that is longer than the slice needs a longer one.
+    while (end < text.length && tokens.length < 2) {
+      size *= 2;
+      end = Math.min(at + size, text.length);
+      tokens = marked.lexer(text.slice(at, end)) as Token[];
+    }
+    this.isCut = end < text.length;
+    if (this.isCut) tokens = tokens.slice(0, -1);
+    this.tail = [...kept, ...tokens.map((token) => ({ raw: token.raw, tokens: [token] }))];
+    const parsed = at + tokens.reduce((sum, token) => sum + token.raw.length, 0);
+    this.text = text.slice(0, parsed);
+    this.gather();
+    return this.isCut;
+  }
+
+  /** Returns where the block begins that may grow: blank lines behind it may turn out to be within it. */
+  private lastBlock(): number {
+    let n = this.tail.length - 1;
+    while (n > 0 && this.tail[n]!.tokens[0]?.type === "space") n--;
+    return Math.max(0, n);
+  }
+
+  /** Puts whole blocks together, but for the last ones. */
+  private gather(): void {
+    let size = 0;
+    let first = 0;
+    const whole = this.isCut ? this.tail.length : this.lastBlock();
+    for (let n = 0; n < whole; n++) {
+      size += this.tail[n]!.raw.length;
+      if (size < CHUNK) continue;
+      const blocks = this.tail.slice(first, n + 1);
+      this.chunks.push({ raw: blocks.map((block) => block.raw).join(""), tokens: blocks.flatMap((block) => block.tokens) });
+      this.length += size;
+      first = n + 1;
+      size = 0;
+    }
+    this.tail = this.tail.slice(first);
+  }
+}
+
+/** Shows Markdown. Images are not fetched: whoever makes a model write one would learn who reads it. */
+export function Markdown({ text, done = true }: { text: string; done?: boolean }) {
+  const known = useRef(new Blocks());
+  const shown = useRef("");
+  const more = useRef(false);
+  const cost = useRef(0);
+  const last = useRef(0);
+  const [, redraw] = useState(0);
+  // A text that takes long to parse is parsed seldom while it grows.
+  const isDue = done || more.current || performance.now() - last.current > cost.current * 8;
+  if ((text !== shown.current || more.current) && isDue) {
+    last.current = performance.now();
+    more.current = known.current.update(unified(text));
+    shown.current = text;
+    cost.current = performance.now() - last.current;
+  }
+  const isBehind = more.current || text !== shown.current;
+  useEffect(() => {
+    if (!isBehind) return;
+    const timer = setTimeout(() => redraw((n) => n + 1), more.current ? 0 : cost.current * 8);
+    return () => clearTimeout(timer);
+  });
+  const { chunks, tail } = known.current;
+  return (
+    <div class="markdown">
+      {chunks.map((block, n) => (
+        <HtmlBlock key={n} block={block} closed lazy={chunks.length > 4} />
+      ))}
+      {tail.map((block, n) => (
+        <HtmlBlock key={chunks.length * 1_000_000 + n} block={block} closed={done || n < tail.length - 1} lazy={false} />
+      ))}
+    </div>
+  );
+}
+
+/** As the lexer reads it: with one sign at the end of lines. */
+function unified(text: string): string {
+  return text.includes("\r") ? text.replace(/\r\n|\r/g, "\n") : text;
+}
+
+function HtmlBlock({ block, closed, lazy }: { block: Block; closed: boolean; lazy: boolean }) {
+  const place = useRef<HTMLDivElement>(null);
+  const [near, setNear] = useState(!lazy);
+  const { raw, tokens } = block;
+  const huge = tokens.length === 1 && raw.length > LONGEST;
+  useEffect(() => {
+    if (near || !place.current) return;
+    return whenNear(place.current, () => setNear(true));
+  }, [near]);
+  useEffect(() => {
+    const element = place.current;
+    if (!element || !near || huge) return;
+    element.innerHTML = DOMPurify.sanitize(marked.parser(tokens), ALLOWED) as unknown as string;
+    if (closed) void decorate(element);
+  }, [raw, closed, near, huge]);
+  if (tokens.every((token) => token.type === "space")) return null;
+  if (huge) return <LongText text={(tokens[0] as { text?: string }).text ?? raw} />;
+  const style = lazy ? { containIntrinsicSize: `auto ${heightOf(raw)}px`, minHeight: near ? "" : `${heightOf(raw)}px` } : {};
+  return <div class="block" ref={place} style={style} />;
+}
+
+// One observer for all blocks.
+
+const waiting = new WeakMap<Element, () => void>();
+let observer: IntersectionObserver | null = null;
+
+function whenNear(element: Element, then: () => void): () => void {
+  observer ??= new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (!isIntersecting) continue;
+        observer?.unobserve(target);
+        waiting.get(target)?.();
+      }
+    },
+    { rootMargin: "1500px" },
+  );
+  waiting.set(element, then);
+  observer.observe(element);
+  return () => observer?.unobserve(element);
+}
+
+/** Colours code, and lets it be copied, once it is whole. */
+async function decorate(element: HTMLElement): Promise<void> {
+  const codes = element.querySelectorAll<HTMLElement>("pre > code");
+  if (!codes.length) return;
+  const { highlight } = await import("./highlight");
+  for (const code of codes) {
+    highlight(code);
+    const pre = code.parentElement!;
+    pre.tabIndex = 0; // what scrolls can be reached by keys
+    if (pre.querySelector("button")) continue;
+    const copy = document.createElement("button");
+    copy.type = "button";
+    copy.className = "copy";
+    copy.textContent = "Copy";
+    copy.onclick = () => {
+      void navigator.clipboard.writeText(code.textContent ?? "");
+      copy.textContent = "Copied";
+      setTimeout(() => (copy.textContent = "Copy"), 1500);
+    };
+    pre.append(copy);
+  }
+}

@@ -1,0 +1,31 @@
+// A task as one file: what A2A says of it, what happened, what the model read, and what it used.
+
+import { Task } from "@a2a-js/sdk";
+import { agentClient } from "../api/a2a";
+import { ask, at } from "../api/root";
+import { TaskEvents } from "../state/events";
+import { toast, words } from "../state/store";
+import { save } from "./content/file";
+
+export async function exportTask(agent: string, id: string): Promise<void> {
+  try {
+    const client = await agentClient(agent);
+    const task = await client.getTask({ tenant: "", id, historyLength: undefined });
+    const events = new TaskEvents(id);
+    await events.load();
+    const [transcript, usage] = await Promise.all([optional(at`/tasks/${id}/transcript`), optional(at`/tasks/${id}/usage`)]);
+    const whole = { task: Task.toJSON(task), events: events.events.value, transcript, usage };
+    save(new Blob([JSON.stringify(whole, null, 2)], { type: "application/json" }), `task-${id.replace(/\W+/g, "-")}.json`);
+  } catch (error) {
+    toast(words(error), "error");
+  }
+}
+
+/** What a gateway does not tell, or not now, is left out. */
+async function optional(url: string): Promise<unknown> {
+  try {
+    return await ask<unknown>("GET", url);
+  } catch {
+    return null;
+  }
+}

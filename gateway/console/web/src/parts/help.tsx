@@ -1,0 +1,97 @@
+// What an operator can do for a task that does not get on by itself: each with what it does, and a note where one helps.
+
+import { useState } from "preact/hooks";
+import type { OperatorAction, OperatorTask } from "../api/types";
+import { help } from "../state/operator";
+import { toast, words } from "../state/store";
+import { Ago, Dialog } from "./ui";
+
+const ACTIONS: Record<OperatorAction, [label: string, what: string]> = {
+  resume: ["Resume", "The task goes on: what failed is tried again."],
+  skip: ["Skip the call", "The call that does not end gets your note as its result, and the task goes on without it. Its effect may have happened."],
+  reset: ["Reset", "The task goes back to the last good point. What it did since is done again, but for calls that are recorded."],
+  cancel: ["Cancel", "The task ends now. Calls that run are stopped."],
+};
+
+export function StuckView({ task, onHelped }: { task: OperatorTask; onHelped?: () => void }) {
+  const [chosen, setChosen] = useState<OperatorAction | null>(null);
+  if (!task.stuck) return null;
+  return (
+    <section class="stuck" aria-label="The task is stuck">
+      <p>
+        {task.stuck.why} <span class="quiet">since</span> <Ago at={task.stuck.since} />
+      </p>
+      <div class="choices">
+        {task.stuck.actions.map((action, n) => (
+          <button type="button" key={action} class={n === 0 ? "primary" : ""} onClick={() => setChosen(action)}>
+            {ACTIONS[action]?.[0] ?? action}
+          </button>
+        ))}
+      </div>
+      {chosen && (
+        <HelpDialog
+          task={task.id}
+          action={chosen}
+          onClose={(done) => {
+            setChosen(null);
+            if (done) onHelped?.();
+          }}
+        />
+      )}
+    </section>
+  );
+}
+
+type HelpProps = { task: string; action: OperatorAction; callId?: string; onClose: (done: boolean) => void };
+
+export function HelpDialog({ task, action, callId, onClose }: HelpProps) {
+  const [note, setNote] = useState("");
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [label, what] = ACTIONS[action];
+  async function act(): Promise<void> {
+    setBusy(true);
+    try {
+      const body = { skip: { ...(callId ? { callId } : {}), note }, reset: { to: "lastGood" }, resume: {}, cancel: {} }[action];
+      toast(await help(task, action, body));
+      onClose(true);
+    } catch (failure) {
+      setError(words(failure));
+      setBusy(false);
+    }
+  }
+  return (
+    <Dialog label={label} onClose={() => onClose(false)}>
+      <form
+        class="schema"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void act();
+        }}
+      >
+        <h2>{label}</h2>
+        <p>{what}</p>
+        {action === "skip" && (
+          <label>
+            <span>Note (the model reads it)</span>
+            <textarea rows={3} value={note} onInput={(event) => setNote(event.currentTarget.value)} />
+          </label>
+        )}
+        <p class="quiet">The task’s events will say who did this, and when.</p>
+        {error && (
+          <p class="call-error" role="alert">
+            {error}
+          </p>
+        )}
+        <div class="choices">
+          <button class="primary" disabled={busy || (action === "skip" && !note.trim())}>
+            {label}
+          </button>
+          <button type="button" onClick={() => onClose(false)}>
+            Close
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,47 @@
+// Removing things for good: the gateway says when nothing is left of them.
+
+import { ApiError, ask, at } from "../api/root";
+import type { Deletion } from "../api/types";
+import { toast, words } from "./store";
+
+const FIRST_PAUSE = 300;
+const LONGEST_PAUSE = 5_000;
+
+/** Deletes what stands at an address, and waits until it is gone; says what went, or why nothing did. */
+export async function remove(url: string, what: string): Promise<boolean> {
+  try {
+    let { deletion } = await ask<{ deletion: Deletion }>("DELETE", url);
+    let pause = FIRST_PAUSE;
+    while (deletion.state === "running") {
+      await new Promise((resolve) => setTimeout(resolve, pause));
+      pause = Math.min(pause * 2, LONGEST_PAUSE);
+      deletion = await progressOf(deletion);
+    }
+    if (deletion.state === "failed") throw new Error(`${what} could not be deleted whole. Delete it again: it is safe to repeat.`);
+    toast(`${what} is deleted${counted(deletion.removed)}.`);
+    return true;
+  } catch (error) {
+    const isOld = error instanceof ApiError && (error.status === 404 || error.status === 405) && error.reason !== "TASK_NOT_FOUND";
+    toast(isOld ? `${what} is not here any more, or this gateway cannot delete it.` : words(error), "error");
+    return false;
+  }
+}
+
+/** A gateway that does not answer now is asked again. */
+async function progressOf(known: Deletion): Promise<Deletion> {
+  try {
+    return (await ask<{ deletion: Deletion }>("GET", at`/deletions/${known.id}`)).deletion;
+  } catch (error) {
+    if (error instanceof ApiError && error.status && error.status < 500 && error.status !== 429) throw error;
+    return known;
+  }
+}
+
+/** Says what went in words, without what is internal. */
+export function counted(removed: { [kind: string]: number }): string {
+  const named = ["tasks", "artifacts"].flatMap((kind) => {
+    const count = removed[kind] ?? 0;
+    return count ? [`${count} ${count === 1 ? kind.slice(0, -1) : kind}`] : [];
+  });
+  return named.length ? `, with ${named.join(" and ")}` : "";
+}

@@ -1,0 +1,25 @@
+// Rows that are chosen with the keyboard.
+
+import { useEffect, useState } from "preact/hooks";
+
+/** Lets j, k and the arrows choose one of so many rows, and Enter open it; returns the chosen one. */
+export function useRowKeys(count: number, open: (row: number) => void): number {
+  const [chosen, setChosen] = useState(0);
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      const target = event.target as Element;
+      if (target.matches("input, textarea, select, [role=group]") || document.querySelector("dialog[open]")) return;
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const next = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key] ?? 0;
+      const row = Math.max(0, Math.min(chosen + next, count - 1));
+      if (next) setChosen(row);
+      else if (event.key === "Enter" && count && !target.matches("a, button, summary")) open(row);
+      else return;
+      event.preventDefault();
+      requestAnimationFrame(() => document.querySelector(`[data-row="${row}"]`)?.scrollIntoView({ block: "nearest" }));
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  });
+  return chosen;
+}

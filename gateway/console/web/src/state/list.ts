@@ -1,0 +1,73 @@
+// A list of the extension that is asked for page by page, and again now and then.
+
+import { type Signal, signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { ApiError, ask } from "../api/root";
+
+const PAGE = 50;
+const REFRESH = 5_000;
+
+/** What is known of a list. `isMissing`: this gateway has no such address. */
+export class Listing<Item> {
+  readonly items: Signal<Item[] | null> = signal(null);
+  readonly error: Signal<string> = signal("");
+  readonly isMissing: Signal<boolean> = signal(false);
+  readonly hasMore: Signal<boolean> = signal(false);
+  private wanted = PAGE;
+  private timer = 0;
+  private isClosed = false;
+
+  /** `url` ends where `&` may follow. */
+  constructor(
+    readonly url: string,
+    readonly name: string,
+  ) {}
+
+  /** Ask for all pages that are shown, and again after a pause. */
+  async load(): Promise<void> {
+    clearTimeout(this.timer);
+    try {
+      await this.fetch();
+      this.error.value = "";
+    } catch (error) {
+      this.isMissing.value = error instanceof ApiError && (error.status === 404 || error.status === 405);
+      this.error.value = this.isMissing.value ? "" : (error as Error).message;
+      if (this.isMissing.value || (error instanceof ApiError && error.status === 403)) return;
+    }
+    if (!this.isClosed) this.timer = window.setTimeout(() => void this.load(), document.hidden ? REFRESH * 5 : REFRESH);
+  }
+
+  more(): void {
+    this.wanted += PAGE;
+    void this.load();
+  }
+
+  close(): void {
+    this.isClosed = true;
+    clearTimeout(this.timer);
+  }
+
+  private async fetch(): Promise<void> {
+    const found: Item[] = [];
+    let token = "";
+    do {
+      const more = token && `&pageToken=${encodeURIComponent(token)}`;
+      const page = await ask<Record<string, Item[]> & { nextPageToken?: string }>("GET", `${this.url}pageSize=${PAGE}${more}`);
+      found.push(...((page[this.name] as Item[] | undefined) ?? []));
+      token = page.nextPageToken ?? "";
+    } while (token && found.length < this.wanted);
+    if (this.isClosed) return;
+    this.items.value = found;
+    this.hasMore.value = Boolean(token);
+  }
+}
+
+/** Keeps a list loaded as long as a page shows it. */
+export function useListing<Item>(url: string, name: string): Listing<Item> {
+  const listing = useMemo(() => new Listing<Item>(url, name), [url, name]);
+  useEffect(() => {
+    void listing.load();
+    return () => listing.close();
+  }, [listing]);
+  return listing;
+}
