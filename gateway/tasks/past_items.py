@@ -15,7 +15,7 @@ from everloop.workflows.contract.calls import CallModelInput, CompactContextInpu
 from everloop.workflows.contract.events import REASON, StatusChanged
 from everloop.workflows.contract.messages import AssistantMessage, Message, SummaryMessage, ToolMessage
 from everloop.workflows.contract.names import is_child_task_id
-from everloop.workflows.contract.tasks import TaskInput
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput
 
 Data = dict[str, JsonValue]
 
@@ -36,13 +36,28 @@ def rfc3339(at: datetime) -> str:
 
 def created(task: TaskInput, url: TaskUrl) -> Iterator[Item]:
     """Yield how a task began: which agent, from whose past if it is a fork, and with what."""
-    data: Data = {"agentId": task.agent.id, "contextId": task.context_id}
+    data: Data = {"agentId": task.agent.id, "contextId": task.context_id, **_definition(task.agent)}
     if task.fork:
         data[FORK] = {"taskId": task.fork.task_id, "iteration": task.fork.iteration}
     if is_child_task_id(url.task_id):
         data["parentTaskId"] = url.task_id.rpartition("/")[0]
     yield Item("taskCreated", task.created_at, data)
     yield Item("message", task.created_at, message_data(task.message, url))
+
+
+def _definition(agent: AgentSpec) -> Data:
+    """Return what the task has pinned of its agent that tells people what it may do."""
+    limits = {
+        "iterations": agent.max_iterations,
+        "tokens": agent.max_tokens,
+        "cost": agent.max_cost,
+        "seconds": agent.wall_clock,
+    }
+    return {
+        "agentVersion": agent.version,
+        "limits": {name: limit for name, limit in limits.items() if limit is not None},
+        "tools": [*agent.tools],
+    }
 
 
 def message_data(message: Message, url: TaskUrl) -> Data:

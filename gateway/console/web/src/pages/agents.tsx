@@ -2,17 +2,41 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { agentClient, TaskState } from "../api/a2a";
 import { ask } from "../api/root";
 import type { Agent } from "../api/types";
-import { Empty } from "../parts/ui";
+import { Empty, limitsOf } from "../parts/ui";
+import { type Beginning, beginningOf } from "../state/events";
 import { href } from "../state/route";
 import { agents, words } from "../state/store";
 
+/** What the newest task of an agent has pinned of it: the card says nothing of tools and limits. */
+async function newestOf(agent: string): Promise<Beginning | null> {
+  const client = await agentClient(agent);
+  const { tasks } = await client.listTasks({
+    tenant: "",
+    contextId: "",
+    status: TaskState.TASK_STATE_UNSPECIFIED,
+    pageSize: 1,
+    pageToken: "",
+    historyLength: 0,
+    statusTimestampAfter: undefined,
+  });
+  return tasks[0] ? beginningOf(tasks[0].id) : null;
+}
+
 type Skill = { id: string; name: string; description: string; tags?: string[]; examples?: string[] };
-type Card = { version?: string; skills?: Skill[]; defaultInputModes?: string[]; defaultOutputModes?: string[] };
+export type Card = { version?: string; skills?: Skill[]; defaultInputModes?: string[]; defaultOutputModes?: string[] };
 
 export function Agents() {
-  if (agents.value?.length === 0) return <Empty title="No agents" />;
+  if (agents.value?.length === 0)
+    return (
+      <Empty title="No agents">
+        <p>
+          Write one with <code>everloop new</code>, and name it in <code>EVERLOOP_AGENTS</code> of worker and gateway.
+        </p>
+      </Empty>
+    );
   return (
     <div class="page">
       <header class="page-head">
@@ -30,6 +54,10 @@ export function Agents() {
 function AgentCard({ agent }: { agent: Agent }) {
   const card = useSignal<Card | null>(null);
   const error = useSignal("");
+  const newest = useSignal<Beginning | null>(null);
+  useEffect(() => void newestOf(agent.id).then((found) => (newest.value = found), () => undefined), [agent.id]);
+  const tools = newest.value?.tools ?? [];
+  const limits = limitsOf(newest.value?.limits);
   useEffect(() => {
     const { pathname } = new URL(agent.card, location.href);
     ask<Card>("GET", pathname).then(
@@ -42,6 +70,14 @@ function AgentCard({ agent }: { agent: Agent }) {
       <h2>{agent.name}</h2>
       <p>{agent.description}</p>
       {card.value?.version && <p class="quiet">version {card.value.version}</p>}
+      {tools.length > 0 && (
+        <p class="agent-tools" aria-label="Tools">
+          {tools.map((tool) => (
+            <code key={tool}>{tool}</code>
+          ))}
+        </p>
+      )}
+      {limits && <p class="quiet">at most {limits}</p>}
       {(card.value?.skills ?? [])
         .filter((skill) => skill.name !== agent.name || skill.examples?.length)
         .map((skill) => (
@@ -50,7 +86,7 @@ function AgentCard({ agent }: { agent: Agent }) {
             <p>{skill.description}</p>
             {skill.examples?.map((example) => (
               <p class="quiet" key={example}>
-                “{example}”
+                <a href={href(["chat", agent.id], { say: example })}>{example}</a>
               </p>
             ))}
           </div>

@@ -4,12 +4,14 @@ import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Message } from "@a2a-js/sdk";
 import { agentClient, type Part, Role, TaskState } from "../api/a2a";
-import { ask, at } from "../api/root";
+import { ask, at, EXTENSION } from "../api/root";
+import type { Agent, Context } from "../api/types";
 import { Composer } from "../parts/composer";
 import { TaskView, useStickToEnd } from "../parts/task";
 import { Empty } from "../parts/ui";
+import type { Card } from "./agents";
 import { TERMINAL, textOf, WAITING } from "../state/fold";
-import { go, href } from "../state/route";
+import { go, href, query } from "../state/route";
 import { agents, followTask, lastAgent, send, toast, words } from "../state/store";
 import type { Followed } from "../state/stream";
 
@@ -17,7 +19,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   const known = agents.value ?? [];
   const chosen = agent || lastAgent.value || known[0]?.id || "";
   const turns = useSignal<Followed[]>([]);
-  const draft = useSignal("");
+  const draft = useSignal(query.value.get("say") ?? "");
   /** What is written takes the place of the last turn. */
   const edits = useSignal(false);
   const version = useSignal(0);
@@ -142,9 +144,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
       </header>
       <div class="turns" ref={place} tabIndex={-1}>
         {turns.value.length === 0 && (
-          <Empty title={known.find((each) => each.id === chosen)?.name ?? "No agent"}>
-            <p>{known.find((each) => each.id === chosen)?.description}</p>
-          </Empty>
+          <Start agent={known.find((each) => each.id === chosen)} onChoose={(text) => (draft.value = text)} />
         )}
         {turns.value.map((turn, n) => (
           <TaskView
@@ -188,3 +188,46 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   );
 }
 
+/** What an empty chat shows: what the agent is for, what could be said, and what was said lately. */
+function Start({ agent, onChoose }: { agent: Agent | undefined; onChoose: (text: string) => void }) {
+  const examples = useSignal<string[]>([]);
+  const recent = useSignal<Context[]>([]);
+  useEffect(() => {
+    examples.value = [];
+    recent.value = [];
+    if (!agent) return;
+    ask<Card>("GET", new URL(agent.card, location.href).pathname).then(
+      (card) => (examples.value = (card.skills ?? []).flatMap((skill) => skill.examples ?? []).slice(0, 6)),
+      () => undefined,
+    );
+    ask<{ contexts: Context[] }>("GET", `${EXTENSION}/contexts?pageSize=20`).then(
+      ({ contexts }) => (recent.value = contexts.filter((each) => each.agents.includes(agent.id)).slice(0, 6)),
+      () => undefined, // an older gateway
+    );
+  }, [agent?.id]);
+  if (!agent) return <Empty title={agents.value ? "No agents" : "Reading…"} />;
+  return (
+    <Empty title={agent.name}>
+      <p>{agent.description}</p>
+      {examples.value.length > 0 && (
+        <div class="choices examples">
+          {examples.value.map((example) => (
+            <button type="button" key={example} onClick={() => onChoose(example)}>
+              {example}
+            </button>
+          ))}
+        </div>
+      )}
+      {recent.value.length > 0 && (
+        <nav class="recent" aria-label="Recent chats">
+          <h3>Go on with</h3>
+          {recent.value.map((each) => (
+            <a key={each.id} class="one-line" href={href(["chat", agent.id, each.id])}>
+              {each.title || each.id}
+            </a>
+          ))}
+        </nav>
+      )}
+    </Empty>
+  );
+}

@@ -9,7 +9,7 @@ import { ArtifactView, TaskView, useStickToEnd } from "../parts/task";
 import { Timeline } from "../parts/timeline";
 import { exportTask } from "../parts/export";
 import { StuckView } from "../parts/help";
-import { Ago, Confirm, duration, Empty, money, Problem, short, StateBadge, UsageText } from "../parts/ui";
+import { Ago, Confirm, Empty, limitsOf, Problem, StateBadge, UsageText } from "../parts/ui";
 import { UsageView } from "../parts/usage";
 import { at } from "../api/root";
 import { remove } from "../state/deletion";
@@ -91,7 +91,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         <UsageText usage={task.usage} />
         <Ago at={task.updatedAt} />
         {beginning.value?.agentVersion && <span title="The version of the agent that the task began with">version {beginning.value.agentVersion.slice(0, 12)}</span>}
-        {limitsOf(beginning.value) && <span title="Limits of the agent">at most {limitsOf(beginning.value)}</span>}
+        {limitsOf(beginning.value?.limits) && <span title="Limits of the agent">at most {limitsOf(beginning.value?.limits)}</span>}
         {task.origin && <a href={href(["tasks", agent, task.origin.taskId])}>fork</a>}
         {temporalLink(id) && (
           <a href={temporalLink(id)} target="_blank" rel="noopener noreferrer">
@@ -154,17 +154,4 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
       )}
     </div>
   );
-}
-
-/** Says what an agent may use for a task. */
-function limitsOf(beginning: Beginning | null): string {
-  const { iterations, tokens, cost, seconds } = beginning?.limits ?? {};
-  return [
-    iterations && `${iterations} iterations`,
-    tokens && `${short(tokens)} tokens`,
-    cost && money(cost),
-    seconds && duration(seconds),
-  ]
-    .filter(Boolean)
-    .join(", ");
 }

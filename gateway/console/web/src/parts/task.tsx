@@ -26,8 +26,9 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
   const later = task.messages.filter(
     (message) =>
       !first.includes(message) &&
-      !(message.role === "agent" && said.has(textOf(message.parts).trim())) 
-      !inRun.has(message.id) && !(wasFollowed && questionsOf(message.parts).length),
+      !(message.role === "agent" && said.has(textOf(message.parts).trim())) &&
+      !inRun.has(message.id) &&
+      !(wasFollowed && questionsOf(message.parts).length),
   );
   return (
     <article class="task">

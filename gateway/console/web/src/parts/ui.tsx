@@ -67,6 +67,14 @@ export function UsageText({ usage }: { usage: Usage | null | undefined }) {
   );
 }
 
+/** Says what an agent may use for a task. */
+export function limitsOf(limits: { iterations?: number; tokens?: number; cost?: number; seconds?: number } | undefined): string {
+  const { iterations, tokens, cost, seconds } = limits ?? {};
+  return [iterations && `${iterations} iterations`, tokens && `${short(tokens)} tokens`, cost && money(cost), seconds && duration(seconds)]
+    .filter(Boolean)
+    .join(", ");
+}
+
 export function money(cost: number): string {
   return `$${cost >= 0.1 ? cost.toFixed(2) : cost >= 0.001 ? cost.toFixed(4) : cost.toFixed(6)}`;
 }

@@ -62,7 +62,11 @@ function ofOwner(owner: string): string {
 }
 
 /** How a task began: with which version of the agent, and what that may use at most. */
-export type Beginning = { agentVersion?: string; limits?: { iterations?: number; tokens?: number; cost?: number; seconds?: number } };
+export type Beginning = {
+  agentVersion?: string;
+  tools?: string[];
+  limits?: { iterations?: number; tokens?: number; cost?: number; seconds?: number };
+};
 
 export async function beginningOf(taskId: string): Promise<Beginning | null> {
   const { events } = await ask<{ events: TaskEvent[] }>("GET", `${at`/tasks/${taskId}/events`}?pageSize=1`);
