@@ -2,7 +2,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 import { agentClient, EVENTS, type Message, noteIds, type StreamResponse } from "../api/a2a";
-import { ApiError } from "../api/root";
+import { ApiError, ask, ROOT } from "../api/root";
 import { fold, type TaskModel, TERMINAL, WAITING } from "./fold";
 
 export type Connection = "connecting" | "open" | "lost" | "ended";
@@ -57,6 +57,12 @@ async function run(followed: Followed, abort: AbortController, message?: Message
     abort.signal.addEventListener("abort", stop);
     try {
       let id = "";
+      if (followed.connection.value === "lost") {
+        // A stream says nothing until something happens. That its gateway answers is seen by another question.
+        await ask("GET", `${ROOT}agents`, undefined, connection.signal);
+        followed.connection.value = "open";
+        followed.error.value = "";
+      }
       noteIds(connection.signal, (given) => (id = given));
       for await (const update of await open(followed, connection.signal, unsent, lastId)) {
         followed.connection.value = "open";

@@ -12,11 +12,24 @@ type Props = { parts: readonly Part[]; done?: boolean; markdown?: boolean; open?
 export function Parts({ parts, done = true, markdown = true, open = false }: Props) {
   return (
     <>
-      {parts.map((part, n) => (
+      {joinedRows(parts).map((part, n) => (
         <OnePart key={n} part={part} done={done} markdown={markdown} open={open} />
       ))}
     </>
   );
+}
+
+/** A dataset comes as one part for each batch of rows. */
+function joinedRows(parts: readonly Part[]): Part[] {
+  const joined: Part[] = [];
+  for (const part of parts) {
+    const last = joined.at(-1)?.content;
+    const { content } = part;
+    if (content?.$case === "data" && last?.$case === "data" && isRows(content.value) && isRows(last.value))
+      joined[joined.length - 1] = { ...part, content: { $case: "data", value: [...last.value, ...content.value] } };
+    else joined.push(part);
+  }
+  return joined;
 }
 
 const LONG = 64_000;
