@@ -15,6 +15,8 @@ from tests.support.servers.scripted_openai import Reply
 
 pytestmark = pytest.mark.slow
 
+PAGES = ("Tasks", "Inbox", "Contexts", "Artifacts", "Schedules", "Agents")
+
 
 async def test_tasks_are_listed_and_found(service: Service, page: Page) -> None:
     """By their first words; the filters stand in the address, so that a link shows the same."""
@@ -70,6 +72,99 @@ async def test_a_schedule_is_made_and_run(service: Service, page: Page) -> None:
     await expect(page.locator(".answer")).to_have_text("Good morning.")
 
 
+async def test_a_task_shows_what_it_may_do_and_is_exported(service: Service, page: Page) -> None:
+    """The version and the limits of its agent; the export has what A2A, events and usage say."""
+    service.script([Reply(["Yes."], usage=(100, 20))])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Is it exported?")
+    await page.get_by_role("link", name="Details").click()
+
+    await expect(page.locator(".facts")).to_contain_text("at most 2000 iterations")
+    await expect(page.locator(".facts")).to_contain_text("version")
+    async with page.expect_download() as downloading:
+        await page.get_by_role("button", name="Export").click()
+    whole = json.loads(Path(await (await downloading.value).path()).read_text(encoding="utf-8"))
+    assert whole["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert whole["events"][0]["type"] == "taskCreated"
+    assert whole["usage"]["total"]["inputTokens"] == 100
+
+
+async def test_the_last_message_is_edited(service: Service, page: Page) -> None:
+    """What is sent instead goes on from what was before it: the model does not read what it replaces."""
+    service.script([Reply(["One."]), Reply(["Wrong."]), Reply(["Right."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "First")
+    await expect(page.locator(".answer")).to_have_text("One.")
+    await say(page, "Wrnog")
+    await expect(page.locator(".answer").last).to_have_text("Wrong.")
+    await page.get_by_role("button", name="Edit").click()
+    await page.get_by_role("textbox", name="Write the last message anew").fill("Wrong, mended")
+    await page.keyboard.press("Enter")
+
+    await expect(page.locator(".answer").last).to_have_text("Right.")
+    assert await page.locator(".task").count() == 2
+    said = str(service.model.requests[-1].messages)
+    assert "First" in said
+    assert "mended" in said
+    assert "Wrnog" not in said
+
+
+async def test_everything_is_reached_by_keys(service: Service, page: Page) -> None:
+    """`?` lists the keys; g and a letter go somewhere, / searches, j and Enter open what is chosen."""
+    service.script([Reply(["Yes."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "By keys")
+    await expect(page.locator(".answer")).to_have_text("Yes.")
+    await page.locator("main").focus()
+
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await page.keyboard.type("gt")
+    await expect(page.get_by_role("heading", name="Tasks")).to_be_visible()
+    await page.keyboard.press("/")
+    await page.keyboard.type("By keys")
+    await expect(page.locator("tbody tr")).to_have_count(1)
+    await page.keyboard.press("Tab")
+    await page.evaluate("document.activeElement.blur()")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="By keys")).to_be_visible()
+    await page.keyboard.type("gx")
+    await expect(page.get_by_role("link", name="Contexts")).to_have_attribute("aria-current", "page")
+
+
+async def test_nothing_jumps_while_text_streams(service: Service, page: Page) -> None:
+    """The browser sees no layout shift beyond what cannot be seen."""
+    service.script([Reply([f"Line {number}, and some words.\n\n" for number in range(60)])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await page.evaluate(_WATCH_SHIFTS)
+
+    await say(page, "Write lines")
+    await expect(page.locator(".task-foot .badge")).to_have_text("completed")
+
+    assert await page.evaluate("window.shifted") < 0.1
+
+
+_WATCH_SHIFTS = """() => {
+  window.shifted = 0;
+  new PerformanceObserver(list => {
+    for (const entry of list.getEntries()) window.shifted += entry.value;
+  }).observe({ type: "layout-shift", buffered: false });
+}"""
+
+
+async def test_the_first_paint_is_quick(service: Service, page: Page) -> None:
+    """Within a second on this machine, from an empty cache."""
+    await page.goto(f"{service.gateway.url}/console")
+    await expect(page.get_by_role("heading").first).to_be_attached()
+
+    painted = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+
+    assert painted < 1000
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_screen_readers_find_their_way(
     service: Service, page: Page, theme: Literal["light", "dark"]
@@ -83,7 +178,7 @@ async def test_screen_readers_find_their_way(
     await expect(page.locator(".task-foot .badge")).to_have_text("completed")
     axe = (WEB / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
     found: dict[str, list[str]] = {}
-    for name in ("", "Details", "Tasks", "Inbox", "Schedules", "Agents"):
+    for name in ("", "Details", *PAGES):
         if name:
             await page.get_by_role("link", name=name, exact=True).click()
         await expect(page.get_by_role("heading").first).to_be_attached()

@@ -24,6 +24,7 @@ export type Context = {
   createdAt: string;
   updatedAt: string;
   tasks: number;
+  openTasks?: number;
   agents: string[];
   usage: Usage | null;
   retention: string | null;
@@ -45,6 +46,11 @@ export type Spoken = {
   outcome?: string;
   isError?: boolean;
   summary?: string;
+  /** Of what an approver or operator did. */
+  by?: string;
+  approved?: boolean;
+  note?: string;
+  signal?: string;
 };
 /** A part as JSON of A2A has it. */
 export type WirePart = { text?: string; data?: Json; raw?: string; url?: string; filename?: string; mediaType?: string };
@@ -82,8 +88,8 @@ export type OperatorTask = {
   startedAt: string;
   updatedAt: string;
   waitsFor: string | null;
-  iteration: number;
-  stuck: { why: string; since: string; actions: OperatorAction[] } | null;
+  iteration: number | null;
+  stuck: { why: string; since: string; actions: OperatorAction[]; callId?: string | null } | null;
 };
 
 export type System = {

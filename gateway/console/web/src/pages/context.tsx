@@ -125,7 +125,12 @@ function SpokenView({ spoken, isNew }: { spoken: Spoken; isNew: boolean }) {
           <a href={href(["tasks", spoken.agent, spoken.taskId])}>{agentName(spoken.agent)}</a> <Ago at={spoken.at ?? undefined} />
         </p>
       )}
-      {spoken.role === "user" ? (
+      {spoken.role === "approver" || spoken.role === "operator" ? (
+        <p class="note">
+          {spoken.by || spoken.role} {spoken.approved === undefined ? (spoken.signal ?? "") : spoken.approved ? "approved" : "rejected"}
+          {spoken.note && `: ${spoken.note}`}
+        </p>
+      ) : spoken.role === "user" ? (
         <div class="message user">
           <div class="said">{wordsOf(spoken)}</div>
         </div>

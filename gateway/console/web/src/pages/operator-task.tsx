@@ -1,13 +1,16 @@
 // A task of another owner, as operators see it: what happened, where the time went, what it used, and what helps.
 
+import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { ask, at } from "../api/root";
+import type { OperatorTask } from "../api/types";
 import { Events } from "../parts/events";
 import { StuckView } from "../parts/help";
 import { Timeline } from "../parts/timeline";
-import { Problem } from "../parts/ui";
+import { Ago, Problem, WireState } from "../parts/ui";
 import { UsageView } from "../parts/usage";
 import { TaskEvents } from "../state/events";
-import { loadSystem, stuck, temporalLink } from "../state/operator";
+import { stuck, temporalLink } from "../state/operator";
 import { filter, href, query } from "../state/route";
 import { agentName } from "../state/store";
 
@@ -24,7 +27,15 @@ export function OperatorTaskPage({ id }: { id: string }) {
     const timer = setInterval(() => void events.load(), REFRESH);
     return () => clearInterval(timer);
   }, [events]);
-  const needsHelp = stuck.value.find((each) => each.id === id);
+  const known = useSignal<OperatorTask | null>(null);
+  const load = (): void => {
+    ask<{ task: OperatorTask }>("GET", at`/operator/tasks/${id}`).then(
+      ({ task }) => (known.value = task),
+      () => (known.value = stuck.peek().find((each) => each.id === id) ?? null),
+    );
+  };
+  useEffect(load, [id, stuck.value]);
+  const task = known.value;
   const link = temporalLink(id);
   return (
     <div class="page">
@@ -32,7 +43,7 @@ export function OperatorTaskPage({ id }: { id: string }) {
         <a href={href(["operator"])} aria-label="Back to the operator’s tasks">
           ←
         </a>
-        <h1 class="one-line">{needsHelp?.title || id}</h1>
+        <h1 class="one-line">{task?.title || id}</h1>
         <span class="spacer" />
         {link && (
           <a href={link} target="_blank" rel="noopener noreferrer">
@@ -42,13 +53,17 @@ export function OperatorTaskPage({ id }: { id: string }) {
         {agent && <a href={href(["tasks", agent, id])}>As its owner</a>}
       </header>
       <div class="facts">
+        {task && <WireState state={task.state} />}
         <span>of {owner || "nobody by name"}</span>
         <span>{agentName(agent)}</span>
+        {task?.waitsFor && <span>waits for {task.waitsFor}</span>}
+        {task?.iteration && <span>iteration {task.iteration}</span>}
+        <Ago at={task?.updatedAt} />
         <code>{id}</code>
       </div>
-      {needsHelp && (
+      {task?.stuck && (
         <div class="page-part">
-          <StuckView task={needsHelp} onHelped={() => void loadSystem()} />
+          <StuckView task={task} onHelped={load} />
         </div>
       )}
       <nav class="tabs" aria-label="Parts of the task">

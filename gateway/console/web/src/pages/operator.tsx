@@ -1,6 +1,7 @@
 // Tasks of all owners, for operators: those that are stuck, why, and the button that helps.
 
 import { useSignal } from "@preact/signals";
+import { Fragment } from "preact";
 import { EXTENSION } from "../api/root";
 import type { OperatorTask } from "../api/types";
 import { HelpDialog, StuckView } from "../parts/help";
@@ -83,14 +84,14 @@ export function Operator() {
             </thead>
             <tbody>
               {items.map((each) => (
-                <tr key={each.id}>
+                <Fragment key={each.id}>
+                <tr class={each.stuck ? "has-more" : ""}>
                   <td>
                     <WireState state={each.state} />
                   </td>
                   <td class="title">
                     <a href={href(["operator", each.id], { owner: each.owner, agent: each.agent })}>{each.title || each.id}</a>
                     {each.waitsFor && <div class="quiet">waits for {each.waitsFor}</div>}
-                    <StuckView task={each} onHelped={() => void listing.load()} />
                   </td>
                   <td class="wide">{each.owner}</td>
                   <td class="wide">{agentName(each.agent)}</td>
@@ -105,6 +106,14 @@ export function Operator() {
                     )}
                   </td>
                 </tr>
+                {each.stuck && (
+                  <tr>
+                    <td colspan={6}>
+                      <StuckView task={each} onHelped={() => void listing.load()} />
+                    </td>
+                  </tr>
+                )}
+                </Fragment>
               ))}
             </tbody>
           </table>

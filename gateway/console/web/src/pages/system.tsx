@@ -136,7 +136,7 @@ function Workers({ report }: { report: SystemReport }) {
                   <td>
                     <code>{worker.identity}</code>
                   </td>
-                  <td>{worker.queues.join(", ")}</td>
+                  <td class="wraps">{worker.queues.join(", ")}</td>
                   <td>{worker.version ?? ""}</td>
                   <td class="right">
                     <Ago at={worker.lastSeen} />

@@ -9,7 +9,7 @@ import { Ago, Dialog } from "./ui";
 const ACTIONS: Record<OperatorAction, [label: string, what: string]> = {
   resume: ["Resume", "The task goes on: what failed is tried again."],
   skip: ["Skip the call", "The call that does not end gets your note as its result, and the task goes on without it. Its effect may have happened."],
-  reset: ["Reset", "The task goes back to the last good point. What it did since is done again, but for calls that are recorded."],
+  reset: ["Reset", "The task goes on from before its failure. Calls that ended well are not made again."],
   cancel: ["Cancel", "The task ends now. Calls that run are stopped."],
 };
 
@@ -32,6 +32,7 @@ export function StuckView({ task, onHelped }: { task: OperatorTask; onHelped?: (
         <HelpDialog
           task={task.id}
           action={chosen}
+          {...(task.stuck.callId ? { callId: task.stuck.callId } : {})}
           onClose={(done) => {
             setChosen(null);
             if (done) onHelped?.();

@@ -96,7 +96,9 @@ function RowPage({ rows, total, page, go }: PageProps) {
             <tr>
               <th class="right">#</th>
               {columns.map((column) => (
-                <th key={column}>{column}</th>
+                <th key={column} class={shown.some((row) => typeof row[column] === "number") ? "right" : ""}>
+                  {column}
+                </th>
               ))}
             </tr>
           </thead>

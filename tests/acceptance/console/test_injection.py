@@ -1,0 +1,88 @@
+"""What others may write into the console: it is text wherever it stands, and never runs."""
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.acceptance.console.conftest import say
+from tests.support.agents.console import EVIL
+from tests.support.rigs.deployment import Service
+from tests.support.servers.scripted_openai import Reasoning, Reply, tool_call
+
+pytestmark = pytest.mark.slow
+
+LINKS = """
+[script](javascript:window.harmed=1) [data](data:text/html,<script>window.harmed=1</script>)
+[file](file:///etc/passwd) ![spy](https://example.org/pixel.png) [fine](https://example.org/page)
+
+<a href="https://example.org" onclick="window.harmed=1" style="position:fixed;inset:0">over all</a>
+<iframe src="https://example.org"></iframe><form action="/"><button>send</button></form>
+"""
+
+
+async def is_unharmed(page: Page) -> bool:
+    """Whether nothing ran, and nothing of others stands in the page."""
+    found = await page.locator("main script, main img[src=x], main iframe, main form[action]").count()
+    return found == 0 and await page.evaluate("window.harmed") is None
+
+
+async def test_names_of_tools_and_their_arguments_are_text(service: Service, page: Page) -> None:
+    """Also those that the model invents: in the card, the events, the timeline and the usage."""
+    service.script([Reply([tool_call(EVIL, f'{{"a": "{"x" * 9}"}}')]), Reply(["There is none."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+
+    await say(page, EVIL)
+    await expect(page.locator(".task-foot .badge")).to_have_text("completed")
+    await page.locator(".call-head").first.click()
+    await page.get_by_role("link", name="Details").click()
+    for tab in ("timeline", "events", "artifacts", "usage", "conversation"):
+        await page.locator(".tabs").get_by_role("button", name=tab).click()
+        await expect(page.locator(".turns")).to_be_visible()
+        assert await is_unharmed(page)
+    await page.get_by_role("link", name="Tasks", exact=True).click()
+    await expect(page.get_by_role("link", name=EVIL)).to_be_visible()
+    assert await is_unharmed(page)
+
+
+async def test_what_a_model_writes_leads_nowhere_but_apart(service: Service, page: Page) -> None:
+    """Links of the web open in a tab of their own that knows nothing of this one; all others are none."""
+    service.script([Reply([Reasoning(EVIL), LINKS])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+
+    await say(page, "Write links")
+    await expect(page.locator(".task-foot .badge")).to_have_text("completed")
+
+    link = page.get_by_role("link", name="fine")
+    assert await link.get_attribute("target") == "_blank"
+    assert "noopener" in str(await link.get_attribute("rel"))
+    assert await page.locator(".answer a[href]").count() == 1
+    assert await is_unharmed(page)
+
+
+async def test_an_agents_card_is_text(service: Service, page: Page) -> None:
+    """Its name and description, in all lists and choices."""
+    await page.get_by_role("link", name="Agents").click()
+
+    await expect(page.get_by_role("heading", name=EVIL)).to_be_visible()
+    assert await page.locator('a[href^="javascript"]').count() == 0
+    await page.goto(f"{service.gateway.url}/console/chat/evil")
+    await expect(page.get_by_role("heading", name=EVIL)).to_be_visible()
+    assert await is_unharmed(page)
+
+
+async def test_names_of_files_that_are_sent_are_text(service: Service, page: Page) -> None:
+    """In the composer, and in the conversation; the file comes back byte for byte."""
+    service.script([Reply(["Read."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    content = "<script>window.harmed=1</script>"
+
+    await page.locator("input[type=file]").set_input_files(
+        [{"name": f"{EVIL}.txt", "mimeType": "text/plain", "buffer": content.encode()}]
+    )
+    await expect(page.locator(".files li")).to_contain_text(EVIL)
+    await say(page, "Read it")
+    await expect(page.locator(".answer")).to_have_text("Read.")
+    await page.reload()
+    await page.get_by_role("button", name="Show").click()
+
+    await expect(page.get_by_text(content, exact=True)).to_be_visible()
+    assert await is_unharmed(page)
