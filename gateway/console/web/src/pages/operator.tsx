@@ -85,34 +85,34 @@ export function Operator() {
             <tbody>
               {items.map((each) => (
                 <Fragment key={each.id}>
-                <tr class={each.stuck ? "has-more" : ""}>
-                  <td>
-                    <WireState state={each.state} />
-                  </td>
-                  <td class="title">
-                    <a href={href(["operator", each.id], { owner: each.owner, agent: each.agent })}>{each.title || each.id}</a>
-                    {each.waitsFor && <div class="quiet">waits for {each.waitsFor}</div>}
-                  </td>
-                  <td class="wide">{each.owner}</td>
-                  <td class="wide">{agentName(each.agent)}</td>
-                  <td class="right">
-                    <Ago at={each.updatedAt} />
-                  </td>
-                  <td class="right">
-                    {!/completed|failed|canceled|rejected/.test(each.state) && !each.stuck && (
-                      <button type="button" class="plain" onClick={() => (ending.value = each)}>
-                        Cancel
-                      </button>
-                    )}
-                  </td>
-                </tr>
-                {each.stuck && (
-                  <tr>
-                    <td colspan={6}>
-                      <StuckView task={each} onHelped={() => void listing.load()} />
+                  <tr class={each.stuck ? "has-more" : ""}>
+                    <td>
+                      <WireState state={each.state} />
+                    </td>
+                    <td class="title">
+                      <a href={href(["operator", each.id], { owner: each.owner, agent: each.agent })}>{each.title || each.id}</a>
+                      {each.waitsFor && <div class="quiet">waits for {each.waitsFor}</div>}
+                    </td>
+                    <td class="wide">{each.owner}</td>
+                    <td class="wide">{agentName(each.agent)}</td>
+                    <td class="right">
+                      <Ago at={each.updatedAt} />
+                    </td>
+                    <td class="right">
+                      {!/completed|failed|canceled|rejected/.test(each.state) && !each.stuck && (
+                        <button type="button" class="plain" onClick={() => (ending.value = each)}>
+                          Cancel
+                        </button>
+                      )}
                     </td>
                   </tr>
-                )}
+                  {each.stuck && (
+                    <tr>
+                      <td colspan={6}>
+                        <StuckView task={each} onHelped={() => void listing.load()} />
+                      </td>
+                    </tr>
+                  )}
                 </Fragment>
               ))}
             </tbody>

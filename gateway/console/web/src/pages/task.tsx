@@ -24,7 +24,8 @@ const TABS = ["conversation", "timeline", "events", "artifacts", "usage"];
 const REFRESH = 1500;
 
 export function TaskPage({ agent, id }: { agent: string; id: string }) {
-  const followed = useSignal<Followed>(followTask(agent, id));
+  const first = useMemo(() => followTask(agent, id), []);
+  const followed = useSignal<Followed>(first);
   const dialog = useSignal<"" | "fork" | "delete">("");
   const beginning = useSignal<Beginning | null>(null);
   useEffect(() => {
@@ -112,7 +113,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
       </div>
       {needsHelp && (
         <div class="page-part">
-          <StuckView task={needsHelp} />
+          <StuckView task={needsHelp} onHelped={() => (followed.value = followTask(agent, id))} />
         </div>
       )}
       <nav class="tabs" aria-label="Parts of the task">

@@ -33,9 +33,10 @@ export function agentName(id: string): string {
 const MOST = 12;
 const followed = new Map<string, Followed>();
 
-/** Follows a task; of several pages that show it, all see the same. */
+/** Follows a task; of several pages that show it, all see the same. One that had ended may have been reset: it is asked for again. */
 export function followTask(agent: string, id: string): Followed {
   const known = followed.get(id);
+  if (known?.connection.peek() === "ended") return keep(follow(agent, known.task));
   if (known) {
     followed.delete(id);
     followed.set(id, known);
