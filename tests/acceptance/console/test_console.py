@@ -1,11 +1,14 @@
 """The console in a browser, in short: it talks, asks, and lives through the end of a gateway."""
 
 import asyncio
+import gzip
 import json
 from pathlib import Path
 
+import httpx
 from playwright.async_api import Page, expect
 
+from everloop.gateway.console.build import DIST
 from tests.acceptance.console.conftest import say
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import call
@@ -83,3 +86,13 @@ async def test_what_models_and_tools_say_is_never_run(service: Service, page: Pa
     assert await page.evaluate("window.harmed") is None
     assert await page.locator("main img, main script").count() == 0
     assert await page.locator('main a[href^="javascript"]').count() == 0
+
+
+async def test_all_of_it_is_small(service: Service) -> None:
+    """Scripts and styles have at most 250 KB together, compressed; what only some pages need comes later."""
+    files = [file for file in (DIST / "assets").iterdir() if file.suffix in {".js", ".css"}]
+    async with httpx.AsyncClient(base_url=service.gateway.url) as client:
+        served = [(await client.get(f"/console/assets/{file.name}")).content for file in files]
+
+    assert files
+    assert sum(len(gzip.compress(each)) for each in served) <= 250_000

@@ -1,5 +1,7 @@
 """What the gateway serves of the console: a page for each of its addresses, with safe headers."""
 
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,7 @@ def dist(tmp_path: Path) -> Path:
     (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
     script = '<script src="{{root}}console/assets/console-A1.js">'
     (tmp_path / "index.html").write_text(script, encoding="utf-8")
+    (tmp_path / "frame.html").write_text("<script>show()</script>", encoding="utf-8")
     return tmp_path
 
 
@@ -63,3 +66,16 @@ async def test_what_was_not_built_is_said(tmp_path: Path) -> None:
         page = await client.get("/console")
 
     assert "make console" in page.text
+
+
+async def test_pages_of_agents_stand_in_a_sandbox(dist: Path) -> None:
+    """The frame has an origin of its own, the console alone may hold it, and one script runs in it."""
+    async with client_of(dist) as client:
+        frame = await client.get("/console/frame")
+
+    policy = frame.headers["content-security-policy"].split("; ")
+    digest = b64encode(sha256(b"show()").digest()).decode()
+    assert frame.text == "<script>show()</script>"
+    assert {"sandbox allow-scripts", "default-src 'none'", "frame-ancestors 'self'"} <= {*policy}
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert frame.headers["x-content-type-options"] == "nosniff"

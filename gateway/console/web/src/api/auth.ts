@@ -12,9 +12,13 @@ export const login = signal<Login | null>(read());
 /** Whether a server wants a login. */
 export const loginWanted = signal(false);
 
+/** Why the login that there was is none any more. */
+export const loginProblem = signal("");
+
 export function logIn(given: Login): void {
   login.value = given;
   loginWanted.value = false;
+  loginProblem.value = "";
   try {
     sessionStorage.setItem(PLACE, JSON.stringify(given));
   } catch {
@@ -32,8 +36,13 @@ export function logOut(): void {
   }
 }
 
-/** The server does not know us, or no longer. */
-export function forget(): void {
+/** The server does not know us, or no longer; `asked` is the login that it was asked with. */
+export function forget(asked: Login | null): void {
+  if (login.value !== asked) return; // another one was given meanwhile
+  if (asked) {
+    logOut();
+    loginProblem.value = "The gateway does not take this key or token. It may be wrong, or over.";
+  }
   loginWanted.value = true;
 }
 

@@ -1,6 +1,6 @@
 // Where the gateway is, and what is asked of it over HTTP.
 
-import { credentials, forget } from "./auth";
+import { credentials, forget, login } from "./auth";
 
 /** The path of the gateway's root, with a slash at its end, as the page that it served says. */
 export const ROOT = document.querySelector<HTMLMetaElement>('meta[name="everloop-root"]')?.content || "/";
@@ -22,6 +22,7 @@ export class ApiError extends Error {
 /** Fetches as the user who is logged in; an answer of 401 ends the login. */
 export async function authorized(input: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
+  const asked = login.value;
   for (const [name, value] of Object.entries(credentials())) if (!headers.has(name)) headers.set(name, value);
   let response: Response;
   try {
@@ -30,7 +31,7 @@ export async function authorized(input: RequestInfo | URL, init: RequestInit = {
     if (init.signal?.aborted) throw error;
     throw new ApiError(0, "The gateway cannot be reached. It is tried again.");
   }
-  if (response.status === 401) forget();
+  if (response.status === 401) forget(asked);
   return response;
 }
 

@@ -1,7 +1,7 @@
 // Who are you? A key or a token; the gateway decides.
 
 import { useSignal } from "@preact/signals";
-import { logIn } from "../api/auth";
+import { logIn, loginProblem } from "../api/auth";
 import { problem } from "../state/store";
 
 export function Login() {
@@ -13,6 +13,7 @@ export function Login() {
           event.preventDefault();
           const given = secret.value.trim();
           // A JWT has two dots; keys of Everloop have none.
+          secret.value = "";
           logIn({ kind: given.split(".").length === 3 ? "token" : "key", secret: given });
         }}
       >
@@ -28,9 +29,9 @@ export function Login() {
         <button class="primary" disabled={!secret.value.trim()}>
           Continue
         </button>
-        {problem.value && (
+        {(loginProblem.value || problem.value) && (
           <p class="call-error" role="alert">
-            {problem.value}
+            {loginProblem.value || problem.value}
           </p>
         )}
         <p class="quiet">It is kept for this tab, until you close it, and sent to this gateway alone.</p>

@@ -1,0 +1,83 @@
+// What pages make of rows, events and deletions.
+
+import { describe, expect, it } from "vitest";
+import { kindOf } from "../src/parts/content/file";
+import { RowReader } from "../src/parts/content/rows";
+import { counted } from "../src/state/deletion";
+import { bars, type TaskEvent } from "../src/state/events";
+
+describe("rows", () => {
+  const text = Array.from({ length: 500 }, (_, n) => JSON.stringify({ number: n, word: "ä".repeat(n % 5) })).join("\n") + "\n";
+  const bytes = new TextEncoder().encode(text);
+
+  it("are read on as they are looked at, wherever the blocks are cut", async () => {
+    const asked: number[] = [];
+    const reader = new RowReader(async (from) => {
+      asked.push(from);
+      return { bytes: bytes.slice(from, from + 1001), isLast: from + 1001 >= bytes.length };
+    });
+    await reader.until(50);
+    expect(asked.length).toBeLessThan(4);
+    await reader.until(10_000);
+    expect(reader.rows.map((row) => row["number"])).toEqual([...Array(500).keys()]);
+    expect(reader.rows[499]!["word"]).toBe("ääää");
+    expect(reader.isAtEnd).toBe(true);
+  });
+
+  it("of a server that sends all at once are there at once", async () => {
+    const reader = new RowReader(async () => ({ bytes, isLast: true }));
+    await reader.until(1);
+    expect(reader.rows).toHaveLength(500);
+  });
+});
+
+describe("the timeline", () => {
+  const event = (type: string, seconds: number, data: TaskEvent["data"], iteration = 1): TaskEvent => ({
+    id: `${type}${seconds}`,
+    at: `2026-01-01T00:00:${String(seconds).padStart(2, "0")}.000Z`,
+    type,
+    iteration,
+    data,
+  });
+
+  it("has a bar for each call, with what it cost, and for each time that people were waited for", () => {
+    const found = bars(
+      [
+        event("modelCall", 1, { model: "m" }),
+        event("modelReply", 3, { model: "m", attempts: 2, usage: { inputTokens: 10, outputTokens: 2, cost: 0.5 } }),
+        event("toolCall", 3, { callId: "c", name: "pay" }),
+        event("status", 4, { state: "input-required" }),
+        event("status", 9, { state: "working" }),
+        event("toolResult", 10, { callId: "c", name: "pay", isError: true, error: "no money" }),
+      ],
+      0,
+    );
+    expect(found.map(({ kind, name, from, to, attempts, failed, cost, tokens }) => [kind, name, (to - from) / 1000, attempts, failed, cost, tokens])).toEqual([
+      ["model", "m", 2, 2, false, 0.5, 12],
+      ["tool", "pay", 7, 1, true, null, 0],
+      ["wait", "waits for people", 5, 1, false, null, 0],
+    ]);
+  });
+
+  it("shows what runs until now", () => {
+    const now = Date.parse("2026-01-01T00:00:09.000Z");
+    const [bar] = bars([event("toolCall", 1, { callId: "c", name: "wait" })], now);
+    expect([bar!.name, bar!.to, bar!.note]).toEqual(["wait", now, "runs"]);
+  });
+});
+
+it("only files that cannot harm are shown", () => {
+  expect(["image/svg+xml", "image/png", "text/csv", "application/ld+json", "text/html; charset=utf-8"].map(kindOf)).toEqual([
+    "image",
+    "image",
+    "text",
+    "json",
+    "html",
+  ]);
+  expect(["application/octet-stream", "application/x-msdownload", "image/x-icon"].map(kindOf)).toEqual([null, null, null]);
+});
+
+it("a deletion says what went, without what is internal", () => {
+  expect(counted({ tasks: 1, artifacts: 2, keys: 40, blobs: 3 })).toBe(", with 1 task and 2 artifacts");
+  expect(counted({ keys: 4 })).toBe("");
+});

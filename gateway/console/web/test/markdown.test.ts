@@ -1,0 +1,62 @@
+// Long texts, piece by piece: the same as in one piece.
+
+import { describe, expect, it } from "vitest";
+import { Blocks } from "../src/parts/content/markdown";
+import { pieces } from "../src/parts/content/text";
+
+const TEXT = [
+  "# Head\n\nSome *words*, and\nmore of them.\n\n",
+  "- one\n- two\n\n  within two\n\n- three\n\n",
+  "```python\ndef f():\n\n    return 1\n```\n\n",
+  "| a | b |\n|---|---|\n| 1 | 2 |\n\n> quoted\n> on\n\n---\n\n1. first\n2. second\n\nThe end",
+].join("");
+
+const typesOf = (blocks: Blocks) => [...blocks.chunks, ...blocks.tail].flatMap((block) => block.tokens.map((token) => token.type));
+const rawOf = (blocks: Blocks) => [...blocks.chunks, ...blocks.tail].map((block) => block.raw).join("");
+
+function whole(text: string): Blocks {
+  const blocks = new Blocks();
+  while (blocks.update(text));
+  return blocks;
+}
+
+describe("Markdown", () => {
+  it("has the same blocks, however it is cut while it streams", () => {
+    for (const size of [1, 7, 50]) {
+      const blocks = new Blocks();
+      for (let at = size; at < TEXT.length + size; at += size) while (blocks.update(TEXT.slice(0, at)));
+      expect(rawOf(blocks)).toBe(TEXT);
+      expect(typesOf(blocks)).toEqual(typesOf(whole(TEXT)));
+    }
+  });
+
+  it("of any length is read to its end, a slice at a time, and no block is lost or cut", () => {
+    const text = TEXT.replaceAll("The end", "More.\n\n").repeat(3000);
+    const blocks = new Blocks();
+    let slices = 1;
+    while (blocks.update(text)) slices++;
+    expect(slices).toBeGreaterThan(1);
+    expect(rawOf(blocks)).toBe(text);
+    expect(blocks.chunks.every((chunk) => chunk.raw.length >= 8_000)).toBe(true);
+    expect(typesOf(blocks).filter((type) => type === "code")).toHaveLength(3000);
+  });
+
+  it("with one block that is longer than a slice is read whole", () => {
+    const text = `\`\`\`\n${"x = 1\n".repeat(100_000)}\`\`\`\n\nAfter it`;
+    expect(typesOf(whole(text)).filter((type) => type !== "space")).toEqual(["code", "paragraph"]);
+  });
+
+  it("that is written anew forgets what it was", () => {
+    const blocks = whole("One thing.\n\nAnother.");
+    blocks.update("All else.");
+    expect(rawOf(blocks)).toBe("All else.");
+  });
+});
+
+it("a long text is cut at ends of lines, and no character in two", () => {
+  const text = `${"short\n".repeat(20)}${"😀".repeat(50)}`;
+  const cut = pieces(text, 31);
+  expect(cut.join("")).toBe(text);
+  expect(cut.slice(0, 3).every((piece) => piece.endsWith("\n"))).toBe(true);
+  expect(cut.some((piece) => /[\ud800-\udbff]$/.test(piece))).toBe(false);
+});
