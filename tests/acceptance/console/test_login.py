@@ -51,7 +51,7 @@ async def test_a_key_or_a_token_logs_in(service: Service, open_tab: OpenTab, tmp
 
     await bea.goto(f"{gateway.url}/console/tasks")
     await expect(bea.get_by_label("API key or token")).to_be_visible()
-    await log_in(bea, seed_secret(signing.token(sub="bea")))
+    await log_in(bea, seed_secret(signing.token(sub="bea", scope="tasks:read tasks:write")))
     await expect(bea.get_by_role("heading", name="No tasks yet")).to_be_visible()
     await ada.get_by_role("button", name="Log out").click()
     await expect(ada.get_by_label("API key or token")).to_be_visible()
