@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help .venv up demo console conformance check lint types docs test test-all test-containers format bench chaos history lock
+.PHONY: help .venv up demo console pictures conformance check lint types docs test test-all test-containers format bench chaos history lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -25,6 +25,9 @@ demo: $(INSTALLED) console ## show a task that is streamed, and one that survive
 
 console: $(INSTALLED) ## build the console, unless it is up to date
 	@$(BIN)/python gateway/console/build.py
+
+pictures: $(INSTALLED) console ## draw the console as README shows it, from a run of the demo
+	$(BIN)/python -m tests.acceptance.console.picture docs/console.svg
 
 conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
 	@exec $(EVERLOOP) conformance

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 from typing import Literal
+from xml.etree import ElementTree as ET
 
 import pytest
 from playwright.async_api import Page, expect
 
 from everloop.gateway.console.build import WEB
 from tests.acceptance.console.conftest import say
+from tests.acceptance.console.picture import draw
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import call
 from tests.support.servers.scripted_openai import Reply
@@ -107,6 +109,54 @@ async def test_the_last_message_is_edited(service: Service, page: Page) -> None:
     assert "First" in said
     assert "mended" in said
     assert "Wrnog" not in said
+
+
+async def test_a_fork_begins_where_the_timeline_says(service: Service, page: Page) -> None:
+    """At a call of the model: what came before it is kept, with its results, and another message goes on."""
+    counting = call("many_lines", {"lines": 1})
+    service.script([Reply([counting]), Reply(["It has one."]), Reply(["Forked."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Count once")
+    await expect(page.locator(".answer")).to_have_text("It has one.")
+    await page.get_by_role("link", name="Details").click()
+    await page.locator(".tabs").get_by_role("button", name="timeline").click()
+    await page.locator(".timeline-row").first.hover()
+    await page.get_by_role("button", name="Fork here").first.click()
+    await page.get_by_role("dialog").get_by_role("textbox", name="Message").fill("And once more")
+    await page.get_by_role("dialog").get_by_role("button", name="Fork").click()
+
+    await expect(page.locator(".answer")).to_have_text("Forked.")
+    await expect(page.get_by_role("link", name="fork", exact=True)).to_be_visible()
+    assert "It has one." not in str(service.model.requests[-1].messages)
+
+
+async def test_events_are_searched(service: Service, page: Page) -> None:
+    """By type and words."""
+    service.script([Reply([call("many_lines", {"lines": 1})]), Reply(["Done."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Search me")
+    await expect(page.locator(".answer")).to_have_text("Done.")
+    await page.get_by_role("link", name="Details").click()
+    await page.locator(".tabs").get_by_role("button", name="events").click()
+    await page.get_by_role("searchbox").fill("toolCall many")
+
+    await expect(page.locator(".event")).to_have_count(1)
+
+
+async def test_a_page_is_drawn_as_a_small_picture(service: Service, page: Page) -> None:
+    """As README has one: well-formed, with the words of the page, and nothing that runs."""
+    service.script([Reply(["Draw <this> & that."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Be drawn")
+    await expect(page.locator(".task-foot .badge")).to_have_text("completed")
+
+    drawn = await draw(page)
+
+    assert ET.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 -- our own
+    assert "Be drawn" in drawn
+    assert "Draw &lt;this&gt; &amp; that." in drawn
+    assert "<script" not in drawn
+    assert len(drawn) < 60_000
 
 
 async def test_everything_is_reached_by_keys(service: Service, page: Page) -> None:

@@ -155,7 +155,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
         ))}
       </div>
       <div class="composer-place">
-        <Composer placeholder={isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"} initial={draft.value} disabled={!chosen} onSend={say}>
+        <Composer key={draft.value} placeholder={isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"} initial={draft.value} disabled={!chosen} onSend={say}>
           {isBusy ? (
             <button type="button" onClick={cancel}>
               Stop

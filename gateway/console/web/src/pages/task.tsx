@@ -27,6 +27,8 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
   const first = useMemo(() => followTask(agent, id), []);
   const followed = useSignal<Followed>(first);
   const dialog = useSignal<"" | "fork" | "delete">("");
+  /** The iteration that a fork keeps; null: the last one. */
+  const keeps = useSignal<number | null>(null);
   const beginning = useSignal<Beginning | null>(null);
   useEffect(() => {
     if (followed.value.task.id !== id) followed.value = followTask(agent, id);
@@ -69,7 +71,13 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         <h1 class="one-line">{title}</h1>
         <span class="spacer" />
         {task.contextId && <a href={href(["chat", agent, task.contextId])}>Chat</a>}
-        <button type="button" onClick={() => (dialog.value = "fork")}>
+        <button
+          type="button"
+          onClick={() => {
+            keeps.value = null;
+            dialog.value = "fork";
+          }}
+        >
           Fork
         </button>
         <button type="button" onClick={() => void exportTask(agent, id)}>
@@ -126,7 +134,16 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
       </nav>
       <div class={`turns tab-${tab}`} ref={place}>
         {wantsEvents && <Problem text={events.error.value} retry={() => void events.load()} />}
-        {tab === "timeline" && <Timeline events={events.events.value} isOpen={isOpen} />}
+        {tab === "timeline" && (
+          <Timeline
+            events={events.events.value}
+            isOpen={isOpen}
+            onFork={(iteration) => {
+              keeps.value = iteration;
+              dialog.value = "fork";
+            }}
+          />
+        )}
         {tab === "events" && <Events events={events.events.value} isCut={events.isCut.value} />}
         {tab === "usage" && <UsageView taskId={id} version={version} />}
         {tab === "artifacts" &&
@@ -143,7 +160,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
           ))}
         {tab === "conversation" && <TaskView followed={one} onFollow={(next) => (followed.value = next)} />}
       </div>
-      {dialog.value === "fork" && <ForkDialog agent={agent} id={id} last={task.run.iteration} onClose={() => (dialog.value = "")} />}
+      {dialog.value === "fork" && <ForkDialog agent={agent} id={id} last={keeps.value ?? task.run.iteration} onClose={() => (dialog.value = "")} />}
       {dialog.value === "delete" && (
         <Confirm
           title="Delete this task?"

@@ -22,6 +22,7 @@ type Props = {
   disabled?: boolean;
   /** What stands beside the button to send. */
   children?: ComponentChildren;
+  /** What stands there at first. */
   initial?: string;
   onSend: (parts: Part[]) => void;
 };
@@ -33,7 +34,9 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
 
-  useEffect(() => setText(initial), [initial]);
+  useEffect(() => {
+    if (initial) area.current?.focus();
+  }, []);
   useEffect(() => {
     const element = area.current;
     if (!element) return;

@@ -1,16 +1,32 @@
 // All events of a task. Those that are not in sight cost nothing, however many there are.
 
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import type { TaskEvent } from "../state/events";
 import { JsonTree } from "./content/text";
 import { Empty } from "./ui";
 import { Virtual } from "./virtual";
 
 export function Events({ events, isCut }: { events: readonly TaskEvent[]; isCut: boolean }) {
+  const [words, setWords] = useState("");
+  const wanted = words.trim().toLowerCase();
+  const found = useMemo(() => (wanted ? events.filter((event) => `${event.type} ${summary(event)}`.toLowerCase().includes(wanted)) : events), [events, wanted]);
   if (!events.length) return <Empty title="No events" />;
   return (
     <div class="event-list">
-      <Virtual items={events} keyOf={(event) => event.id} height={30}>
+      <p class="event-search">
+        <input
+          type="search"
+          id="search"
+          placeholder="Type or words"
+          aria-label="Search events"
+          value={words}
+          onInput={(event) => setWords(event.currentTarget.value)}
+        />
+        <span class="quiet" role="status">
+          {wanted ? `${found.length} of ${events.length} events` : `${events.length} events`}
+        </span>
+      </p>
+      <Virtual items={found} keyOf={(event) => event.id} height={30}>
         {(event) => <EventRow event={event} />}
       </Virtual>
       {isCut && <p class="quiet">The first {events.length} events. Read on with the API: GET /everloop/v1/tasks/…/events?after=ID</p>}

@@ -11,6 +11,7 @@ type Forked = { task: { id: string } };
 export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: string; last: number; onClose: () => void }) {
   const text = useSignal("");
   const chosen = useSignal(agent);
+  const model = useSignal("");
   const iteration = useSignal(String(last));
   const error = useSignal("");
   const busy = useSignal(false);
@@ -24,6 +25,7 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
       const body = {
         ...(iteration.value === "" ? {} : { iteration: Number(iteration.value) }),
         ...(chosen.value === agent ? {} : { agent: chosen.value }),
+        ...(model.value.trim() ? { model: model.value.trim() } : {}),
         ...(message ? { message } : {}),
       };
       const { task } = await ask<Forked>("POST", at`/tasks/${id}/fork`, body);
@@ -64,6 +66,10 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
               </option>
             ))}
           </select>
+        </label>
+        <label>
+          <span>Model</span>
+          <input value={model.value} placeholder="the agent’s own" onInput={(event) => (model.value = event.currentTarget.value)} />
         </label>
         {error.value && (
           <p class="call-error" role="alert">

@@ -9,7 +9,9 @@ const NAMES = { model: "model", tool: "tool", wait: "wait" };
 
 const ROW = 26;
 
-export function Timeline({ events, isOpen }: { events: readonly TaskEvent[]; isOpen: boolean }) {
+type Props = { events: readonly TaskEvent[]; isOpen: boolean; onFork?: (iteration: number) => void };
+
+export function Timeline({ events, isOpen, onFork }: Props) {
   const found = useMemo(() => bars(events, isOpen ? Date.now() : Date.parse(events.at(-1)?.at ?? new Date().toISOString())), [events, isOpen]);
   if (!found.length)
     return (
@@ -44,6 +46,11 @@ export function Timeline({ events, isOpen }: { events: readonly TaskEvent[]; isO
             <span class={`one-line ${bar.kind === "tool" ? "depth-1" : ""}`}>
               {bar.kind === "tool" ? <code>{bar.name}</code> : bar.name}
               {bar.attempts > 1 && <span class="badge asks"> {bar.attempts} attempts</span>}
+              {onFork && bar.kind === "model" && (
+                <button type="button" class="plain fork-here" title={`Fork: keep all up to iteration ${bar.iteration}`} onClick={() => onFork(bar.iteration)}>
+                  Fork here
+                </button>
+              )}
             </span>
             <svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label={NAMES[bar.kind]}>
               <rect
