@@ -9,8 +9,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, expect
 
 from everloop.gateway.console.build import build
+from tests.acceptance.console.agents import CONSOLE_AGENTS
 from tests.acceptance.console.browser import running_browser
-from tests.support.agents.console import CONSOLE_AGENTS
 from tests.support.rigs.deployment import Service, running_service
 from tests.support.rigs.people import PEOPLE_AGENT
 

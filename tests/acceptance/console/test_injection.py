@@ -3,8 +3,8 @@
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.acceptance.console.agents import EVIL
 from tests.acceptance.console.conftest import say
-from tests.support.agents.console import EVIL
 from tests.support.rigs.deployment import Service
 from tests.support.servers.scripted_openai import Reasoning, Reply, tool_call
 

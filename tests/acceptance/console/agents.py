@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from everloop import Agent, Limits, ToolContext, artifacts, prompt, sub_agent, tool, tools
 from tests.support.agents.marks import append_line, until_open
 
-CONSOLE_AGENTS = "tests.support.agents.console:agents"
+CONSOLE_AGENTS = "tests.acceptance.console.agents:agents"
 LONG = timedelta(seconds=90)
 ROWS = 250
 
