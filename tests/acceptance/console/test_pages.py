@@ -217,12 +217,15 @@ async def test_the_first_paint_is_quick(service: Service, page: Page) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_screen_readers_find_their_way(
-    service: Service, page: Page, theme: Literal["light", "dark"]
+    service: Service, page: Page, tmp_path: Path, theme: Literal["light", "dark"]
 ) -> None:
     """On each page axe finds nothing that is serious, such as low contrast and fields without names."""
     await page.emulate_media(color_scheme=theme)
     service.script(
-        [Reply([call("pay", {"amount": 1, "to": "Ada", "ledger": "x"})]), Reply(["# Paid\n\n`ok`"])]
+        [
+            Reply([call("pay", {"amount": 1, "to": "Ada", "ledger": str(tmp_path / "ledger")})]),
+            Reply(["# Paid\n\n`ok`"]),
+        ]
     )
     await say(page, "Pay")
     await expect(page.locator(".task-foot .badge")).to_have_text("completed")
