@@ -130,6 +130,24 @@ async def test_a_fork_begins_where_the_timeline_says(service: Service, page: Pag
     assert "It has one." not in str(service.model.requests[-1].messages)
 
 
+async def test_what_a_sub_agent_did_stands_within_its_call(service: Service, page: Page) -> None:
+    """While it happens, and for who comes later."""
+    looking = call("count_lines", {"path": "d.md", "ledger": "", "gate": ""})
+    asking = call("writer", {"request": "How long is it?"})
+    service.script([Reply([asking]), Reply([looking]), Reply(["It has 120."]), Reply(["120 lines."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Ask the writer")
+    await expect(page.locator(".answer")).to_have_text("120 lines.")
+    await expect(page.locator(".inner .call-name")).to_have_text("count_lines")
+
+    await page.reload()
+    await page.locator(".call-head").first.click()
+    await page.get_by_role("button", name="What Writer did").click()
+
+    await expect(page.locator(".inner .call-name")).to_have_text("count_lines")
+    await expect(page.locator(".inner")).to_contain_text("It has 120.")
+
+
 async def test_events_are_searched(service: Service, page: Page) -> None:
     """By type and words."""
     service.script([Reply([call("many_lines", {"lines": 1})]), Reply(["Done."])])

@@ -5,6 +5,7 @@ import { kindOf } from "../src/parts/content/file";
 import { RowReader } from "../src/parts/content/rows";
 import { counted } from "../src/state/deletion";
 import { bars, type TaskEvent } from "../src/state/events";
+import { runOf } from "../src/state/past";
 
 describe("rows", () => {
   const text = Array.from({ length: 500 }, (_, n) => JSON.stringify({ number: n, word: "ä".repeat(n % 5) })).join("\n") + "\n";
@@ -64,6 +65,26 @@ describe("the timeline", () => {
     const [bar] = bars([event("toolCall", 1, { callId: "c", name: "wait" })], now);
     expect([bar!.name, bar!.to, bar!.note]).toEqual(["wait", now, "runs"]);
   });
+});
+
+it("what a sub-agent did is made of its events", () => {
+  const event = (id: string, type: string, data: TaskEvent["data"]): TaskEvent => ({ id, at: "2026-01-01T00:00:00Z", type, iteration: 1, data });
+  const run = runOf("writer", "t/1", [
+    event("1", "modelReply", { thought: "hm", text: "I look.", toolCalls: [] }),
+    event("2", "toolCall", { callId: "c", name: "look", arguments: "{}" }),
+    event("3", "toolResult", { callId: "c", name: "look", result: "seen", outcome: "ok", startedAt: "2026-01-01T00:00:01Z", endedAt: "2026-01-01T00:00:03Z" }),
+    event("4", "toolResult", { callId: "d", name: "lost", isError: true, error: "gone" }),
+    event("5", "modelReply", { text: "It is there." }),
+    event("6", "status", { state: "completed" }),
+  ]);
+  expect(run.steps.map((step) => (step.kind === "call" ? [step.call.name, step.call.state, step.call.result] : [step.kind]))).toEqual([
+    ["thought"],
+    ["text"],
+    ["look", "ok", "seen"],
+    ["lost", "failed", "gone"],
+    ["text"],
+  ]);
+  expect([run.task, run.state]).toEqual(["t/1", "completed"]);
 });
 
 it("only files that cannot harm are shown", () => {

@@ -3,8 +3,8 @@
 import { Component } from "preact";
 import { useState } from "preact/hooks";
 import type { Part } from "../api/a2a";
-import { href } from "../state/route";
-import { agentName, agents } from "../state/store";
+import { runOfCall } from "../state/past";
+import { agentName, agents, toast, words } from "../state/store";
 import { isOperator } from "../state/operator";
 import type { Call, Run, Step } from "../state/fold";
 import { Markdown } from "./content/markdown";
@@ -87,6 +87,18 @@ type CallProps = { call: Call; live: boolean; version: number; task: string };
 export function CallCard({ call, live, version, task }: CallProps) {
   const [open, setOpen] = useState(false);
   const [skips, setSkips] = useState(false);
+  const [loads, setLoads] = useState(false);
+  /** What a page that came later has not seen. */
+  async function showInner(): Promise<void> {
+    setLoads(true);
+    try {
+      call.inner = (await runOfCall(task, call.id)) ?? undefined;
+      if (!call.inner) toast("Nothing is known of it.");
+    } catch (error) {
+      toast(words(error), "error");
+    }
+    setLoads(false);
+  }
   const last = call.progress.at(-1);
   const seconds = call.startedAt && call.endedAt ? (Date.parse(call.endedAt) - Date.parse(call.startedAt)) / 1000 : null;
   return (
@@ -137,9 +149,11 @@ export function CallCard({ call, live, version, task }: CallProps) {
           )}
         </div>
       )}
-      {open && !call.inner && agents.value?.some((agent) => agent.id === call.name) && (
+      {open && call.outcome && !call.inner && agents.value?.some((agent) => agent.id === call.name) && (
         <p class="progress">
-          <a href={href(["tasks", call.name, `${task}/${call.id}`])}>What {agentName(call.name)} did</a>
+          <button type="button" disabled={loads} onClick={() => void showInner()}>
+            What {agentName(call.name)} did
+          </button>
         </p>
       )}
       {call.inner && (

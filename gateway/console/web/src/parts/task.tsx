@@ -48,7 +48,7 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
             <Parts parts={task.answer.parts} done={task.answer.complete} />
           </div>
         )}
-        {live && !task.answer && <Working followed={followed} />}
+        {live && !task.answer && followed.connection.value !== "ended" && <Working followed={followed} />}
         {task.questions.map((question) => (
           <QuestionForm
             key={question.id}

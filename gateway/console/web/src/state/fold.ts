@@ -337,7 +337,7 @@ export function newRun(agent: string, task = ""): Run {
   return { agent, task, steps: [], iteration: 0, model: "", state: "" };
 }
 
-function newCall(id: string, name: string, args: string): Call {
+export function newCall(id: string, name: string, args: string): Call {
   return {
     id,
     name,
@@ -357,7 +357,7 @@ function newCall(id: string, name: string, args: string): Call {
   };
 }
 
-function findCall(run: Run, id: string): Call | undefined {
+export function findCall(run: Run, id: string): Call | undefined {
   for (let n = run.steps.length - 1; n >= 0; n--) {
     const step = run.steps[n]!;
     if (step.kind === "call" && step.key === id) return step.call;
@@ -365,12 +365,12 @@ function findCall(run: Run, id: string): Call | undefined {
   return undefined;
 }
 
-function addCall(run: Run, call: Call): Call {
+export function addCall(run: Run, call: Call): Call {
   run.steps.push({ kind: "call", key: call.id, call });
   return call;
 }
 
-function endCall(call: Call, told: Record<string, unknown>): void {
+export function endCall(call: Call, told: Record<string, unknown>): void {
   call.outcome = String(told["outcome"]);
   call.state = call.outcome === "ok" ? "ok" : "failed";
   call.result = String(told["result"] ?? "");

@@ -1,25 +1,29 @@
 // Rows that are chosen with the keyboard.
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 /** Lets j, k and the arrows choose one of so many rows, and Enter open it; returns the chosen one. */
 export function useRowKeys(count: number, open: (row: number) => void): number {
   const [chosen, setChosen] = useState(0);
+  // A key means what is on the screen when it is pressed.
+  const seen = useRef({ chosen, count, open });
+  seen.current = { chosen, count, open };
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       const target = event.target as Element;
       if (target.matches("input, textarea, select, [role=group]") || document.querySelector("dialog[open]")) return;
       if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const now = seen.current;
       const next = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key] ?? 0;
-      const row = Math.max(0, Math.min(chosen + next, count - 1));
+      const row = Math.max(0, Math.min(now.chosen + next, now.count - 1));
       if (next) setChosen(row);
-      else if (event.key === "Enter" && count && !target.matches("a, button, summary")) open(row);
+      else if (event.key === "Enter" && now.count && !target.matches("a, button, summary")) now.open(row);
       else return;
       event.preventDefault();
       requestAnimationFrame(() => document.querySelector(`[data-row="${row}"]`)?.scrollIntoView({ block: "nearest" }));
     };
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
-  });
+  }, []);
   return chosen;
 }
