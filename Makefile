@@ -27,7 +27,7 @@ console: $(INSTALLED) ## build the console, unless it is up to date
 	@$(BIN)/python gateway/console/build.py
 
 pictures: $(INSTALLED) console ## draw the console as README shows it, from a run of the demo
-	$(BIN)/python -m tests.acceptance.console.picture docs/console.svg
+	$(BIN)/python -m tests.acceptance.console.picture docs/start/console.svg
 
 conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
 	@exec $(EVERLOOP) conformance

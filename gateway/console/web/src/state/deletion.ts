@@ -5,13 +5,14 @@ import type { Deletion } from "../api/types";
 import { toast, words } from "./store";
 
 const FIRST_PAUSE = 300;
-const LONGEST_PAUSE = 5_000;
+const LONGEST_PAUSE = 1_000;
 
 /** Deletes what stands at an address, and waits until it is gone; says what went, or why nothing did. */
 export async function remove(url: string, what: string): Promise<boolean> {
   try {
     let { deletion } = await ask<{ deletion: Deletion }>("DELETE", url);
     let pause = FIRST_PAUSE;
+    if (deletion.state === "running") toast(`${what} is being deleted.`);
     while (deletion.state === "running") {
       await new Promise((resolve) => setTimeout(resolve, pause));
       pause = Math.min(pause * 2, LONGEST_PAUSE);
