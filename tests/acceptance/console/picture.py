@@ -110,6 +110,7 @@ async def picture() -> str:
             await expect(page.locator(".task-foot .badge")).to_have_text("completed", timeout=PATIENCE)
             await page.get_by_role("link", name="Details").click()
             await expect(page.locator(".answer")).to_be_visible(timeout=PATIENCE)
+            await expect(page.locator(".facts")).to_contain_text("version", timeout=PATIENCE)
             await page.mouse.move(0, HEIGHT - 1)
             await page.evaluate("document.querySelector('.turns').scrollTo(0, 0)")
             return await draw(page)
