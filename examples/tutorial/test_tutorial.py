@@ -108,7 +108,7 @@ async def test_it_asks_the_critic() -> None:
 async def test_its_answer_is_data() -> None:
     """What does not fit goes back to the model, which has one more try."""
     wrong = {"title": "Emma", "reason": "It is witty.", "copies": "two"}
-    right = {**wrong, "copies": 2}
+    right = step_7_structured_output.Recommendation(title="Emma", reason="It is witty.", copies=2)
     async with running(
         step_7_structured_output.recommender, step_7_structured_output.critic, model=Script(wrong, right)
     ) as app:
