@@ -13,7 +13,9 @@ from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 
 HISTORIES = Path(__file__).parents[2] / "replay/histories"
 OF_TASKS = sorted(
-    path.stem for path in HISTORIES.glob("*.json") if not path.stem.startswith(("push_", "housekeeping_"))
+    path.stem
+    for path in HISTORIES.glob("*.json")
+    if not path.stem.startswith(("push_", "housekeeping_", "deletion_"))
 )
 TYPES = {
     "quick_tools": {"toolCall", "toolResult", "message", "modelReply", "status", "artifact"},
