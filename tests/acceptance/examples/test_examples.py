@@ -21,6 +21,9 @@ NOT_COPIED = shutil.ignore_patterns("__pycache__", ".everloop", ".pytest_cache",
 
 PASSES = "test_a_folder_that_is_copied_passes_its_tests"
 
+IN_THE_GATE = "support_desk"
+"""One that kills its worker; the others say no more about Everloop, and take minutes."""
+
 Outcome = tuple[int | None, str]
 
 
@@ -61,7 +64,9 @@ async def _tested(name: str, folder: Path, room: asyncio.Semaphore) -> Outcome:
 
 
 @pytest.mark.timeout(1200)  # the first one may wait for several others
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each != IN_THE_GATE)) for each in EXAMPLES]
+)
 async def test_a_folder_that_is_copied_passes_its_tests(
     name: str, outcomes: dict[str, asyncio.Task[Outcome]]
 ) -> None:

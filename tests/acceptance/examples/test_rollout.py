@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from a2a.types.a2a_pb2 import TaskState
 
 from tests.support.a2a_client import connected
@@ -46,6 +47,7 @@ async def _current(harness: Harness) -> str:
     return str(described["routingConfig"]["currentVersionBuildID"])
 
 
+@pytest.mark.slow
 async def test_a_build_takes_over_unless_its_tasks_fail(tmp_path: Path) -> None:
     """The first one is current at once; a bad one gives back what it got; a good one takes all."""
     async with (

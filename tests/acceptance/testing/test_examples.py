@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.support.servers.processes import ROOT, until
 
@@ -38,6 +39,7 @@ async def test_that_never_ends(tmp_path):
 """
 
 
+@pytest.mark.slow
 async def test_the_examples_pass_and_share_servers(tmp_path: Path) -> None:
     """Also in two processes, which have one set of servers; nothing of it is left behind."""
     _write_project(tmp_path)

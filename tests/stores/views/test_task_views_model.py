@@ -82,7 +82,7 @@ async def folded_from_stream(redis: Redis, view: TaskView) -> TaskView | None:
     return task.view
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(changes=st.lists(CHANGES | CHILD_PUBLISHES, min_size=1, max_size=10))
 async def test_redis_and_memory_agree_on_every_history(redis_url: str, changes: Sequence[Change]) -> None:
     """Whatever is created, published and restored in whatever order, both stores come to the same."""
