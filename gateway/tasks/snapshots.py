@@ -119,6 +119,8 @@ class Snapshots:
         Raises:
             TemporalUnavailableError: nobody tells.
         """
+        if not task_id:  # of an id that begins with a slash
+            return None
         known = await self._views.load(task_id, most=0)
         return known.view.agent_id if known else await self._tasks.agent_of(task_id)
 
@@ -137,8 +139,11 @@ class Snapshots:
         return await self._take(task_id, viewer, known)
 
     async def _of_sub_agent(self, task_id: str, viewer: Viewer) -> Snapshot:
+        root_id = names.root_task_id(task_id)
+        if not root_id:
+            raise TaskUnknownError(task_id)
         try:
-            root = (await self.take(names.root_task_id(task_id), viewer)).view
+            root = (await self.take(root_id, viewer)).view
         except TaskUnknownError:
             raise TaskUnknownError(task_id) from None
         known = await self._load(task_id)

@@ -76,7 +76,9 @@ if not task then
 end
 local agent, open = task:match('^%S+ %S+ (%S+) (%S+)')
 redis.call('HINCRBY', KEYS[1], 'tasks', -1)
-redis.call('HINCRBY', KEYS[1], 'open', -open)
+if open == '1' then  -- to Redis before 7.2 a negated 0 is -0, which it takes for no number
+  redis.call('HINCRBY', KEYS[1], 'open', -1)
+end
 if redis.call('HINCRBY', KEYS[1], 'agent:' .. agent, -1) <= 0 then
   redis.call('HDEL', KEYS[1], 'agent:' .. agent)
 end

@@ -90,9 +90,9 @@ async def test_usage_is_by_model_and_by_tool(past: PastSite) -> None:
 
 
 async def test_nobody_else_learns_of_a_task(past: PastSite) -> None:
-    """Nor is a workflow of another kind a task."""
+    """Nor is a workflow of another kind a task, or what has no id of a client's task before its slash."""
     for what in ("events", "transcript", "usage", "children"):
-        for task_id in ("none", "none%2Fr00001-1", "none%2Fpush%2F1"):
+        for task_id in ("none", "none%2Fr00001-1", "none%2Fpush%2F1", "%2F", "%2Fr00001-1"):
             answered = await past.gateway.http.get(f"/everloop/v1/tasks/{task_id}/{what}")
             assert answered.status_code == 404, answered.text
 

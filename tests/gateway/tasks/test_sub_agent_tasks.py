@@ -114,3 +114,11 @@ async def test_the_task_of_anothers_sub_agent_is_not_found(
         async with child_of(client, root.id, root.context_id, owner="else") as of_another:
             with pytest.raises(TaskNotFoundError):
                 await operation(a2a, of_another)
+
+
+@pytest.mark.parametrize("operation", [get, subscribe, cancel, answer])
+async def test_an_id_that_begins_with_a_slash_is_of_no_task(a2a: A2AClient, operation: Operation) -> None:
+    """It has the form of a sub-agent's, below a client's task that has no id."""
+    for task_id in ("/", "/r00001-1"):
+        with pytest.raises(TaskNotFoundError):
+            await operation(a2a, task_id)

@@ -70,6 +70,23 @@ async def test_a_title_is_how_the_first_message_begins(views: TaskViews) -> None
     assert not await views.contexts.set_title(owner, "none", "Poems")
 
 
+async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) -> None:
+    """Its tasks, those of them that are open, and its agents; what was used stays."""
+    owner = new_id()
+    ended, open_ = (submitted(owner=owner, context_id="c") for _ in range(2))
+    for view in (ended, open_):
+        await views.create(view)
+    used_up = status(2, TaskState.COMPLETED, metadata=used(3, 1, 0.5))
+    await views.publish(ended.task_id, "run", [used_up])
+    found = list[tuple[int, int, int, int]]()
+    for view in (ended, ended, open_):
+        await views.contexts.forget_task(owner, "c", view.task_id)
+        context = await known(views, owner, "c")
+        found.append((context.count, context.open_tasks, len(context.agents), context.usage.input_tokens))
+
+    assert found == [(1, 1, 1, 3), (1, 1, 1, 3), (0, 0, 0, 3)]
+
+
 async def test_pages_have_each_context_once_the_newest_first(views: TaskViews) -> None:
     """With a query those in whose titles it stands; contexts of others are not among them."""
     owner = new_id()
