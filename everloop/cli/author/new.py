@@ -103,7 +103,7 @@ README = """\
 
 An agent of [Everloop](https://everloop.dev): `agent.py` has the agent and its tool, `tests/` its test.
 
-    pip install -e ".[test]"          # once, in an environment of its own
+    pip install -e ".[test]"          # once, in the environment that has Everloop
     pytest                            # no model and no key are needed
     everloop dev                      # serves it, and loads what you save
     everloop add tool NAME            # also: add mcp URL, add sub-agent NAME
