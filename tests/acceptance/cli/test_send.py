@@ -4,6 +4,8 @@ import json
 import shlex
 from pathlib import Path
 
+import pytest
+
 from everloop.client import Client
 from tests.acceptance.cli.terminal import Shell
 from tests.support.rigs.deployment import Service
@@ -32,6 +34,7 @@ async def test_json_is_one_document_with_the_names_of_the_client(service: Servic
     assert told["usage"]["input_tokens"] == 20
 
 
+@pytest.mark.slow
 async def test_a_message_and_a_file_may_come_from_stdin(service: Service, shell: Shell) -> None:
     service.script([Reply(["Read."])])
     assert (await shell.run("send", "-", stdin="From a pipe")).code == 0
@@ -70,6 +73,7 @@ async def test_a_question_in_a_pipe_is_answered_by_the_command_that_it_names(
     assert ledger.read_text() == '"sda"\n'
 
 
+@pytest.mark.slow
 async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
@@ -110,6 +114,7 @@ async def test_a_task_that_was_left_is_listed_shown_watched_and_forked(
     assert (await shell.run("tasks", "cancel", task)).code == 1
 
 
+@pytest.mark.slow
 async def test_files_are_put_listed_and_fetched(service: Service, shell: Shell, tmp_path: Path) -> None:
     """What a message brought is kept; nothing that is there is overwritten."""
     (tmp_path / "notes.txt").write_text("eins zwei")
@@ -134,6 +139,7 @@ async def test_agents_of_the_gateway_are_listed(service: Service, shell: Shell) 
     assert [each["id"] for each in listed] == named
 
 
+@pytest.mark.slow
 async def test_a_conversation_is_found_read_and_deleted_for_good(service: Service, shell: Shell) -> None:
     """Nothing is deleted where nobody can be asked, unless `--yes` says so; then nothing of it is left."""
     service.script(REPORT)
@@ -150,6 +156,7 @@ async def test_a_conversation_is_found_read_and_deleted_for_good(service: Servic
     assert (await shell.run("contexts", "show", "kept-1")).code == 1
 
 
+@pytest.mark.slow
 async def test_a_task_is_deleted_for_good(service: Service, shell: Shell) -> None:
     service.script([Reply(["Gone soon."])])
     task = json.loads((await shell.run("send", "Say it.", "--json")).out)["id"]

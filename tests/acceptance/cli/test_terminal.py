@@ -6,6 +6,8 @@ import re
 import stat
 from pathlib import Path
 
+import pytest
+
 from everloop.client import Client, TaskState
 from tests.acceptance.cli.terminal import ALT_ENTER, CTRL_C, CTRL_D, DOWN, ENTER, ESCAPE, Shell
 from tests.support.rigs.deployment import Service
@@ -37,6 +39,7 @@ async def test_an_approval_is_given_by_an_arrow_key(service: Service, shell: She
     assert ledger.read_text() == '"sda"\n'
 
 
+@pytest.mark.slow
 async def test_a_form_asks_field_by_field_and_says_what_does_not_fit(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
@@ -56,6 +59,7 @@ async def test_a_form_asks_field_by_field_and_says_what_does_not_fit(
     assert json.loads(ledger.read_text()) == [{"adults": 2, "near_window": True}, "user"]
 
 
+@pytest.mark.slow
 async def test_a_secret_is_shown_nowhere(service: Service, shell: Shell, tmp_path: Path) -> None:
     ledger = tmp_path / "vault"
     (tmp_path / "vault.gate").touch()
@@ -93,6 +97,7 @@ async def test_ctrl_c_leaves_a_task_and_twice_cancels_it(service: Service, shell
     assert "✗ canceled" in terminal.text
 
 
+@pytest.mark.slow
 async def test_a_question_that_somebody_else_answers_asks_no_more(
     service: Service, shell: Shell, ledger: Path
 ) -> None:
@@ -107,6 +112,7 @@ async def test_a_question_that_somebody_else_answers_asks_no_more(
         assert await terminal.ended() == 0
 
 
+@pytest.mark.slow
 async def test_an_artifact_is_offered_and_saved(service: Service, shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     big = {"artifact_id": "big", "megabytes": 1, "gate": str(tmp_path / "gate")}
@@ -136,6 +142,7 @@ async def test_a_narrow_terminal_has_whole_words_and_no_colour_if_none_is_wanted
     assert max(len(piece) for piece in pieces if "report(" in piece) <= 40
 
 
+@pytest.mark.slow
 async def test_a_conversation_goes_on(service: Service, shell: Shell, tmp_path: Path) -> None:
     """Lines, files, another agent, another try; what was written is remembered for its user alone."""
     (tmp_path / "notes.txt").write_text("eins zwei")
@@ -169,6 +176,7 @@ async def test_a_conversation_goes_on(service: Service, shell: Shell, tmp_path: 
     assert "And this?" in history.read_text()
 
 
+@pytest.mark.slow
 async def test_chat_takes_a_terminal(shell: Shell) -> None:
     ran = await shell.run("chat")
     assert (ran.code, ran.err) == (2, "everloop: chat needs a terminal; `everloop send` works in pipes\n")
