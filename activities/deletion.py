@@ -125,7 +125,8 @@ class StoreDeletion(DeletionPort):
 
     async def _remove_owner(self, owner: str) -> RemoveResult:
         schedules = await self._remove_schedules(owner)
-        tasks = dict[str, str]()
+        # Also those of contexts of which nothing is known any more.
+        tasks = await self._views.lists.tasks_of(owner, TASKS_A_STEP)
         contexts = await self._contexts_of(owner)
         for context_id in contexts:
             if len(tasks) < TASKS_A_STEP and (known := await self._views.contexts.get(owner, context_id)):

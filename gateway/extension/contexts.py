@@ -119,7 +119,8 @@ class ContextRoutes:
         task_id = call.id()
         view = (await self._seen.find(call, task_id)).view
         refuse_if_read_only(task_id)
-        await self._contexts.set_retention(call.owner, view.context_id, retention, task_id)
+        if not await self._contexts.set_retention(call.owner, view.context_id, retention, task_id):
+            raise unknown_context(view.context_id)  # deleted a moment ago; nobody would keep what was said
         return answer({"task": {"id": task_id, "retention": retention_text(retention)}})
 
     async def _messages(self, call: Call) -> Response:

@@ -31,7 +31,7 @@ from everloop.stores.keys import (
     view_key,
 )
 from everloop.stores.retention import CONVERSATION_TTL
-from everloop.stores.views.codec import ViewCodec, word
+from everloop.stores.views.codec import ViewCodec, unword, word
 from everloop.stores.views.interface import (
     LISTED_FIELDS,
     MAX_PAGE_BYTES,
@@ -184,6 +184,12 @@ class TaskLists:
         await self._redis.zrem(OPEN_TASKS_KEY, task_id)
         was_listed = await self._script(keys=owner_keys(owner), args=["remove", task_id])
         return bool(was_listed)
+
+    async def tasks_of(self, owner: str, most: int) -> dict[str, str]:
+        """Return tasks that are listed of an owner, so many at most, each with its context."""
+        rows = await self._redis.zrangebylex(owner_tasks_key(owner), "[t ", "(t!", 0, most)
+        words = (row.split(" ") for row in cast("list[str]", rows))
+        return {task_id: unword(context_id) for _, task_id, _, _, _, _, context_id, *_ in words}
 
     async def _list_waiting(self, listing: Listing, before: Sequence[str]) -> None:
         """List a task for those whom it asks, by the time since when."""

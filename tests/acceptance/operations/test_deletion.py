@@ -15,8 +15,13 @@ from temporalio.client import Client as TemporalClient
 from everloop.client import Client, Deletion, ForbiddenError, NotFoundError
 from everloop.gateway.auth.api_keys import add_key, new_key
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE
+from everloop.runtime.redis import connect_redis
+from everloop.stores.keys import context_info_key, owner_contexts_key
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.deletion import DELETION_WORKFLOW_TYPE
 from everloop.workflows.contract.housekeeping import housekeeping_schedule_id
+from everloop.workflows.contract.tasks import TaskState
+from tests.stores.examples import status, submitted
 from tests.support.agents.artifacts import ARTIFACT_AGENT
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_service
 from tests.support.seeded_secrets import seed_secret
@@ -246,6 +251,23 @@ async def test_everything_of_an_owner_goes_for_an_admin(town: Town) -> None:
     assert (deletion.state, deletion.removed.tasks, deletion.of.id) == ("done", 1, "bob")
     assert await town.places_of(secret, task.id, f"{context}'", f"{context}:") == []
     assert (mine, f"{context}-of-ann" in hers) == ([], True)
+
+
+async def test_tasks_of_contexts_that_nobody_knows_go_with_their_owner(town: Town) -> None:
+    """Neither Redis nor Temporal tells of the context: the task is known by its owner's list alone."""
+    view = submitted(owner="bob", context_id=word(), agent_id="lead")
+    async with connect_redis(town.service.everloop.redis_url) as redis:
+        views = TaskViews(redis)
+        await views.create(view)
+        await views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
+    await town.redis.delete(owner_contexts_key("bob"), context_info_key("bob", view.context_id))
+    async with town.client("bob", "lead") as client:
+        with pytest.raises(NotFoundError):
+            await client.change_task(view.task_id, retention="1h")
+        deletion = await ended(client, await client.delete_owner())
+
+    assert (deletion.state, deletion.removed.tasks) == ("done", 1)
+    assert await town.places_of(view.task_id) == []
 
 
 async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(town: Town) -> None:
