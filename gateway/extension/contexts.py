@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.deletions import DeletionRoutes, unknown_context
+from everloop.gateway.extension.deletions import DeletionRoutes, may_see, require_all_of, unknown_context
 from everloop.gateway.extension.past import Seen, message_json
 from everloop.gateway.extension.shell import Body, Call, Extension, answer, timestamp
 from everloop.gateway.settings import Stores
@@ -107,11 +107,12 @@ class ContextRoutes:
     async def _change(self, call: Call) -> Response:
         body = await call.body(ContextChange)
         context_id, given = call.id(), body.model_fields_set
-        await self._find(call, context_id)
+        context = await self._find(call, context_id)
+        if "retention" in given:
+            require_all_of(call, context)
+            await self._contexts.set_retention(call.owner, context_id, read_retention(body.retention))
         if "title" in given:
             await self._contexts.set_title(call.owner, context_id, _title(body.title))
-        if "retention" in given:
-            await self._contexts.set_retention(call.owner, context_id, read_retention(body.retention))
         return await self._show(call)
 
     async def _change_task(self, call: Call) -> Response:
@@ -196,11 +197,6 @@ class ContextRoutes:
         if context is None or not may_see(call, context):
             raise unknown_context(context_id)
         return context
-
-
-def may_see(call: Call, context: Context) -> bool:
-    """Whether a caller has to do with an agent of a context."""
-    return any(may_use(call.caller, agent) for agent in context.agents or ("",))
 
 
 def context_json(context: Context) -> dict[str, JsonValue]:

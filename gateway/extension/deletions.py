@@ -22,6 +22,7 @@ from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.snapshots import refuse_if_read_only
 from everloop.runtime.temporal.deletions import RUNNING, Deletions, KnownDeletion, deletion_id
 from everloop.stores.artifacts.errors import ArtifactIdError, ArtifactMissingError
+from everloop.stores.views.contexts import Context
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.names import context_key, root_task_id
 
@@ -63,10 +64,9 @@ class DeletionRoutes:
         """Delete a context with all that is in it."""
         target = DeletionTarget(kind=DeletionKind.CONTEXT, owner=call.owner, context_id=call.id())
         context = await self._contexts.get(call.owner, call.id())
-        if context is None:
+        if context is None or not may_see(call, context):
             return await self._repeated(target, unknown_context(call.id()))
-        if not all(may_use(call.caller, agent) for agent in context.agents):
-            raise ForbiddenError("it has tasks of agents that these credentials have no scopes for")
+        require_all_of(call, context)
         return await self._begin(target)
 
     async def _delete_artifact(self, call: Call) -> Response:
@@ -121,6 +121,21 @@ class DeletionRoutes:
         if found is None:
             raise TemporalUnavailableError
         return answer({"deletion": _json(found)}, 202)
+
+
+def may_see(call: Call, context: Context) -> bool:
+    """Whether a caller has to do with an agent of a context."""
+    return any(may_use(call.caller, agent) for agent in context.agents or ("",))
+
+
+def require_all_of(call: Call, context: Context) -> None:
+    """Refuse who would remove, now or later, tasks of agents that they have nothing to do with.
+
+    Raises:
+        ForbiddenError: there are some.
+    """
+    if not all(may_use(call.caller, agent) for agent in context.agents):
+        raise ForbiddenError("it has tasks of agents that these credentials have no scopes for")
 
 
 def unknown_context(context_id: str) -> NotFoundError:

@@ -104,8 +104,8 @@ class Callers:
         self._headers = headers
         self.mine, self.shared = names
 
-    async def status(self, who: str, method: str, path: str) -> int:
-        answered = await self._http.request(method, BASE + path, headers=self._headers[who])
+    async def status(self, who: str, method: str, path: str, body: object = None) -> int:
+        answered = await self._http.request(method, BASE + path, headers=self._headers[who], json=body)
         return answered.status_code
 
 
@@ -145,6 +145,7 @@ async def test_contexts_are_their_owners(callers: Callers) -> None:
         ("bound", "DELETE", shared): 403,
         ("bound", "DELETE", "/owner"): 403,
         ("elsewhere", "GET", mine): 404,
+        ("elsewhere", "DELETE", mine): 404,
         ("law", "GET", f"{mine}?owner=ann"): 200,
         ("ann", "GET", f"{mine}?owner=bob"): 403,
         ("law", "PATCH", f"{mine}?owner=ann"): 400,
@@ -152,3 +153,12 @@ async def test_contexts_are_their_owners(callers: Callers) -> None:
     }
 
     assert {each: await callers.status(*each) for each in asked} == asked
+
+
+async def test_who_may_not_delete_a_context_gives_it_no_end(callers: Callers) -> None:
+    """How long it is kept says when all of its tasks are deleted, also those of other agents."""
+    shared = f"/contexts/{callers.shared}"
+    bodies = [{"title": "New"}, {"retention": "1h"}, {"title": "New", "retention": None}]
+    found = [await callers.status(who, "PATCH", shared, body) for who in ("bound", "ann") for body in bodies]
+
+    assert found == [200, 403, 403, 200, 200, 200]
