@@ -93,9 +93,10 @@ class StoreDeletion(DeletionPort):
 
     async def _remove_task(self, target: DeletionTarget) -> RemoveResult:
         context = context_key(target.owner, target.context_id)
-        step = await self._tasks(target.owner, {target.id: target.context_id})
         artifacts, blobs = await self._artifacts.of_context(context, target.id)
+        # Before its place in lists, which leads to its messages: they may outlive all else of it.
         messages = await self._conversations.forget_task(context, target.id)
+        step = await self._tasks(target.owner, {target.id: target.context_id})
         return RemoveResult(
             removed=step.removed + Removed(artifacts=artifacts, blobs=blobs),
             found_nothing=step.found_nothing and not (artifacts or blobs or messages),
