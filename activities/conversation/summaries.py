@@ -120,11 +120,12 @@ class ConversationCompactor:
             return
         context, last = context_key(call.task.owner, call.task.context_id), None
         async with heartbeating() as heartbeat:
+            forgotten = await self._conversations.times_forgotten(context)
             # The same step again means that its summary came too late: another task is at it.
             while (step := await self._next_step(context, call.memory)) and step != last:
                 summary = await self._write(call, step, heartbeat)
-                await self._conversations.compact(context, summary)
-                last = step
+                await self._conversations.compact(context, summary, forgotten)
+                last, forgotten = step, await self._conversations.times_forgotten(context)
 
     async def _next_step(self, context: str, memory: Memory) -> SummaryStep | None:
         found = await self._read(context)

@@ -89,7 +89,10 @@ return redis.call('LRANGE', KEYS[1], start, stop)
 """
 
 _COMPACT = """
--- KEYS: messages, positions, summaries. ARGV: start, end, level, summary.
+-- KEYS: messages, positions, summaries. ARGV: start, end, level, summary, how often tasks had been forgotten.
+if (redis.call('HGET', KEYS[2], 'forgotten') or '0') ~= ARGV[5] then
+  return
+end
 local start, stop = tonumber(ARGV[1]), tonumber(ARGV[2])
 local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
 local cleared = tonumber(redis.call('HGET', KEYS[2], 'cleared') or '0')
@@ -153,7 +156,10 @@ for index = math.max(from - first, 0), stop - first - 1 do
     forgotten = forgotten + 1
   end
 end
-for _, field in ipairs(forgotten > 0 and redis.call('HKEYS', KEYS[3]) or {}) do
+if forgotten == 0 and from >= first then return 0 end
+-- Nor is a summary kept that is being written of them; of messages that made room it may be all that is left.
+redis.call('HINCRBY', KEYS[2], 'forgotten', 1)
+for _, field in ipairs(redis.call('HKEYS', KEYS[3])) do
   local _, start, till = string.match(field, '(%d+):(%d+):(%d+)')
   if tonumber(start) < stop and from < tonumber(till) then
     redis.call('HDEL', KEYS[3], field)
@@ -238,13 +244,19 @@ class Conversations:
         keys = [conversation_key(context), conversation_positions_key(context)]
         return self._parse(context, cast("list[str]", await self._get_range(keys=keys, args=[start, end])))
 
-    async def compact(self, context: str, summary: ConversationSummary) -> None:
+    async def times_forgotten(self, context: str) -> int:
+        """Return how often a task of a conversation was forgotten."""
+        return int(await self._redis.hget(conversation_positions_key(context), "forgotten") or 0)
+
+    async def compact(self, context: str, summary: ConversationSummary, forgotten: int = 0) -> None:
         """Keep a summary in place of those whose ranges it covers; the messages stay.
 
         Nothing changes if its range is not new: if a summary covers it already, or overlaps it. One of
-        messages that were cleared meanwhile, or never were there, is not kept either.
+        messages that were cleared meanwhile, or never were there, is not kept either; nor one for which was
+        read before a task was forgotten: `forgotten` is what `times_forgotten` said before that.
         """
-        arguments = [summary.start, summary.end, summary.level, self._sealed(context, summary)]
+        sealed = self._sealed(context, summary)
+        arguments = [summary.start, summary.end, summary.level, sealed, forgotten]
         await self._compact(keys=conversation_keys(context), args=arguments)
 
     async def get_summaries(self, context: str) -> list[ConversationSummary]:

@@ -201,6 +201,33 @@ async def test_a_cleared_conversation_is_forgotten(conversations: Conversations)
     assert await conversations.get_summaries(context) == [summary(10, 11)]
 
 
+async def test_no_summary_tells_of_a_task_that_is_forgotten(conversations: Conversations) -> None:
+    """Nor one that is being written meanwhile; what is written of the others afterwards is kept."""
+    context = new_id()
+    for task_id in ("secret", "other"):
+        await conversations.append(context, task_id, [said(task_id)])
+    before = await conversations.times_forgotten(context)
+    await conversations.forget_task(context, "secret")
+    await conversations.compact(context, summary(0, 2), before)
+    late = await conversations.get_summaries(context)
+    await conversations.compact(context, summary(0, 2), await conversations.times_forgotten(context))
+    await conversations.forget_task(context, "secret")
+
+    assert late == []
+    assert await conversations.get_summaries(context) == [summary(0, 2)]
+
+
+async def test_a_task_is_forgotten_whose_messages_made_room(conversations: Conversations) -> None:
+    """A summary is all that is left of what it said."""
+    context = new_id()
+    await conversations.append(context, "secret", [said("secret")])
+    await conversations.compact(context, summary(0, 1))
+    await conversations.append(context, "other", [said("other")] * MAX_MESSAGES)
+    await conversations.forget_task(context, "secret")
+
+    assert await conversations.get_summaries(context) == []
+
+
 async def test_long_messages_are_kept_compressed(redis: Redis) -> None:
     context, long = new_id(), "What is long says much twice: zażółć gęślą jaźń. " * 50
     talk = (said(long), AssistantMessage(text=long), said("no"), AssistantMessage(text="z"))
