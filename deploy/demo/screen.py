@@ -52,15 +52,23 @@ class Screen:
             case Resumed(attempt=int(attempt), call_id=call_id):
                 what = "the tool runs" if call_id else "the model is asked"
                 self._line(f"↻ {what} again, attempt {attempt}", "yellow")
+                self._draft = ""
             case IterationStarted():
                 self._line(f"· iteration {arrival.iteration}, model {arrival.model}", "dim")
             case _:
                 pass
 
     def _text(self, arrival: TextArrived) -> None:
-        """Write on; text that replaces a draft starts a new line, an empty one only ends it."""
+        """Write on; text that replaces a draft starts a new line, an empty one only ends it.
+
+        The answer comes whole once more at its end; what was streamed of it stands there already.
+        """
         if not arrival.append:
             self._end_line()
+            if arrival.text == self._draft:
+                return
+            if arrival.text:
+                self._draft = ""
         self._write(arrival.text, "")
         self._draft += arrival.text
 

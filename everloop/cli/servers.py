@@ -20,7 +20,7 @@ T = TypeVar("T")
 STATE = Path(".everloop")
 """Where `everloop up` keeps its state, unless it is told otherwise."""
 
-HOW_TO_INSTALL = 'install it: pip install "everloop[local]" (in a clone: make .venv)'
+HOW_TO_INSTALL = 'install it: pip install "everloop[local]" (in a clone: pip install ".[local]")'
 
 LOOPBACK = "127.0.0.1"
 ANSWER_SECONDS = 1.0

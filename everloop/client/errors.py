@@ -124,6 +124,7 @@ _GATEWAYS = frozenset({502, 504})
 """Of proxies before the server, which may have got the request."""
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_TOO_LATE = "{} takes too long to answer; look at what the server there prints or logs, and at the network"
 _WAIT = 1.0
 """Seconds to wait where a server that is busy does not say for how long."""
 
@@ -151,7 +152,7 @@ def client_error(error: Exception, url: str) -> ClientError:
         case httpx.RequestError():
             return _lost(cause, url)
         case _ if isinstance(error, A2AClientTimeoutError):
-            return UnreachableError(f"{url} takes too long to answer")
+            return UnreachableError(_TOO_LATE.format(url))
         case _:
             return ServerError(f"what {url} answers is no A2A: {excerpt(str(error))}")
 
@@ -198,7 +199,7 @@ def _lost(error: httpx.RequestError, url: str) -> ClientError:
         text = f"nobody answers at {url} ({said}); is the gateway running, and is this its address?"
         return UnreachableError(text, is_unsent=True)
     if isinstance(error, httpx.TimeoutException):
-        return UnreachableError(f"{url} takes too long to answer")
+        return UnreachableError(_TOO_LATE.format(url))
     return UnreachableError(f"the connection to {url} was lost")
 
 

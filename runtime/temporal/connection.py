@@ -72,7 +72,7 @@ async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Clien
     except RuntimeError as error:
         raise TemporalUnreachableError(
             f"cannot reach Temporal at {config.get('target_host')}: {error}. "
-            "Start it (`everloop up` runs one), or set TEMPORAL_ADDRESS to host:port"
+            "Start it (`everloop dev` or `up` runs one), or set TEMPORAL_ADDRESS to host:port"
         ) from error
     await _check_namespace(client, config)
     return client

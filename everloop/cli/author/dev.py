@@ -56,8 +56,8 @@ def dev(
 
     Temporal, Valkey, a worker and a gateway run until Ctrl-C. What tools are called with and come to is shown
     as it happens; what you write below that goes to the agent. Variables of the file `.env` count where the
-    environment does not set them. Without a model of yours a script stands in for one: it calls your tools
-    with made-up values.
+    environment does not set them; EVERLOOP_PORT chooses the gateway's port. Without a model of yours a script
+    stands in for one: it calls your tools with made-up values.
     """
     check_local_servers()
     project = find_project(where)
@@ -254,7 +254,9 @@ def _announce(stack: "LocalStack", project: Project) -> None:
         }
     )
     if is_scripted:
-        print_line(f"\n  For a real one set EVERLOOP_MODEL and its provider's key in {ENV}: docs/models.md.")
+        print_line(
+            f"\n  For a real model set EVERLOOP_MODEL and its provider's key in {ENV}: docs/models.md."
+        )
     print_line("  Save a file, and it is loaded. Ctrl-C stops all; tasks go on at the next start.")
     print_line(f"  Write to the agent below. {HELP}\n" if can_talk() else "")
     sys.stdout.flush()

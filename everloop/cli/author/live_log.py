@@ -19,7 +19,7 @@ Record = Mapping[str, Any]
 """A line of the log."""
 
 _KNOWN = frozenset({"event", "level", "logger", "timestamp", "owner_hash", "context_id", "stack", "trace_id"})
-_IN_OTHER_LINES = frozenset({"tool failed"})
+_IN_OTHER_LINES = frozenset({"tool failed", "Completing activity as failed"})
 
 
 class LiveLog:
@@ -79,7 +79,7 @@ def _warning(record: Record) -> "Text | None":
     if record.get("level") not in {"warning", "error", "critical"} or record["event"] in _IN_OTHER_LINES:
         return None
     fields = [f"{name}={value}" for name, value in record.items() if name not in _KNOWN and value]
-    return _line("  ! ", "yellow", str(record["event"]), _short(f"   {' '.join(fields)}") if fields else "")
+    return _line("  ! ", "yellow", str(record["event"]), f"   {_short(' '.join(fields))}" if fields else "")
 
 
 def _line(mark: str, style: str, text: str, aside: str = "") -> "Text":

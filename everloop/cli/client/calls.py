@@ -128,8 +128,8 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
         found = _CAUSE.search(str(error))
         why = f": {found[1]}" if found else ""
         return CommandError(
-            f"nobody answers at {where}{why}. Is the gateway running (`everloop up` runs one here), and is "
-            f"this its address?{LOOK_CLOSER} --profile names another one"
+            f"nobody answers at {where}{why}. Is the gateway running (`everloop dev` or `up` runs one "
+            f"here), and is this its address?{LOOK_CLOSER} --profile names another one"
         )
     if gateway.agent and isinstance(error, NotFoundError) and str(error).startswith(NO_AGENT):
         return CommandError(f"there is no agent {gateway.agent!r} at {where}; `everloop agents` lists them")

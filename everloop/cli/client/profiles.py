@@ -116,7 +116,10 @@ def choose_profile(wanted: str) -> tuple[str, Profile]:
     if wanted:
         if wanted not in known.profiles:
             names = ", ".join(known.profiles) or "none"
-            raise misused(f"there is no profile {wanted!r} in {profiles_file()} (there are: {names})")
+            raise misused(
+                f"there is no profile {wanted!r} in {profiles_file()} (there are: {names}); an "
+                "address begins with http:// or https://"
+            )
         return f"the profile {wanted}", known.profiles[wanted]
     if port := _local_port():
         return "the stack of this directory", _of_environment(f"http://{LOOPBACK}:{port}")

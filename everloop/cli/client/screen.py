@@ -371,13 +371,15 @@ def usage_line(result: Result) -> str:
 
 
 def _call(name: str, arguments: object) -> str:
+    if arguments is None:  # who begins to watch while a call runs has not seen them
+        return one_line(name)
     if isinstance(arguments, dict):
         given = ", ".join(
             f"{key}={_cut(json.dumps(value, ensure_ascii=False), LONGEST_ARGUMENT)}"
             for key, value in arguments.items()  # pyright: ignore[reportUnknownVariableType] -- any JSON
         )
     else:
-        given = "" if arguments is None else str(arguments)
+        given = str(arguments)
     return one_line(f"{name}({given})")
 
 

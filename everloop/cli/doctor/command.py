@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import typer
 
+from everloop.cli.author.project import read_env
 from everloop.cli.client.calls import Gateway, ProfileName
 from everloop.cli.output import FAILED, AsJson, print_json, print_line, print_notice, reported
 
@@ -31,7 +34,7 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """Look for what keeps an Everloop from working, and say what to do.
 
     Versions, settings, Temporal with its namespace and search attributes, workers, Redis, blobs, the model,
-    clocks, ports, and the gateway.
+    clocks, ports, and the gateway. Variables of the file `.env` count as they do for `everloop dev`.
     """
     from everloop.cli.client.profiles import choose_profile
 
@@ -40,8 +43,10 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     from everloop.cli.servers import use_local_stack
 
     use_local_stack()
+    noted = {name: value for name, value in read_env(Path.cwd()).items() if name not in os.environ}
+    os.environ.update(noted)
     with reported():
-        findings = asyncio.run(_examine(gateway, is_served_here=_is_served_here(gateway)))
+        findings = asyncio.run(_examine(gateway, noted, is_served_here=_is_served_here(gateway)))
     problems = sum(each.state == "problem" for each in findings)
     if as_json:
         print_json(
@@ -66,11 +71,14 @@ def _is_served_here(gateway: Gateway) -> bool:
     return bool(names_servers) or (urlsplit(gateway.profile.url).hostname or "") in HERE
 
 
-async def _examine(gateway: Gateway, *, is_served_here: bool) -> "list[Finding]":
+async def _examine(gateway: Gateway, noted: Collection[str], *, is_served_here: bool) -> "list[Finding]":
     from everloop.cli.doctor import machine, servers
     from everloop.cli.doctor.findings import looked, note
 
-    checks = [looked("versions", machine.look_at_versions), looked("settings", machine.look_at_settings)]
+    checks = [
+        looked("versions", machine.look_at_versions),
+        looked("settings", lambda: machine.look_at_settings(noted)),
+    ]
     if is_served_here:
         checks += [
             looked("temporal", servers.look_at_temporal),

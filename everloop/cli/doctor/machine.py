@@ -4,7 +4,7 @@ import asyncio
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from everloop import __version__
+from everloop.cli.author.project import ENV
 from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
 from everloop.cli.doctor.findings import Finding, note, ok, problem
 from everloop.cli.doctor.servers import clock_finding
@@ -53,11 +54,13 @@ def _version(name: str) -> str:
         return "missing"
 
 
-async def look_at_settings(file_variables: Mapping[str, str] | None = None) -> list[Finding]:
-    """Look for variables that are meant to be settings, and are none."""
-    names = {name for name in os.environ if name.startswith("EVERLOOP_")} | set(file_variables or ())
+async def look_at_settings(noted: Collection[str] = ()) -> list[Finding]:
+    """Look for variables that are meant to be settings, and are none; those `noted` come from `.env`."""
+    names = {name for name in os.environ if name.startswith("EVERLOOP_")}
     wrong = [problem("settings", each) for each in unknown_settings(names)]
-    return wrong or [ok("settings", f"{len(names)} EVERLOOP_ variables are set, and all are known")]
+    here = len(names.intersection(noted))
+    of_file = f" ({here} of them by {ENV}, which `everloop dev` alone reads)" if here else ""
+    return wrong or [ok("settings", f"{len(names)} EVERLOOP_ variables are set{of_file}, and all are known")]
 
 
 async def look_at_model() -> list[Finding]:

@@ -134,6 +134,19 @@ async def test_a_doctor_finds_all_well(service: Service, tmp_path: Path) -> None
     assert (ran.code, told["ok"]) == (0, True), ran.out
 
 
+async def test_a_doctor_takes_what_dev_takes_from_its_file(service: Service, tmp_path: Path) -> None:
+    """A model that `.env` alone names is looked at, with the key that stands there; the environment wins."""
+    (tmp_path / ".env").write_text("EVERLOOP_MODEL=deepseek/x\nEVERLOOP_REDIS_URL=redis://nowhere:1/0\n")
+    variables = {**service.everloop.environment, "EVERLOOP_PROFILE": service.gateway.url}
+    variables.pop("EVERLOOP_MODEL", None)
+    shell = Shell(tmp_path, variables)
+    ran = await shell.run("doctor", "--json")
+    said = {each["check"]: each["says"] for each in json.loads(ran.out)["findings"]}
+    assert "1 of them by .env" in said["settings"]
+    assert "deepseek/x" in said["model"]
+    assert "nowhere" not in said["redis"]
+
+
 async def test_a_doctor_says_what_is_wrong_and_what_to_do(service: Service, tmp_path: Path) -> None:
     """A namespace without search attributes and workers, no Redis, a model without its key, a taken port."""
     environment = service.everloop.environment

@@ -88,6 +88,19 @@ def test_a_wrong_command_line_is_one_line(
     assert told.startswith(f"everloop: {line}")
 
 
+def test_an_address_without_its_scheme_is_no_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error says how an address begins, because that is what was meant."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    assert run(["send", "hello", "--profile", "localhost:8080"]) == 2
+
+    said = capsys.readouterr().err
+    assert "no profile 'localhost:8080'" in said
+    assert said.endswith("; an address begins with http:// or https://\n")
+
+
 @pytest.mark.parametrize(
     ("variables", "line"),
     [
@@ -192,7 +205,7 @@ def test_a_program_that_is_missing_is_told(command: str) -> None:
     (line,) = done.stderr.splitlines()
     assert line == (
         "everloop: Temporal's command `temporal` is not installed; install it: "
-        'pip install "everloop[local]" (in a clone: make .venv)'
+        'pip install "everloop[local]" (in a clone: pip install ".[local]")'
     )
 
 

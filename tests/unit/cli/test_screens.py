@@ -1,0 +1,34 @@
+"""What people see: the log of `everloop dev`, and calls of a task that they follow."""
+
+import pytest
+from pydantic import JsonValue
+
+from everloop.cli.author.live_log import rendered
+from everloop.cli.client.screen import Screen
+from everloop.client import ToolCall, ToolCallEnded
+
+
+def test_a_warning_stands_apart_from_its_fields() -> None:
+    """Nobody has to find out where the words end."""
+    line = rendered({"event": "model call failed", "level": "warning", "attempt": 2, "context_id": "c"})
+
+    assert line is not None
+    assert line.plain == "  ! model call failed   attempt=2"
+
+
+@pytest.mark.parametrize("event", ["tool failed", "Completing activity as failed"])
+def test_what_another_line_says_is_shown_once(event: str) -> None:
+    """Everloop says why a call failed; Temporal's library says so again, with a traceback."""
+    assert rendered({"event": event, "level": "warning", "exception": "Traceback …"}) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"), [(None, "✓ buy → bought"), ({"title": "Dune"}, '✓ buy(title="Dune") → bought')]
+)
+def test_a_call_whose_arguments_are_not_known_has_no_empty_ones(
+    arguments: dict[str, JsonValue] | None, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who answers an approval follows the task from there: what came before is not sent again."""
+    Screen().show(ToolCallEnded(call=ToolCall(id="1", name="buy", arguments=arguments, result="bought")))
+
+    assert capsys.readouterr().err.strip() == shown
