@@ -215,6 +215,8 @@ class Screen:
 
     def _other(self, event: OtherEvent) -> None:
         what = "the tool runs" if event.data.get("call_id") else "the model is asked"
+        if event.kind == "retry" and not event.data.get("call_id") and not event.path:
+            return  # the status says so, and when
         if event.kind == "retry":
             self.say(f"↻ {what} again: {one_line(str(event.data.get('reason')))}", "yellow")
         elif event.kind == "resumed" and event.data.get("attempt"):

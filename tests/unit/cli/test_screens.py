@@ -5,7 +5,7 @@ from pydantic import JsonValue
 
 from everloop.cli.author.live_log import rendered
 from everloop.cli.client.screen import Screen
-from everloop.client import ToolCall, ToolCallEnded
+from everloop.client import OtherEvent, ToolCall, ToolCallEnded
 
 
 def test_a_warning_stands_apart_from_its_fields() -> None:
@@ -32,3 +32,17 @@ def test_a_call_whose_arguments_are_not_known_has_no_empty_ones(
     Screen().show(ToolCallEnded(call=ToolCall(id="1", name="buy", arguments=arguments, result="bought")))
 
     assert capsys.readouterr().err.strip() == shown
+
+
+def test_a_retry_of_the_model_is_told_by_the_status_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says why and when; of a tool, and of a sub-agent's model, no status says anything."""
+    screen = Screen()
+    for path, data in (
+        ((), {"reason": "it is busy"}),
+        ((), {"reason": "no answer", "call_id": "1"}),
+        (("2",), {"reason": "too many"}),
+    ):
+        screen.show(OtherEvent(kind="retry", data=data, path=path))
+
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["↻ the tool runs again: no answer", "↻ the model is asked again: too many"]

@@ -71,13 +71,13 @@ export function App() {
         <label class="theme">
           <span class="visually-hidden">Theme</span>
           <select value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as typeof theme.value)}>
-            <option value="">system</option>
-            <option value="light">light</option>
-            <option value="dark">dark</option>
+            <option value="">System theme</option>
+            <option value="light">Light theme</option>
+            <option value="dark">Dark theme</option>
           </select>
         </label>
         <button type="button" class="plain" onClick={() => (help.value = true)}>
-          Keys
+          Shortcuts
         </button>
         {login.value && (
           <button type="button" class="plain" onClick={logOut}>
@@ -90,8 +90,8 @@ export function App() {
         <Page page={page} rest={rest} />
       </main>
       {help.value && (
-        <Dialog label="Keys" onClose={() => (help.value = false)}>
-          <h2>Keys</h2>
+        <Dialog label="Shortcuts" onClose={() => (help.value = false)}>
+          <h2>Shortcuts</h2>
           <dl class="keys">
             {KEYS.map(([keys, what]) => (
               <div key={keys}>
