@@ -186,7 +186,7 @@ async def test_everything_is_reached_by_keys(service: Service, page: Page) -> No
     await page.locator("main").focus()
 
     await page.keyboard.press("?")
-    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await expect(page.get_by_role("dialog", name="Shortcuts")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
     await page.keyboard.type("gt")
