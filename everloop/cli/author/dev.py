@@ -34,6 +34,8 @@ LONG = str(24 * 60 * 60)
 QUICK = 1.0
 """Seconds within which an old worker that has nothing to do is gone."""
 
+QUIET_MILLISECONDS = 250
+
 STAND_IN = "none: a script stands in, which calls your tools with made-up values"
 
 SETTINGS_FILES = frozenset({ENV, "models.toml"})
@@ -131,12 +133,15 @@ class _Session:
     async def _serve(self, stack: "LocalStack", reloader: "Reloader", listener: int) -> None:
         _announce(stack, self.project)
         self._keep(_show_log(stack.logs / "worker.log"))
-        await self._load(stack, reloader, "")
-        self.is_up = True
-        if can_talk():
-            self._keep(Talk(stack.gateway_url, _show).run())
-        async with aclosing(_changes(self.project)) as changes:
+        async with aclosing(saved_files(self.project)) as changes:
+            await anext(changes)  # from here on: a file may be saved while it is loaded
+            await self._load(stack, reloader, "")
+            self.is_up = True
+            if can_talk():
+                self._keep(Talk(stack.gateway_url, _show).run())
             async for changed in changes:
+                if not changed:
+                    continue
                 if changed & SETTINGS_FILES:
                     self.read_settings()
                     stack = _with_settings(stack)
@@ -183,8 +188,11 @@ async def _tell_of_leaving(reloader: "Reloader") -> None:
         _show("  calls that are under way end in the version before; their tasks go on with this one", "dim")
 
 
-async def _changes(project: Project) -> AsyncGenerator[frozenset[str]]:
-    """Yield the names of files that were saved, those at about the same time together."""
+async def saved_files(project: Project) -> AsyncGenerator[frozenset[str]]:
+    """Yield the names of files that were saved, those at about the same time together.
+
+    Whenever nothing was saved for a while, it yields none: the first time says that it watches.
+    """
     from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] -- of a parameter that is not used
 
     class Agents(PythonFilter):
@@ -194,7 +202,9 @@ async def _changes(project: Project) -> AsyncGenerator[frozenset[str]]:
             is_wanted = file.name in SETTINGS_FILES or super().__call__(change, path)  # type: ignore[arg-type]
             return is_wanted and not NOT_WATCHED.intersection(below)
 
-    saved = awatch(*project.watched, watch_filter=Agents())
+    saved = awatch(
+        *project.watched, watch_filter=Agents(), rust_timeout=QUIET_MILLISECONDS, yield_on_timeout=True
+    )
     async for changed in saved:
         yield frozenset(Path(path).name for _, path in changed)
 

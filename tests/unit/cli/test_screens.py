@@ -1,9 +1,14 @@
-"""What people see: the log of `everloop dev`, and calls of a task that they follow."""
+"""What people see: `everloop dev` while they save files, and calls of a task that they follow."""
+
+from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
+from everloop.cli.author.dev import saved_files
 from everloop.cli.author.live_log import rendered
+from everloop.cli.author.project import Project
 from everloop.cli.client.screen import Screen
 from everloop.client import OtherEvent, ToolCall, ToolCallEnded
 
@@ -46,3 +51,12 @@ def test_a_retry_of_the_model_is_told_by_the_status_alone(capsys: pytest.Capture
 
     said = capsys.readouterr().err.splitlines()
     assert said == ["↻ the tool runs again: no answer", "↻ the model is asked again: too many"]
+
+
+async def test_files_are_watched_before_agents_are_loaded(tmp_path: Path) -> None:
+    """It says so first; a file that is saved while nobody takes the next names is told all the same."""
+    async with aclosing(saved_files(Project(tmp_path, "agent.py"))) as changes:
+        assert await anext(changes) == frozenset()
+        (tmp_path / "agent.py").write_text("agent = None")
+
+        assert await anext(each async for each in changes if each) == {"agent.py"}
