@@ -26,8 +26,8 @@ demo: $(INSTALLED) console ## show a task that is streamed, and one that survive
 console: $(INSTALLED) ## build the console, unless it is up to date
 	@$(BIN)/python gateway/console/build.py
 
-pictures: $(INSTALLED) console ## draw the console as README shows it, from a run of the demo
-	$(BIN)/python -m tests.acceptance.console.picture docs/start/console.svg
+pictures: $(INSTALLED) console ## draw the pages that documents show: of the demo, and of tasks that are stuck
+	$(BIN)/python -m tests.acceptance.console.picture docs
 
 conformance: $(INSTALLED) ## run Everloop with an agent for A2A compatibility kits, on port 9999 (EVERLOOP_PORT)
 	@exec $(EVERLOOP) conformance

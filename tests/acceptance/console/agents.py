@@ -10,6 +10,7 @@ from everloop import Agent, Limits, ToolContext, artifacts, prompt, sub_agent, t
 from tests.support.agents.marks import append_line, until_open
 
 CONSOLE_AGENTS = "tests.acceptance.console.agents:agents"
+STUCK_AGENTS = "tests.acceptance.console.agents:stuck_agents"
 LONG = timedelta(seconds=90)
 ROWS = 250
 
@@ -116,3 +117,20 @@ evil = Agent(
 )
 
 agents = [agent, writer, evil]
+
+
+@tool(idempotent=True, timeout=timedelta(minutes=30))
+async def ask_bank(account: str) -> str:
+    """Ask the bank, which does not answer."""
+    await asyncio.Event().wait()
+    return account
+
+
+stuck_agents = [
+    Agent(
+        id="bank", name="Bank clerk", description="Asks the bank.", model="bank", plugins=[tools(ask_bank)]
+    ),
+    Agent(id="writer", name="Writer", description="Writes letters.", model="writer", on_model_failure="wait"),
+    Agent(id="clerk", name="Clerk", description="Files invoices.", model="clerk"),
+]
+"""Their tasks get stuck, each in its way: a tool hangs, no model answers, a key is wrong."""

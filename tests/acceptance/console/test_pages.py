@@ -168,7 +168,7 @@ async def test_a_page_is_drawn_as_a_small_picture(service: Service, page: Page) 
     await say(page, "Be drawn")
     await expect(page.locator(".task-foot .badge")).to_have_text("completed")
 
-    drawn = await draw(page)
+    drawn = await draw(page, "A chat")
 
     assert ET.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 -- our own
     assert "Be drawn" in drawn

@@ -1,10 +1,10 @@
 // What pages make of rows, events and deletions.
 
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { kindOf } from "../src/parts/content/file";
 import { RowReader } from "../src/parts/content/rows";
 import { counted } from "../src/state/deletion";
-import { bars, type TaskEvent } from "../src/state/events";
+import { bars, TaskEvents, type TaskEvent } from "../src/state/events";
 import { runOf } from "../src/state/past";
 
 describe("rows", () => {
@@ -101,4 +101,27 @@ it("only files that cannot harm are shown", () => {
 it("a deletion says what went, without what is internal", () => {
   expect(counted({ tasks: 1, artifacts: 2, keys: 40, blobs: 3 })).toBe(", with 1 task and 2 artifacts");
   expect(counted({ keys: 4 })).toBe("");
+});
+
+describe("events of a task", () => {
+  const event = (id: string): TaskEvent => ({ id, at: "2026-01-01T00:00:00Z", type: "status", iteration: 1, data: {} });
+  const refusal = { error: { message: "the run of this event is no longer there" } };
+
+  it("are read from the beginning once an operator has reset it", async () => {
+    const events = new TaskEvents("t");
+    const served = [event("before.1"), event("before.2")];
+    vi.stubGlobal("fetch", async (url: string) => {
+      const after = new URL(url, "http://gateway").searchParams.get("after");
+      const place = served.findIndex((each) => each.id === after);
+      if (after && place < 0) return Response.json(refusal, { status: 400 });
+      return Response.json({ events: served.slice(place + 1), nextPageToken: "" });
+    });
+    await events.load();
+    served.splice(0, 2, event("again.1"), event("again.2"), event("again.3"));
+    await events.load();
+    vi.unstubAllGlobals();
+
+    expect(events.error.value).toBe("");
+    expect(events.events.value.map((each) => each.id)).toEqual(["again.1", "again.2", "again.3"]);
+  });
 });

@@ -116,7 +116,7 @@ export function CallCard({ call, live, version, task }: CallProps) {
         </span>
       </button>
       {last && call.state === "running" && <p class="progress">{last}</p>}
-      {open && call.state === "running" && isOperator.value && (
+      {open && (call.state === "running" || call.state === "asked") && isOperator.value && (
         <p class="progress">
           <button type="button" onClick={() => setSkips(true)}>
             Skip this call

@@ -1,7 +1,7 @@
 // The events of a task from its beginning, which the extension tells, kept up while the task goes on.
 
 import { type Signal, signal } from "@preact/signals";
-import { ask, at } from "../api/root";
+import { ApiError, ask, at } from "../api/root";
 import type { Json, Usage } from "../api/types";
 
 export type TaskEvent = { id: string; at: string; type: string; iteration: number; data: { [key: string]: Json } };
@@ -33,14 +33,24 @@ export class TaskEvents {
     return this.loading;
   }
 
+  private page(after: string): Promise<{ events: TaskEvent[]; nextPageToken: string }> {
+    const place = after ? `&after=${encodeURIComponent(after)}` : "";
+    return ask("GET", `${at`/tasks/${this.taskId}/events`}?pageSize=100${ofOwner(this.owner)}${place}`);
+  }
+
   private async fetch(): Promise<void> {
     try {
       let after = this.events.value.at(-1)?.id ?? "";
       for (;;) {
-        const page = await ask<{ events: TaskEvent[]; nextPageToken: string }>(
-          "GET",
-          `${at`/tasks/${this.taskId}/events`}?pageSize=100${ofOwner(this.owner)}${after ? `&after=${encodeURIComponent(after)}` : ""}`,
-        );
+        const page = await this.page(after).catch((error: unknown) => {
+          if (!after || !(error instanceof ApiError) || error.status !== 400) throw error;
+          return null; // an operator has reset the task: what it has told stands no more
+        });
+        if (!page) {
+          this.events.value = [];
+          after = "";
+          continue;
+        }
         if (page.events.length) this.events.value = [...this.events.value, ...page.events];
         after = page.nextPageToken || "";
         this.isCut.value = this.events.value.length >= MOST;
