@@ -1,5 +1,6 @@
 """What operators see and do in a browser: how the system fares, what is stuck, and what helps."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,8 @@ async def test_a_task_that_failed_is_reset(service: Service, page: Page) -> None
     await page.get_by_role("link", name="Fail for want of a key").click()
 
     await expect(page.locator(".answer")).to_have_text("Now it works.")
+    await page.locator(".tabs").get_by_role("button", name="events").click()
+    await expect(page.locator(".event-list")).to_contain_text("reset by")
 
 
 async def test_a_call_is_skipped(service: Service, page: Page, tmp_path: Path) -> None:
@@ -66,6 +69,7 @@ async def test_a_call_is_skipped(service: Service, page: Page, tmp_path: Path) -
     await expect(dialog.get_by_role("button", name="Skip")).to_be_disabled()
     await dialog.get_by_role("textbox").fill("there is no such file")
     await dialog.get_by_role("button", name="Skip").click()
+    await expect(page.get_by_text(re.compile("^skip_call ends r00001c01"))).to_be_visible()
 
     await expect(page.locator(".answer")).to_have_text("It was skipped.")
     assert "there is no such file" in str(service.model.requests[-1].messages)

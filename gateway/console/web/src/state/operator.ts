@@ -43,7 +43,7 @@ effect(() => {
 export async function help(task: string, action: OperatorAction, body: object): Promise<string> {
   const { done } = await ask<{ done: string }>("POST", `${at`/operator/tasks/${task}`}/${action}`, body);
   void loadSystem();
-  return done;
+  return done.replaceAll("`", ""); // names of signals and tools stand in them, as in Markdown
 }
 
 /** Returns where Temporal's UI shows the run of a task; empty: nobody knows. */
