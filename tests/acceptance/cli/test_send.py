@@ -87,6 +87,7 @@ async def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(
     assert (await shell.run("tasks", "answer", task, "--data", "{")).code == 2
 
 
+@pytest.mark.slow
 async def test_a_task_that_was_left_is_listed_shown_watched_and_forked(
     service: Service, shell: Shell, tmp_path: Path
 ) -> None:

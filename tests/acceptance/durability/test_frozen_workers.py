@@ -27,7 +27,7 @@ async def everloop(tmp_path: Path, model: ScriptedOpenAI) -> AsyncGenerator[Depl
         yield running
 
 
-@pytest.mark.parametrize("tool", ["work", "work_quickly"])
+@pytest.mark.parametrize("tool", ["work", pytest.param("work_quickly", marks=pytest.mark.slow)])
 async def test_a_tool_that_thaws_writes_nothing(
     model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path, tool: str
 ) -> None:

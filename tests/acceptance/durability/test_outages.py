@@ -61,7 +61,7 @@ async def _bring_back(everloop: Deployment, how: str) -> None:
     ("how", "seconds", "ends"),
     [
         ("killed", OUTAGE, "after"),
-        ("frozen", OUTAGE, "during"),
+        pytest.param("frozen", OUTAGE, "during", marks=pytest.mark.slow),
         pytest.param("killed", LONG_OUTAGE, "during", marks=pytest.mark.slow),
         pytest.param("frozen", LONG_OUTAGE, "after", marks=pytest.mark.slow),
     ],

@@ -33,7 +33,7 @@ LARGE = "x" * 300_000
 """Of a message: more than a history holds, so that it becomes a blob."""
 
 
-class Town:
+class Rig:
     """A deployment with owners, and all that it keeps."""
 
     def __init__(
@@ -85,8 +85,8 @@ def _named(path: Path) -> bytes:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]:
-    directory = tmp_path_factory.mktemp("town")
+async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Rig]:
+    directory = tmp_path_factory.mktemp("rig")
     path, keys = directory / "keys", dict[str, str]()
     for owner, scopes in OWNERS.items():
         key, line = new_key(owner, scopes, None)
@@ -98,7 +98,7 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Town]
         Redis.from_url(service.everloop.redis_url, decode_responses=True) as redis,
     ):
         temporal = await TemporalClient.connect(service.everloop.temporal_address)
-        yield Town(service, keys, redis, temporal)
+        yield Rig(service, keys, redis, temporal)
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
@@ -120,10 +120,11 @@ def word() -> str:
     return f"w{uuid4().hex}"
 
 
-async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(town: Town) -> None:
+@pytest.mark.slow
+async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(rig: Rig) -> None:
     """Its words go from the conversation as well, while those of the task beside it stay; twice is once."""
     secret, context = word(), word()
-    town.service.script(
+    rig.service.script(
         by_model(
             lead=[
                 Reply([tool_call("writer", f'{{"request": "Write {secret}."}}')]),
@@ -132,11 +133,11 @@ async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(town: Tow
             writer=[Reply([f"A poem of {secret}."])],
         )
     )
-    async with town.client("ann", "lead") as client, town.client("bob", "lead") as other:
+    async with rig.client("ann", "lead") as client, rig.client("bob", "lead") as other:
         first = await client.send(f"Go {secret}. {LARGE}", context_id=context)
-        town.service.script(by_model(lead=[Reply(["Stays."])]))
+        rig.service.script(by_model(lead=[Reply(["Stays."])]))
         second = await client.send("And you?", context_id=context)
-        assert len(await town.places_of(first.id)) > 10
+        assert len(await rig.places_of(first.id)) > 10
         with pytest.raises(NotFoundError):
             await other.delete_task(first.id)
 
@@ -156,24 +157,23 @@ async def test_a_task_goes_with_its_sub_agents_and_leaves_others_alone(town: Tow
     assert done.removed.keys > 5
     assert done.removed.blobs > 0
     assert (after.id, after.state) == (begun.id, "done")
-    assert await town.places_of(first.id) == []
-    assert [place for place in await town.places_of(secret) if second.id not in place] == []
+    assert await rig.places_of(first.id) == []
+    assert [place for place in await rig.places_of(secret) if second.id not in place] == []
     assert ([each.task_id for each in said], left.tasks) == ([second.id, second.id], 1)
     assert (left.title, left.agents) == ("And you?", ["lead"])
 
 
-async def test_a_context_goes_with_tasks_that_run_and_artifacts(town: Town, tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_context_goes_with_tasks_that_run_and_artifacts(rig: Rig, tmp_path: Path) -> None:
     """A tool that writes is stopped; an artifact of which another task has read is gone for it, too."""
     context, other_context = word(), word()
-    town.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
+    rig.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
     (tmp_path / "open").touch()
-    async with town.client("ann", "artifacts") as client:
+    async with rig.client("ann", "artifacts") as client:
         done_task = await client.send("Write.", context_id=context)
-        town.service.script(
-            [Reply([tool_call("write_lines", _lines(tmp_path / "open", "b"))]), Reply(["W."])]
-        )
+        rig.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open", "b"))]), Reply(["W."])])
         kept = await client.send("Write.", context_id=other_context)
-        town.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "never", "c"))])])
+        rig.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "never", "c"))])])
         running = asyncio.create_task(client.send("Write.", context_id=context))
         await until(_is_open(client, context))
         stored = [each.artifact_id async for each in client.owner_artifacts(context_id=context)]
@@ -187,32 +187,32 @@ async def test_a_context_goes_with_tasks_that_run_and_artifacts(town: Town, tmp_
     assert deletion.removed.artifacts >= 2
     assert set(stored) == {"a", "c"}
     assert "b" in left
-    assert await town.places_of(context, done_task.id) == []
-    assert await town.places_of(other_context, kept.id) != []
+    assert await rig.places_of(context, done_task.id) == []
+    assert await rig.places_of(other_context, kept.id) != []
 
 
-async def test_a_deletion_goes_on_where_its_worker_was_killed(town: Town) -> None:
+async def test_a_deletion_goes_on_where_its_worker_was_killed(rig: Rig) -> None:
     """Kill -9 in the middle: another worker takes it up, and it comes to its end."""
     secret, context = word(), word()
-    async with town.client("ann", "lead") as client:
+    async with rig.client("ann", "lead") as client:
         for _ in range(3):
-            town.service.script(by_model(lead=[Reply([f"Said {secret}."])]))
+            rig.service.script(by_model(lead=[Reply([f"Said {secret}."])]))
             await client.send(f"Say {secret}", context_id=context)
         deletion = await client.delete_context(context)
         await until(_has_begun(client, deletion.id))
-        await town.service.replace_worker()
+        await rig.service.replace_worker()
         deletion = await ended(client, deletion)
 
     assert (deletion.state, deletion.removed.tasks) == ("done", 3)
-    assert await town.places_of(context, secret) == []
+    assert await rig.places_of(context, secret) == []
 
 
-async def test_an_artifact_goes_from_its_task_as_well(town: Town, tmp_path: Path) -> None:
+async def test_an_artifact_goes_from_its_task_as_well(rig: Rig, tmp_path: Path) -> None:
     """View and stream show it no more; the task itself stays."""
     context = word()
     (tmp_path / "open").touch()
-    town.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
-    async with town.client("ann", "artifacts") as client:
+    rig.service.script([Reply([tool_call("write_lines", _lines(tmp_path / "open"))]), Reply(["Written."])])
+    async with rig.client("ann", "artifacts") as client:
         task = await client.send("Write.", context_id=context)
         deletion = await ended(client, await client.delete_artifact(context, "a"))
         shown = await client.task(task.id)
@@ -221,19 +221,19 @@ async def test_an_artifact_goes_from_its_task_as_well(town: Town, tmp_path: Path
 
     assert (deletion.state, deletion.removed.artifacts) == ("done", 1)
     assert "a" not in {artifact.id for artifact in shown.artifacts}
-    assert await town.redis.keys(f"everloop:artifact*{context}*:a*") == []
-    events = cast("list[object]", await town.redis.xrange(f"everloop:task:{{{task.id}}}:events"))
+    assert await rig.redis.keys(f"everloop:artifact*{context}*:a*") == []
+    events = cast("list[object]", await rig.redis.xrange(f"everloop:task:{{{task.id}}}:events"))
     assert [entry for entry in events if '"artifact_id":"a"' in repr(entry)] == []
 
 
-async def test_everything_of_an_owner_goes_for_an_admin(town: Town) -> None:
+async def test_everything_of_an_owner_goes_for_an_admin(rig: Rig) -> None:
     """Tasks, schedules and contexts; without the scope nobody may, and other owners keep theirs."""
     secret, context = word(), word()
-    town.service.script(by_model(lead=[Reply([f"Said {secret}."]), Reply(["Stays."])]))
+    rig.service.script(by_model(lead=[Reply([f"Said {secret}."]), Reply(["Stays."])]))
     async with (
-        town.client("ann", "lead") as ann,
-        town.client("bob", "lead") as client,
-        town.client("law") as admin,
+        rig.client("ann", "lead") as ann,
+        rig.client("bob", "lead") as client,
+        rig.client("law") as admin,
     ):
         task = await client.send(f"Say {secret}", context_id=context)
         await client.create_schedule(f"Say {secret}", id="daily", every="24h")
@@ -249,50 +249,51 @@ async def test_everything_of_an_owner_goes_for_an_admin(town: Town) -> None:
 
     assert read.tasks == 1
     assert (deletion.state, deletion.removed.tasks, deletion.of.id) == ("done", 1, "bob")
-    assert await town.places_of(secret, task.id, f"{context}'", f"{context}:") == []
+    assert await rig.places_of(secret, task.id, f"{context}'", f"{context}:") == []
     assert (mine, f"{context}-of-ann" in hers) == ([], True)
 
 
-async def test_tasks_of_contexts_that_nobody_knows_go_with_their_owner(town: Town) -> None:
+async def test_tasks_of_contexts_that_nobody_knows_go_with_their_owner(rig: Rig) -> None:
     """Neither Redis nor Temporal tells of the context: the task is known by its owner's list alone."""
     view = submitted(owner="bob", context_id=word(), agent_id="lead")
-    async with connect_redis(town.service.everloop.redis_url) as redis:
+    async with connect_redis(rig.service.everloop.redis_url) as redis:
         views = TaskViews(redis)
         await views.create(view)
         await views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
-    await town.redis.delete(owner_contexts_key("bob"), context_info_key("bob", view.context_id))
-    async with town.client("bob", "lead") as client:
+    await rig.redis.delete(owner_contexts_key("bob"), context_info_key("bob", view.context_id))
+    async with rig.client("bob", "lead") as client:
         with pytest.raises(NotFoundError):
             await client.change_task(view.task_id, retention="1h")
         deletion = await ended(client, await client.delete_owner())
 
     assert (deletion.state, deletion.removed.tasks) == ("done", 1)
-    assert await town.places_of(view.task_id) == []
+    assert await rig.places_of(view.task_id) == []
 
 
-async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(town: Town) -> None:
+@pytest.mark.slow
+async def test_what_is_kept_for_a_time_is_deleted_when_it_is_over(rig: Rig) -> None:
     """The housekeeping deletes a context, or a task, sooner than it would expire; another stays as it is."""
     short, task_only, kept = word(), word(), word()
-    async with town.client("ann", "lead") as client:
+    async with rig.client("ann", "lead") as client:
         ids = dict[str, str]()
         for context in (short, task_only, kept):
-            town.service.script(by_model(lead=[Reply(["Said."])]))
+            rig.service.script(by_model(lead=[Reply(["Said."])]))
             ids[context] = (await client.send("Say.", context_id=context)).id
         changed = await client.change_context(short, retention="1h", title="For an hour")
         of_task = await client.change_task(ids[task_only], retention="1h")
         await client.change_context(kept, retention="100d")
         for context in (short, task_only):
-            await _let_pass(town.redis, "ann", context, ids[context], hours=2)
-        members = cast("list[str]", await town.redis.zrange("everloop:retentions", 0, -1))
-        await town.redis.zadd("everloop:retentions", dict.fromkeys(members, 0))
-        queue = town.service.everloop.environment["EVERLOOP_TASK_QUEUE"]
-        await town.temporal.get_schedule_handle(housekeeping_schedule_id(queue)).trigger()
+            await _let_pass(rig.redis, "ann", context, ids[context], hours=2)
+        members = cast("list[str]", await rig.redis.zrange("everloop:retentions", 0, -1))
+        await rig.redis.zadd("everloop:retentions", dict.fromkeys(members, 0))
+        queue = rig.service.everloop.environment["EVERLOOP_TASK_QUEUE"]
+        await rig.temporal.get_schedule_handle(housekeeping_schedule_id(queue)).trigger()
         await until(lambda: _is_gone(client, short))
         await until(lambda: _has_no_tasks(client, task_only))
         still = await client.context(kept)
-        view_ttl = await town.redis.ttl(f"everloop:task:{{{ids[kept]}}}:view")
+        view_ttl = await rig.redis.ttl(f"everloop:task:{{{ids[kept]}}}:view")
         positions = f"everloop:conversation:{{ann:{kept}}}:positions"
-        talk_ttl = await town.redis.ttl(positions)
+        talk_ttl = await rig.redis.ttl(positions)
 
     assert (changed.retention, changed.title, of_task) == ("1h", "For an hour", "1h")
     assert (still.retention, still.tasks) == ("100d", 1)

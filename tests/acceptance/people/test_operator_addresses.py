@@ -320,6 +320,7 @@ async def test_an_action_whose_gateway_dies_is_done_once(room: Room, tmp_path: P
     assert requests[-1].tool_results[-1] == "paid"
 
 
+@pytest.mark.slow
 async def test_a_task_that_no_worker_takes_says_so(tmp_path: Path) -> None:
     """It can be cancelled all the same, and goes on once a worker is there."""
     async with running_room(tmp_path) as room, room.client("clerk") as client, room.of("root") as root:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import pytest
 from a2a.types import a2a_pb2 as pb
 from temporalio.client import Client
 
@@ -84,6 +85,7 @@ async def test_all_who_send_the_same_message_hear_the_same(client: Client, views
     assert all(reply == replies[0] for reply in replies)
 
 
+@pytest.mark.slow
 async def test_an_answer_outlives_its_workflow(client: Client, views: TaskViews) -> None:
     """Temporal forgets it, after its retention; the same message gets the same answer, and asks no model."""
     asked, key = request(unique("2 + 2")), {"Idempotency-Key": unique("key")}
