@@ -1,5 +1,6 @@
 """What a caller with the scope of approvers sees and does, and what nobody else does."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -53,10 +54,17 @@ class Office:
     client: Client
 
     async def ask(self, caller: str = "owner") -> str:
-        """Start a task whose call waits for those with the scope tasks:approve, and return its id."""
+        """Start a task whose call waits for those with the scope tasks:approve, and return its id once they see it.
+
+        A list follows the view that a sender is answered with, a moment later.
+        """
         task = await self.send(caller, "Refund it.")
         assert state_of(task) == "TASK_STATE_INPUT_REQUIRED", task
-        return str(task["id"])
+        task_id = str(task["id"])
+        async with asyncio.timeout(60):
+            while not await self.listed("boss", task_id):
+                await asyncio.sleep(0.02)
+        return task_id
 
     async def send(self, caller: str, text: str, task_id: str = "") -> Json:
         """Send a message; return the task, or the error."""
