@@ -19,6 +19,7 @@ from everloop.client import (
     Event,
     InvalidError,
     NotFoundError,
+    OpenQuestion,
     Part,
     Progress,
     Question,
@@ -41,6 +42,7 @@ from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.tasks import TaskState as ServersState
 from tests.acceptance.client.relay import running_relay
 from tests.support.rigs.deployment import Service
+from tests.support.rigs.operator import until
 from tests.support.rigs.people import call
 from tests.support.servers.scripted_openai import Reasoning, Reply, tool_call
 from tests.support.servers.tls import certificate_files, running_tls_proxy
@@ -221,7 +223,7 @@ async def test_questions_are_answered_in_place(service: Service, ledger: Path) -
             result.raise_for_state()
         watched = asyncio.create_task(_questions_of(client, result.id, 3))
         questions = {question.kind: question for question in await watched}
-        waiting = {each.question_id: each async for each in client.questions() if each.task_id == result.id}
+        waiting = await until(lambda: _waiting(client, result.id), does=lambda listed: len(listed) == 3)
         with pytest.raises(InvalidError, match="18:00"):
             await client.answer(result.id, "19:00", question_id=questions["selection"].id)
         await client.answer(result.id, "20:00", question_id=questions["selection"].id)
@@ -238,6 +240,11 @@ async def test_questions_are_answered_in_place(service: Service, ledger: Path) -
     assert end.text == "Done."
     assert [one.is_error for one in end.tool_calls] == [False, False, True]
     assert "not mine" in str(end.tool_calls[2].result)
+
+
+async def _waiting(client: Client, task_id: str) -> dict[str, OpenQuestion]:
+    """Return the questions of a task that are listed, by id; the list follows what a watcher sees."""
+    return {each.question_id: each async for each in client.questions() if each.task_id == task_id}
 
 
 async def _questions_of(client: Client, task_id: str, count: int) -> list[Question]:
@@ -308,9 +315,9 @@ async def test_what_cannot_be_done_is_said_in_words(service: Service) -> None:
             await client.send()
         with pytest.raises(InvalidError, match=r"none\.txt cannot be read"):
             await client.send("x", files=["/none.txt"])
-        with pytest.raises(WaitTimeoutError) as late:
-            await client.send("Wait.", timeout=0.5)
-        canceled = await client.cancel(late.value.result.id)
+        canceled = await client.cancel(
+            await until(lambda: _late(client))
+        )  # a busy server says nothing in time
         gate.set()
     async with Client("http://127.0.0.1:9") as nobody:
         with pytest.raises(UnreachableError, match=r"nobody answers at .*is the gateway running"):
@@ -323,6 +330,13 @@ async def test_what_cannot_be_done_is_said_in_words(service: Service) -> None:
     assert canceled.state is TaskState.CANCELED
     with pytest.raises(InvalidError, match="no address"):
         Client("localhost:8080")
+
+
+async def _late(client: Client) -> str:
+    """Send a message, the same each time, until the time is up; return the id of its task, if it is known."""
+    with pytest.raises(WaitTimeoutError) as late:
+        await client.send("Wait.", message_id="late", timeout=0.5)
+    return late.value.result.id
 
 
 async def test_the_server_is_known_by_a_certificate_of_ones_own(service: Service, tmp_path: Path) -> None:

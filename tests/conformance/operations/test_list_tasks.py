@@ -5,12 +5,26 @@ from datetime import UTC, datetime, timedelta
 from a2a.types import a2a_pb2 as pb
 
 from tests.conformance.messages import ASKS, COMPLETES, WRITES_TEXT, fresh, message
+from tests.support.rigs.operator import until
 from tests.support.wires.agent import Agent
 
 
 async def _tasks(agent: Agent, context_id: str, *behaviours: str) -> list[pb.Task]:
-    """Return tasks in one context, oldest first."""
-    return [await agent.send(message(behaviour, contextId=context_id)) for behaviour in behaviours]
+    """Return tasks in one context, oldest first, once they are listed with the states they were sent with."""
+    tasks = [await agent.send(message(behaviour, contextId=context_id)) for behaviour in behaviours]
+    await _until_listed(agent, context_id, *tasks)
+    return tasks
+
+
+async def _until_listed(agent: Agent, context_id: str, *tasks: pb.Task) -> None:
+    """Wait until lists know the states of tasks: they follow what a sender is answered, a moment later."""
+
+    async def look() -> set[str]:
+        of_states = [agent.list(contextId=context_id, status=state) for state in states]
+        return {task_id for page in of_states for task_id in _ids(await page)}
+
+    states = {pb.TaskState.Name(task.status.state) for task in tasks}
+    await until(look, does=lambda listed: listed >= {task.id for task in tasks})
 
 
 def _ids(page: pb.ListTasksResponse) -> list[str]:
@@ -22,7 +36,7 @@ async def test_the_newest_status_comes_first(agent: Agent) -> None:
     context_id = fresh("context")
     first, second, third = await _tasks(agent, context_id, ASKS, COMPLETES, ASKS)
     assert _ids(await agent.list(contextId=context_id)) == [third.id, second.id, first.id]
-    await agent.send(message(COMPLETES, taskId=first.id))
+    await _until_listed(agent, context_id, await agent.send(message(COMPLETES, taskId=first.id)))
     page = await agent.list(contextId=context_id)
     assert _ids(page) == [first.id, third.id, second.id]
     times = [task.status.timestamp.ToNanoseconds() for task in page.tasks]

@@ -1,5 +1,6 @@
 """What is each binding's own, and A2A-Version: A2A 1.0 §3.6, §9, §11."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -7,6 +8,7 @@ import pytest
 
 from tests.conformance.messages import ASKS, COMPLETES, STREAMS, VERSION, WRITES_TEXT, content, fresh, message
 from tests.conformance.stack import Stack
+from tests.support.rigs.operator import until
 from tests.support.wires.agent import Agent
 from tests.support.wires.events import events_of
 
@@ -22,6 +24,12 @@ async def _get(stack: Stack, path: str, **params: str) -> httpx.Response:
     return await stack.http.get(path, params=params, headers=VERSION)
 
 
+async def _listed(stack: Stack, query: Mapping[str, str]) -> list[dict[str, Any]]:
+    listed = await _get(stack, "/tasks", **query)
+    assert listed.status_code == 200, listed.text
+    return listed.json()["tasks"]
+
+
 def _media_type(response: httpx.Response) -> str:
     return response.headers["content-type"].split(";")[0]
 
@@ -30,18 +38,15 @@ async def test_query_parameters_have_the_names_of_json(stack: Stack) -> None:
     """Names in camelCase, enums by name, booleans in small letters, times as ISO 8601 (§11.5)."""
     context_id = fresh("context")
     task = await _send(stack, WRITES_TEXT, contextId=context_id)
-    listed = await _get(
-        stack,
-        "/tasks",
-        contextId=context_id,
-        status="TASK_STATE_COMPLETED",
-        pageSize="10",
-        historyLength="0",
-        includeArtifacts="true",
-        statusTimestampAfter="2020-01-01T00:00:00Z",
-    )
-    assert listed.status_code == 200
-    (found,) = listed.json()["tasks"]
+    query = {
+        "contextId": context_id,
+        "status": "TASK_STATE_COMPLETED",
+        "pageSize": "10",
+        "historyLength": "0",
+        "includeArtifacts": "true",
+        "statusTimestampAfter": "2020-01-01T00:00:00Z",
+    }
+    (found,) = await until(lambda: _listed(stack, query))  # lists follow the task
     assert found["id"] == task["id"]
     assert found["artifacts"]
     assert not found.get("history")

@@ -61,7 +61,7 @@ def agent_of() -> Agent:
     return Agent(id=unique("agent")[:60], name="Agent", description="Waits.", model="scripted")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="session")
 async def site(
     client: Client, views: TaskViews, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[Site]:
@@ -167,11 +167,11 @@ async def test_without_authentication_everybody_is_the_operator_of_what_is_nobod
     client: Client, views: TaskViews, site: Site
 ) -> None:
     """What belongs to somebody does not exist there, and cannot be asked for."""
-    await site.send("other")
+    foreign = await site.send("other")
+    await until(site.found, does=lambda found: foreign in found)
     agent = agent_of()
     async with running_gateway(client, views, queue=unique("nobody"), agent=agent) as gateway:
         own = await _open(gateway, agent.id)
-        foreign = (await site.listed())["tasks"][0]["id"]
         shown = await gateway.http.get(f"{BASE}/tasks/{foreign}")
         acted = await gateway.http.post(f"{BASE}/tasks/{foreign}/cancel", json={})
         named = await gateway.http.get(f"{BASE}/tasks", params={"owner": "other"})

@@ -22,6 +22,7 @@ from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.gateway.harness import AGENT, key_scheme, running_gateway, unique, working
 from tests.support.fakes.ports import CountingTools, ScriptedModel, answer, asks
+from tests.support.rigs.operator import until
 
 OTHER = Agent(id="other", name="Other", description="Asks, too.", model="scripted")
 
@@ -101,9 +102,13 @@ class Inbox:
         return cast("Json", answered.json()["result"]["task"])
 
     async def asked(self, caller: str, tool: str, agent: str = "staged") -> str:
-        """Start a task that asks; return its id."""
+        """Start a task that asks; return its id once it is listed, which may take a moment."""
         task = await self.send(caller, {"parts": [{"text": tool}]}, agent)
         assert cast("Json", task["status"])["state"] == "TASK_STATE_INPUT_REQUIRED", task
+        reader = "boss" if "approvers" in ASKED[tool] else caller
+        await until(
+            lambda: self.listed(reader), does=lambda seen: task["id"] in [each["taskId"] for each in seen]
+        )
         return str(task["id"])
 
     async def listed(self, caller: str, query: str = "", size: int = 100) -> list[Json]:

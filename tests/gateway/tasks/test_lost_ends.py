@@ -46,6 +46,7 @@ async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None
         connected(gateway.url, streaming=False) as a2a,
     ):
         task = await send(a2a, request(prompt))
+        await client.get_workflow_handle(task.id).result()  # a client is answered before it is over
     others = await said_nothing(views, task)
     reconciler = services(client, others, queue=queue).reconciler
     with pytest.raises(NoWorkerError):

@@ -33,6 +33,7 @@ from tests.gateway.tasks.silent_tasks import (
     view_of,
 )
 from tests.support.a2a_client import connected, request, send
+from tests.support.rigs.operator import until
 
 End = Callable[[Client, str], Awaitable[None]]
 
@@ -127,7 +128,10 @@ async def test_who_reads_a_silent_task_waits_for_nobody_but_redis(client: Client
     assert runs.asked == 0
     runs.gate.set()
     await client.get_workflow_handle(task_id).terminate()
-    assert (await gateway.snapshots.revived(snapshot)).view.status.state is State.FAILED
+    # One look waits for Temporal a short time only.
+    await until(
+        lambda: gateway.snapshots.revived(snapshot), does=lambda seen: seen.view.status.state is State.FAILED
+    )
 
 
 async def checked(gateway: Services, task_id: str) -> None:
