@@ -1,6 +1,5 @@
 """What a caller with the scope of approvers sees and does, and what nobody else does."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -30,6 +29,7 @@ from tests.support.fakes.ports import (
     answer,
     asks,
 )
+from tests.support.rigs.operator import until
 
 KEYS = {
     "owner": ("alice", ["tasks:read", "tasks:write"]),
@@ -54,16 +54,14 @@ class Office:
     client: Client
 
     async def ask(self, caller: str = "owner") -> str:
-        """Start a task whose call waits for those with the scope tasks:approve, and return its id once they see it.
+        """Start a task whose call waits for the scope tasks:approve; return its id once it is listed.
 
         A list follows the view that a sender is answered with, a moment later.
         """
         task = await self.send(caller, "Refund it.")
         assert state_of(task) == "TASK_STATE_INPUT_REQUIRED", task
         task_id = str(task["id"])
-        async with asyncio.timeout(60):
-            while not await self.listed("boss", task_id):
-                await asyncio.sleep(0.02)
+        await until(lambda: self.listed("boss", task_id))
         return task_id
 
     async def send(self, caller: str, text: str, task_id: str = "") -> Json:
