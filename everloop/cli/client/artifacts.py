@@ -7,30 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everloop.cli.client.calls import AgentId, Gateway, ProfileName, ask, asked, finish
-from everloop.cli.client.send import ContextId
-from everloop.cli.output import (
-    NOTHING,
-    AsJson,
-    CommandError,
-    misused,
-    option,
-    print_json,
-    print_line,
-    print_notice,
-    print_table,
-)
+from everloop.cli.client.calls import AgentId, ContextArgument, ContextId, ProfileName, asked, print_found
+from everloop.cli.client.send import send_message
+from everloop.cli.output import NOTHING, AsJson, CommandError, option, print_line
 
 if TYPE_CHECKING:
-    from everloop.client import Client, Part, Result, StoredArtifact
+    from everloop.client import Client, Part, StoredArtifact
 
+HEAD = ("CONTEXT", "ARTIFACT", "NAME", "STATUS", "SIZE", "TYPES", "UPDATED")
 KEEP = "Here is {names}. Keep it, and say in a word what it is."
 
 app = typer.Typer(no_args_is_help=True, help="Fetch what agents have made, and give them files.")
-
-Context = Annotated[
-    str, typer.Argument(metavar="CONTEXT", help="The id of a conversation.", show_default=False)
-]
 
 
 @app.command(name="list")
@@ -48,17 +35,8 @@ def list_(
 ) -> None:
     """List artifacts, files of messages included; those of a conversation the oldest first."""
     found = asked(lambda client: _listed(client, context, task), profile)
-    if as_json:
-        from everloop.cli.client.data import plain
-
-        print_json(plain(found))
-    elif found:
-        print_table(
-            ("CONTEXT", "ARTIFACT", "NAME", "STATUS", "SIZE", "TYPES", "UPDATED"), list(map(_row, found))
-        )
-    else:
-        where = f" in the context {context}" if context else ""
-        print_notice(f"there are no artifacts{where}")
+    where = f" in the context {context}" if context else ""
+    print_found(found, HEAD, _row, f"there are no artifacts{where}", as_json=as_json)
 
 
 async def _listed(client: "Client", context: str, task: str) -> "list[StoredArtifact]":
@@ -92,7 +70,7 @@ def _row(one: "StoredArtifact") -> tuple[str, ...]:
     everloop artifacts get CONTEXT report --to - | less"""
 )
 def get(
-    context: Context,
+    context: ContextArgument,
     artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Its id.", show_default=False)],
     *,
     to: Annotated[str, option("PATH", "A file, a folder, or `-` for stdout (default: this folder).")] = ".",
@@ -148,20 +126,6 @@ def put(  # noqa: PLR0913 -- each is an option
     profile: ProfileName = "",
 ) -> None:
     """Give files to an agent, as parts of a message, which the conversation keeps."""
-    from everloop.cli.client.files import STDIN, file_part
-
-    if files.count(STDIN) > 1:
-        raise misused("stdin can be one file only; give `-` once")
-    text = message or KEEP.format(
-        names=", ".join("stdin" if each == STDIN else Path(each).name for each in files)
-    )
-
-    async def work(gateway: Gateway) -> "Result":
-        from everloop.cli.client.turns import follow
-
-        parts = [file_part(path) for path in files]
-        async with gateway.client() as client:
-            events = client.stream(text, *parts, context_id=context)
-            return await follow(client, events, profile=profile, as_json=as_json)
-
-    finish(ask(work, profile, agent), profile, as_json=as_json)
+    names = ", ".join("stdin" if each == "-" else Path(each).name for each in files)
+    text = message or KEEP.format(names=names)
+    send_message(text, files, context, profile, agent=agent, as_json=as_json)

@@ -9,17 +9,26 @@ import asyncio
 import re
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from everloop.cli.output import CommandError, option, print_json, print_line, print_notice, reported
+from everloop.cli.output import (
+    CommandError,
+    option,
+    print_json,
+    print_line,
+    print_notice,
+    print_table,
+    reported,
+)
 
 if TYPE_CHECKING:
     from everloop.cli.client.profiles import Profile
-    from everloop.client import Client, ClientError, Result
+    from everloop.client import Client, ClientError, Event, Result
 
 T = TypeVar("T")
 
@@ -52,6 +61,16 @@ ProfileName = Annotated[
 ]
 AgentId = Annotated[str, option("ID", "Which agent (default: that of the profile, or the gateway's first).")]
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The id of a task.", show_default=False)]
+ContextArgument = Annotated[
+    str, typer.Argument(metavar="CONTEXT", help="The id of a conversation.", show_default=False)
+]
+ContextId = Annotated[
+    str, option("ID", "The conversation that it goes on with (default: a new one).", name="--context")
+]
+Folder = Annotated[Path | None, option("FOLDER", "Save artifacts there, without asking.", name="--save")]
+Limit = Annotated[int, option("N", "How many at most.", most=10_000)]
+MOST_LISTED = 20
+"""Of what is listed, how many are shown if nobody says how many."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +132,33 @@ def asked(work: "Callable[[Client], Awaitable[T]]", profile: str, agent: str = "
     return ask(answer, profile, agent)
 
 
+def follow_task(  # noqa: PLR0913 -- all have names
+    begin: "Callable[[Client], AsyncGenerator[Event] | Awaitable[Result]]",
+    profile: str,
+    *,
+    agent: str = "",
+    task_id: str = "",
+    folder: Path | None = None,
+    as_json: bool = False,
+) -> NoReturn:
+    """Follow what begins, of an agent or of a task, and end the command as the task does.
+
+    What `begin` returns is followed if it is events; a result is that of a task which is left to itself.
+    """
+
+    async def work(client: "Client") -> "tuple[Result, bool]":
+        begun = begin(client)
+        if isinstance(begun, Awaitable):
+            return await begun, True
+        from everloop.cli.client.turns import follow
+
+        result = await follow(client, begun, profile=profile, as_json=as_json, folder=folder, task_id=task_id)
+        return result, False
+
+    result, is_detached = asked(work, profile, agent, task_id=task_id)
+    finish(result, profile, detach=is_detached, as_json=as_json)
+
+
 def refused(error: "ClientError", gateway: Gateway) -> CommandError:
     """Return what went wrong, as a command says it."""
     from everloop.client import NotFoundError, UnauthenticatedError, UnreachableError
@@ -154,15 +200,32 @@ def exit_code(result: "Result") -> int:
 def finish(result: "Result", profile: str, *, detach: bool = False, as_json: bool = False) -> NoReturn:
     """End a command that has followed a task, or left it to itself (`detach`)."""
     if as_json:
-        from everloop.cli.client.data import plain
-
-        print_json(plain(result))
+        print_answer(result)
     elif detach:
         print_line(result.id or result.text)
     if detach and result.id and not as_json:
         again = f"everloop tasks watch {result.id}{option_of(profile)}"
         print_notice(f"the task goes on; `{again}` follows it")
     raise typer.Exit(0 if detach else exit_code(result))
+
+
+def print_answer(value: object) -> None:
+    """Print what a client answers as JSON."""
+    from everloop.cli.client.data import plain
+
+    print_json(plain(value))
+
+
+def print_found(
+    found: Sequence[T], head: Sequence[str], row: Callable[[T], Sequence[str]], nothing: str, *, as_json: bool
+) -> None:
+    """Print what was found, a row each; `nothing` is said where there is none."""
+    if as_json:
+        print_answer(found)
+    elif found:
+        print_table(head, list(map(row, found)))
+    else:
+        print_notice(nothing)
 
 
 def option_of(profile: str) -> str:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from everloop.cli.client.calls import AgentId, Gateway, ProfileName, ask, option_of, refused
-from everloop.cli.client.send import ContextId
+from everloop.cli.client.calls import AgentId, ContextId, Gateway, ProfileName, ask, option_of, refused
 from everloop.cli.output import CommandError, misused
 
 if TYPE_CHECKING:

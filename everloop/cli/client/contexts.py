@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everloop.cli.client.calls import ProfileName, asked
+from everloop.cli.client.calls import (
+    MOST_LISTED,
+    ContextArgument,
+    Limit,
+    ProfileName,
+    asked,
+    print_answer,
+    print_found,
+)
 from everloop.cli.output import (
     INTERRUPTED,
     NOTHING,
@@ -15,17 +23,13 @@ from everloop.cli.output import (
     misused,
     option,
     print_fields,
-    print_json,
     print_line,
-    print_notice,
-    print_table,
 )
 
 if TYPE_CHECKING:
     from everloop.client import Client, Context, ConversationMessage, Deletion
 
-MOST = 20
-MOST_LISTED = 10_000
+HEAD = ("CONTEXT", "TITLE", "TASKS", "AGENTS", "UPDATED")
 PAUSE = 0.3
 """Seconds between two looks at a deletion."""
 
@@ -33,9 +37,6 @@ LONGEST_TITLE = 60
 
 app = typer.Typer(no_args_is_help=True, help="Find conversations, read them, and delete them for good.")
 
-ContextArgument = Annotated[
-    str, typer.Argument(metavar="CONTEXT", help="The id of a conversation.", show_default=False)
-]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -43,20 +44,14 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 def list_(
     *,
     query: Annotated[str, option("TEXT", "Only those in whose titles it stands.")] = "",
-    limit: Annotated[int, option("N", "How many at most.", most=MOST_LISTED)] = MOST,
+    limit: Limit = MOST_LISTED,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
     """List conversations, those that changed last first."""
     found = asked(lambda client: _listed(client, query, limit), profile)
-    if as_json:
-        from everloop.cli.client.data import plain
-
-        print_json(plain(found))
-    elif found:
-        print_table(("CONTEXT", "TITLE", "TASKS", "AGENTS", "UPDATED"), list(map(_row, found)))
-    else:
-        print_notice('there are no such conversations; `everloop send "…"` begins one')
+    nothing = 'there are no such conversations; `everloop send "…"` begins one'
+    print_found(found, HEAD, _row, nothing, as_json=as_json)
 
 
 async def _listed(client: "Client", query: str, limit: int) -> "list[Context]":
@@ -83,10 +78,10 @@ def show(context: ContextArgument, *, as_json: AsJson = False, profile: ProfileN
     """Show a conversation: all that was said, with calls of tools."""
     found, messages = asked(lambda client: _read(client, context), profile)
     from everloop.cli.client import task_reports
-    from everloop.cli.client.data import local_time, plain
+    from everloop.cli.client.data import local_time
 
     if as_json:
-        print_json({"context": plain(found), "messages": plain(messages)})
+        print_answer({"context": found, "messages": messages})
         return
     print_fields(
         {
@@ -138,9 +133,7 @@ def delete_for_good(
         _make_sure(what)
     done = asked(lambda client: _deleted(client, begin), profile)
     if as_json:
-        from everloop.cli.client.data import plain
-
-        print_json(plain(done))
+        print_answer(done)
     if done.state == "failed":
         raise CommandError(
             f"the deletion {done.id} of {what} failed; delete it again, nothing comes back by that"

@@ -2,11 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from everloop.cli.client.calls import ProfileName, asked
+from everloop.cli.client.calls import ProfileName, asked, print_found
 from everloop.cli.output import (
     NOTHING,
     AsJson,
@@ -18,6 +18,11 @@ from everloop.cli.output import (
     print_notice,
     print_table,
 )
+
+if TYPE_CHECKING:
+    from everloop.client import AgentInfo
+
+HEAD = ("AGENT", "NAME", "DESCRIPTION")
 
 Auth = Literal["api-key", "token", "none"]
 
@@ -37,13 +42,11 @@ def register(app: typer.Typer) -> None:
 def agents(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """List the agents of a gateway."""
     found = asked(lambda client: client.agents(), profile)
-    if as_json:
-        from everloop.cli.client.data import plain
+    print_found(found, HEAD, _row, "there are no agents", as_json=as_json)
 
-        print_json(plain(found))
-    else:
-        rows = [(each.id or NOTHING, each.name, each.description or NOTHING) for each in found]
-        print_table(("AGENT", "NAME", "DESCRIPTION"), rows)
+
+def _row(one: "AgentInfo") -> tuple[str, ...]:
+    return one.id or NOTHING, one.name, one.description or NOTHING
 
 
 @profiles.command(name="list")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -9,35 +10,28 @@ import typer
 
 from everloop.cli.client.calls import (
     EXIT_CODES,
+    MOST_LISTED,
     AgentId,
+    ContextId,
+    Folder,
     Gateway,
+    Limit,
     ProfileName,
     TaskId,
     ask,
     asked,
     finish,
+    follow_task,
+    print_answer,
+    print_found,
 )
 from everloop.cli.client.contexts import Yes, delete_for_good
-from everloop.cli.client.send import ContextId, Folder
-from everloop.cli.output import (
-    NOTHING,
-    AsJson,
-    CommandError,
-    misused,
-    option,
-    print_json,
-    print_line,
-    print_notice,
-    print_table,
-)
+from everloop.cli.output import NOTHING, AsJson, CommandError, misused, option, print_line
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from everloop.client import Client, Result, UsageReport
-
-MOST = 20
-MOST_LISTED = 10_000
+    from everloop.client import Client, Event, Result, UsageReport
 
 HEAD = ("TASK", "STATE", "UPDATED", "CONTEXT")
 
@@ -58,20 +52,14 @@ def list_(  # noqa: PLR0913 -- each is an option
     agent: AgentId = "",
     state: Annotated[str, option("STATE", "Such as working, input-required, completed, failed.")] = "",
     context: ContextId = "",
-    limit: Annotated[int, option("N", "How many at most.", most=MOST_LISTED)] = MOST,
+    limit: Limit = MOST_LISTED,
     as_json: AsJson = False,
     profile: ProfileName = "",
 ) -> None:
     """List tasks of all agents, those that changed last first."""
     found = ask(lambda gateway: _listed(gateway, state, context, limit), profile, agent)
-    if as_json:
-        from everloop.cli.client.data import plain
-
-        print_json(plain(found))
-    elif found:
-        print_table(HEAD, list(map(_row, found)))
-    else:
-        print_notice('there are no such tasks; `everloop send "…"` begins one')
+    nothing = 'there are no such tasks; `everloop send "…"` begins one'
+    print_found(found, HEAD, _row, nothing, as_json=as_json)
 
 
 async def _listed(gateway: Gateway, state: str, context: str, limit: int) -> "list[Result]":
@@ -113,14 +101,14 @@ def show(
     if transcript:
         messages = asked(lambda client: client.transcript(task), profile, task_id=task)
         if as_json:
-            print_json(plain(messages))
+            print_answer(messages)
         else:
             task_reports.print_transcript(messages)
         return
     found, usage = asked(lambda client: _read(client, task), profile, task_id=task)
     if as_json:
         report = cast("dict[str, JsonValue]", plain(found))
-        print_json(report | ({"usage_report": plain(usage)} if usage else {}))
+        print_answer(report | ({"usage_report": usage} if usage else {}))
     else:
         task_reports.print_task(found, usage, profile)
 
@@ -138,26 +126,15 @@ async def _read(client: "Client", task: str) -> "tuple[Result, UsageReport | Non
 @app.command()
 def watch(task: TaskId, *, save: Folder = None, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """Follow a task to its end, and answer what it asks; Ctrl-C leaves it, twice cancels it."""
-
-    async def work(gateway: Gateway) -> "Result":
-        from everloop.cli.client.turns import follow
-
-        async with await gateway.client_of(task) as client:
-            return await follow(
-                client, client.watch(task), profile=profile, as_json=as_json, folder=save, task_id=task
-            )
-
-    finish(ask(work, profile), profile, as_json=as_json)
+    follow_task(lambda client: client.watch(task), profile, task_id=task, folder=save, as_json=as_json)
 
 
 @app.command()
 def cancel(task: TaskId, *, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """Cancel a task. Once more is no error."""
-    from everloop.cli.client.data import plain
-
     canceled = asked(lambda client: client.cancel(task), profile, task_id=task)
     if as_json:
-        print_json(plain(canceled))
+        print_answer(canceled)
     else:
         print_line(f"{canceled.id} is {canceled.state}")
 
@@ -209,18 +186,15 @@ def _tell(  # noqa: PLR0913 -- all have names
 ) -> None:
     """Give an answer, and follow what comes of it."""
 
-    async def work(gateway: Gateway) -> "Result":
-        from everloop.cli.client.turns import follow
+    def begin(client: "Client") -> "AsyncGenerator[Event] | Awaitable[Result]":
+        if detach:
+            return client.answer(task, said, question_id=question, detach=True)
         from everloop.client import Part
 
-        async with await gateway.client_of(task) as client:
-            if detach:
-                return await client.answer(task, said, question_id=question, detach=True)
-            content = said if isinstance(said, str) else Part(data=said)
-            events = client.stream(content, task_id=task, question_id=question)
-            return await follow(client, events, profile=profile, as_json=as_json, task_id=task)
+        content = said if isinstance(said, str) else Part(data=said)
+        return client.stream(content, task_id=task, question_id=question)
 
-    finish(ask(work, profile), profile, detach=detach, as_json=as_json)
+    follow_task(begin, profile, task_id=task, as_json=as_json)
 
 
 @app.command()
@@ -279,21 +253,15 @@ def fork(  # noqa: PLR0913 -- each is an option
 ) -> None:
     """Begin a new task from the past of another; nothing of the past happens again."""
     said = _value(message, "")
-
-    async def work(gateway: Gateway) -> "Result":
-        async with await gateway.client_of(task) as client:
-            content = [said] if isinstance(said, str) else []
-            begun = await client.fork(task, *content, iteration=iteration, agent=agent, model=model)
-        if detach:
-            return begun
-        from everloop.cli.client.turns import follow
-
-        async with await gateway.client_of(begun.id) as client:
-            return await follow(
-                client, client.watch(begun.id), profile=profile, as_json=as_json, task_id=begun.id
-            )
-
-    finish(ask(work, profile), profile, detach=detach, as_json=as_json)
+    content = [said] if isinstance(said, str) else []
+    begun = asked(
+        lambda client: client.fork(task, *content, iteration=iteration, agent=agent, model=model),
+        profile,
+        task_id=task,
+    )
+    if detach:
+        finish(begun, profile, detach=True, as_json=as_json)
+    watch(begun.id, as_json=as_json, profile=profile)
 
 
 @app.command()
