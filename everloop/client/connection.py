@@ -67,7 +67,7 @@ class Credentials(httpx.Auth):
 
     def trusts(self, url: str) -> bool:
         """Whether the credentials may be sent to an address."""
-        return _origin(url) == self._origin or (urlsplit(url).hostname or "") in self._hosts
+        return origin_of(url) == self._origin or (urlsplit(url).hostname or "") in self._hosts
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
         if self.trusts(str(request.url)):
@@ -201,7 +201,7 @@ class Connection:
             if each.uri == HTTP_EXTENSION:
                 await self.sdk()  # it knows how the gateway calls itself
                 base = str(plain_struct(each.params).get("base") or "")
-                return self.reachable(f"{_origin(self._public_base)}{base.rstrip('/')}{path}")
+                return self.reachable(f"{origin_of(self._public_base)}{base.rstrip('/')}{path}")
         raise self._missing(HTTP_EXTENSION)
 
     async def own(self, path: str) -> str:
@@ -397,10 +397,6 @@ def _own_tls(cert: tuple[str | Path, str | Path] | None, ca: str | Path | None) 
 
 def origin_of(url: str) -> str:
     """Return scheme, host and port of an address."""
-    return _origin(url)
-
-
-def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 

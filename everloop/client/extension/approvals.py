@@ -1,7 +1,6 @@
 """What waits for the caller, over all tasks; questions that ask others than the owner of their task."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from datetime import datetime
 
 from pydantic import JsonValue, field_validator
@@ -62,25 +61,21 @@ class Decision(Answer):
 class ApprovalCalls(ExtensionCalls):
     """The part of `Client` that is about what waits for people."""
 
-    async def questions(self, *, owner: str = "") -> AsyncGenerator[OpenQuestion]:
+    def questions(self, *, owner: str = "") -> AsyncGenerator[OpenQuestion]:
         """Yield what waits for the caller, of all agents and tasks; approvals come first.
 
         Args:
             owner: Whose, where that is not the caller; takes the scope admin.
         """
-        async with aclosing(self._listed("/questions", "questions", OpenQuestion, {"owner": owner})) as found:
-            async for each in found:
-                yield each
+        return self._listed("/questions", "questions", OpenQuestion, {"owner": owner})
 
-    async def approvals(self) -> AsyncGenerator[Approval]:
+    def approvals(self) -> AsyncGenerator[Approval]:
         """Yield the open questions for the caller's scopes, of all owners, the oldest first.
 
         Raises:
             ForbiddenError: the caller has no scope that approves.
         """
-        async with aclosing(self._listed("/approvals", "approvals", Approval)) as approvals:
-            async for each in approvals:
-                yield each
+        return self._listed("/approvals", "approvals", Approval)
 
     async def decide(
         self, task_id: str, question_id: str, *, approved: bool = True, note: str = ""

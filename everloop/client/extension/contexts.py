@@ -1,7 +1,6 @@
 """Conversations, how long they are kept, and how all of something is deleted."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import EllipsisType
 
@@ -74,7 +73,7 @@ Retention = timedelta | str | None
 class ContextCalls(ExtensionCalls):
     """The part of `Client` that is about conversations and deletion."""
 
-    async def contexts(self, *, query: str = "", owner: str = "") -> AsyncGenerator[Context]:
+    def contexts(self, *, query: str = "", owner: str = "") -> AsyncGenerator[Context]:
         """Yield conversations, those first whose tasks changed last.
 
         Args:
@@ -82,9 +81,7 @@ class ContextCalls(ExtensionCalls):
             owner: Whose, where that is not the caller; takes the scope admin.
         """
         asked = {"query": query, "owner": owner}
-        async with aclosing(self._listed("/contexts", "contexts", Context, asked)) as contexts:
-            async for each in contexts:
-                yield each
+        return self._listed("/contexts", "contexts", Context, asked)
 
     async def context(self, context_id: str, *, owner: str = "") -> Context:
         """Return a conversation.
@@ -115,31 +112,23 @@ class ContextCalls(ExtensionCalls):
         answer = await self._asked("PATCH", f"/contexts/{segment(context_id)}", body)
         return read(Context, answer["context"])
 
-    async def conversation(self, context_id: str, *, owner: str = "") -> AsyncGenerator[ConversationMessage]:
+    def conversation(self, context_id: str, *, owner: str = "") -> AsyncGenerator[ConversationMessage]:
         """Yield all that was said in a conversation, oldest task first, with calls of tools and times.
 
         Raises:
             NotFoundError: there is none.
         """
         path = f"/contexts/{segment(context_id)}/messages"
-        async with aclosing(
-            self._listed(path, "messages", ConversationMessage, {"owner": owner})
-        ) as messages:
-            async for each in messages:
-                yield each
+        return self._listed(path, "messages", ConversationMessage, {"owner": owner})
 
-    async def owner_artifacts(
-        self, *, context_id: str = "", owner: str = ""
-    ) -> AsyncGenerator[StoredArtifact]:
+    def owner_artifacts(self, *, context_id: str = "", owner: str = "") -> AsyncGenerator[StoredArtifact]:
         """Yield artifacts of all conversations, or of one: those of the conversation first that changed last.
 
         Raises:
             NotFoundError: there is no such conversation.
         """
         asked = {"contextId": context_id, "owner": owner}
-        async with aclosing(self._listed("/artifacts", "artifacts", StoredArtifact, asked)) as artifacts:
-            async for each in artifacts:
-                yield each
+        return self._listed("/artifacts", "artifacts", StoredArtifact, asked)
 
     async def change_task(self, task_id: str, *, retention: Retention) -> str | None:
         """Say how long a task is kept after its end; return it as the server writes it.

@@ -4,7 +4,6 @@ All of it takes the scope admin, or a server where nobody proves who they are.
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from datetime import datetime
 from uuid import uuid4
 
@@ -110,7 +109,7 @@ class OperatorSystem(Answer):
 class OperatorCalls(ExtensionCalls):
     """The part of `Client` that is for operators."""
 
-    async def operator_tasks(
+    def operator_tasks(
         self, *, state: TaskState | str = "", agent: str = "", owner: str = "", stuck: bool = False
     ) -> AsyncGenerator[OperatorTask]:
         """Yield tasks of all owners, those that are open first, newest first.
@@ -125,9 +124,7 @@ class OperatorCalls(ExtensionCalls):
             ForbiddenError: the caller has not the scope admin.
         """
         query = {"state": str(state), "agent": agent, "owner": owner, "stuck": "true" if stuck else ""}
-        async with aclosing(self._listed("/operator/tasks", "tasks", OperatorTask, query)) as tasks:
-            async for each in tasks:
-                yield each
+        return self._listed("/operator/tasks", "tasks", OperatorTask, query)
 
     async def operator_task(self, task_id: str) -> OperatorTask:
         """Return one task.

@@ -1,7 +1,6 @@
 """What became of a task, from its beginning."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import uuid4
@@ -88,7 +87,7 @@ class SubTask:
 class PastCalls(ExtensionCalls):
     """The part of `Client` that is about what happened."""
 
-    async def events(self, task_id: str, *, after: str = "", owner: str = "") -> AsyncGenerator[PastEvent]:
+    def events(self, task_id: str, *, after: str = "", owner: str = "") -> AsyncGenerator[PastEvent]:
         """Yield what happened in a task, from its beginning or behind the event `after`.
 
         They are read from the history: also what the stream of the task no longer holds.
@@ -102,11 +101,7 @@ class PastCalls(ExtensionCalls):
             NotFoundError: there is no such task.
         """
         path = f"/tasks/{segment(task_id)}/events"
-        async with aclosing(
-            self._listed(path, "events", PastEvent, {"after": after, "owner": owner})
-        ) as events:
-            async for each in events:
-                yield each
+        return self._listed(path, "events", PastEvent, {"after": after, "owner": owner})
 
     async def transcript(self, task_id: str, *, owner: str = "") -> list[TranscriptMessage]:
         """Return the messages of a task as the model saw them, with their times. Arguments as of `events`.

@@ -1,7 +1,6 @@
 """Messages that an agent gets by the clock, each time as a new task."""
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Annotated, Literal, cast
 
@@ -67,16 +66,13 @@ class Schedule(Answer):
 class ScheduleCalls(ExtensionCalls):
     """The part of `Client` that is about schedules."""
 
-    async def schedules(self, *, owner: str = "") -> AsyncGenerator[Schedule]:
+    def schedules(self, *, owner: str = "") -> AsyncGenerator[Schedule]:
         """Yield the schedules of the owner, each with its next and its last run.
 
         Args:
             owner: Whose, where that is not the caller; takes the scope admin.
         """
-        listed = self._listed("/schedules", "schedules", Schedule, {"owner": owner})
-        async with aclosing(listed) as schedules:
-            async for each in schedules:
-                yield each
+        return self._listed("/schedules", "schedules", Schedule, {"owner": owner})
 
     async def schedule(self, schedule_id: str, *, owner: str = "") -> Schedule:
         """Return a schedule with its next and last runs. `owner` as of `schedules`.
