@@ -35,6 +35,41 @@ async function connect(agent: string): Promise<Client> {
   return new ClientFactory(options).createFromAgentCard(card);
 }
 
+// What is sent and asked, with the fields that the SDK wants and nobody here has a use for.
+
+export function textPart(value: string): Part {
+  return { content: { $case: "text", value }, metadata: undefined, filename: "", mediaType: "" };
+}
+
+export function dataPart(value: unknown): Part {
+  return { content: { $case: "data", value }, metadata: undefined, filename: "", mediaType: "" };
+}
+
+export function userMessage(parts: Part[], where: { contextId?: string; taskId?: string; metadata?: Message["metadata"] } = {}): Message {
+  return {
+    messageId: crypto.randomUUID(),
+    contextId: where.contextId ?? "",
+    taskId: where.taskId ?? "",
+    role: Role.ROLE_USER,
+    parts,
+    metadata: where.metadata,
+    extensions: [],
+    referenceTaskIds: [],
+  };
+}
+
+type Wanted = { contextId?: string; status?: TaskState; pageSize: number; pageToken?: string; historyLength?: number };
+
+/** Returns a page of the tasks of an agent, those first that changed last. */
+export async function listTasks(agent: string, wanted: Wanted): Promise<{ tasks: Task[]; nextPageToken: string }> {
+  const none = { contextId: "", status: TaskState.TASK_STATE_UNSPECIFIED, pageToken: "", historyLength: 0 };
+  return (await agentClient(agent)).listTasks({ tenant: "", ...none, ...wanted, statusTimestampAfter: undefined });
+}
+
+export async function cancelTask(agent: string, id: string): Promise<void> {
+  await (await agentClient(agent)).cancelTask({ tenant: "", id, metadata: undefined });
+}
+
 // Ids of events, which the SDK does not hand on.
 
 const ids = new WeakMap<AbortSignal, (id: string) => void>();

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { agentClient, TaskState } from "../api/a2a";
+import { listTasks } from "../api/a2a";
 import { ask } from "../api/root";
 import type { Agent } from "../api/types";
 import { Empty, limitsOf } from "../parts/ui";
@@ -12,16 +12,7 @@ import { agents, words } from "../state/store";
 
 /** What the newest task of an agent has pinned of it: the card says nothing of tools and limits. */
 async function newestOf(agent: string): Promise<Beginning | null> {
-  const client = await agentClient(agent);
-  const { tasks } = await client.listTasks({
-    tenant: "",
-    contextId: "",
-    status: TaskState.TASK_STATE_UNSPECIFIED,
-    pageSize: 1,
-    pageToken: "",
-    historyLength: 0,
-    statusTimestampAfter: undefined,
-  });
+  const { tasks } = await listTasks(agent, { pageSize: 1 });
   return tasks[0] ? beginningOf(tasks[0].id) : null;
 }
 

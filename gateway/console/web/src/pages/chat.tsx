@@ -3,7 +3,7 @@
 import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Message } from "@a2a-js/sdk";
-import { agentClient, type Part, Role, TaskState } from "../api/a2a";
+import { cancelTask, listTasks, type Part, userMessage } from "../api/a2a";
 import { ask, at, EXTENSION } from "../api/root";
 import type { Agent, Context } from "../api/types";
 import { Composer } from "../parts/composer";
@@ -36,17 +36,8 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   async function load(): Promise<void> {
     if (!chosen) return;
     try {
-      const client = await agentClient(chosen);
-      const page = await client.listTasks({
-        tenant: "",
-        contextId,
-        status: TaskState.TASK_STATE_UNSPECIFIED,
-        pageSize: 20,
-        pageToken: "",
-        historyLength: 0,
-        statusTimestampAfter: undefined,
-      });
-      const oldestFirst = [...page.tasks].reverse();
+      const { tasks } = await listTasks(chosen, { contextId, pageSize: 20 });
+      const oldestFirst = [...tasks].reverse();
       turns.value = oldestFirst.map((task) => followTask(chosen, task.id));
     } catch (error) {
       toast(words(error), "error");
@@ -82,16 +73,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
       return settle(next, "");
     }
     try {
-      const message = Message.toJSON({
-        messageId: crypto.randomUUID(),
-        contextId: "",
-        taskId: "",
-        role: Role.ROLE_USER,
-        parts,
-        metadata: undefined,
-        extensions: [],
-        referenceTaskIds: [],
-      });
+      const message = Message.toJSON(userMessage(parts));
       const { task } = await ask<{ task: { id: string } }>("POST", at`/tasks/${before.task.id}/fork`, { message });
       turns.value = [...turns.value.slice(0, -1), followTask(chosen, task.id)];
     } catch (error) {
@@ -111,7 +93,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   async function cancel(): Promise<void> {
     if (!last?.task.id) return;
     try {
-      await (await agentClient(chosen)).cancelTask({ tenant: "", id: last.task.id, metadata: undefined });
+      await cancelTask(chosen, last.task.id);
     } catch (error) {
       toast(words(error), "error");
     }

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { agentClient, TaskState } from "../api/a2a";
+import { cancelTask, TaskState } from "../api/a2a";
 import { Events } from "../parts/events";
 import { ForkDialog } from "../parts/fork";
 import { ArtifactView, TaskView, useStickToEnd } from "../parts/task";
@@ -56,7 +56,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
 
   async function cancel(): Promise<void> {
     try {
-      await (await agentClient(agent)).cancelTask({ tenant: "", id, metadata: undefined });
+      await cancelTask(agent, id);
     } catch (error) {
       toast(words(error), "error");
     }

@@ -2,15 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Part } from "../api/a2a";
+import { type Part, textPart } from "../api/a2a";
 import { toast } from "../state/store";
 import { bytes } from "./ui";
 
 const MOST_BYTES = 10_000_000;
-
-export function textPart(text: string): Part {
-  return { content: { $case: "text", value: text }, metadata: undefined, filename: "", mediaType: "" };
-}
 
 async function filePart(file: File): Promise<Part> {
   const value = new Uint8Array(await file.arrayBuffer()) as never;

@@ -2,11 +2,10 @@
 
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { TaskState } from "../api/a2a";
+import { dataPart, TaskState, textPart } from "../api/a2a";
 import { type Artifact, questionsOf, TERMINAL, textOf, WAITING } from "../state/fold";
 import { send } from "../state/store";
 import type { Followed } from "../state/stream";
-import { textPart } from "./composer";
 import { Parts } from "./content/parts";
 import { type Given, QuestionForm } from "./question";
 import { RunView } from "./run";
@@ -105,11 +104,10 @@ function Working({ followed }: { followed: Followed }) {
 function answer(followed: Followed, id: string, kind: string, given: Given): Followed {
   const metadata = id ? { question: id } : undefined;
   const where = { task: followed, ...(metadata ? { metadata } : {}) };
-  const data = (value: unknown) => ({ content: { $case: "data" as const, value }, metadata: undefined, filename: "", mediaType: "" });
-  if ("secret" in given) return send(followed.agent, [id ? data({ question: id, answer: given.secret }) : textPart(`secret: ${given.secret}`)], where);
-  if ("approved" in given) return send(followed.agent, [data({ approved: given.approved, ...(given.note ? { note: given.note } : {}) })], where);
+  if ("secret" in given) return send(followed.agent, [id ? dataPart({ question: id, answer: given.secret }) : textPart(`secret: ${given.secret}`)], where);
+  if ("approved" in given) return send(followed.agent, [dataPart({ approved: given.approved, ...(given.note ? { note: given.note } : {}) })], where);
   if (typeof given.answer === "string" && kind !== "data") return send(followed.agent, [textPart(given.answer)], where);
-  return send(followed.agent, [data(given.answer)], where);
+  return send(followed.agent, [dataPart(given.answer)], where);
 }
 
 /** Keeps the end of what is shown in sight while it grows, unless the user has scrolled away from it. */

@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { agentClient, type Task, TaskState } from "../api/a2a";
+import { listTasks, type Task, TaskState } from "../api/a2a";
 import type { Usage } from "../api/types";
 import { TERMINAL, textOf, WAITING } from "../state/fold";
 import { useRowKeys } from "../state/keys";
@@ -122,19 +122,10 @@ function stateOf(task: Task): TaskState {
 }
 
 async function tasksOf(agent: string, status: TaskState, contextId: string, size: number): Promise<Row[]> {
-  const client = await agentClient(agent);
   const found: Row[] = [];
   let pageToken = "";
   do {
-    const page = await client.listTasks({
-      tenant: "",
-      contextId,
-      status,
-      pageSize: Math.min(size, MOST),
-      pageToken,
-      historyLength: 20,
-      statusTimestampAfter: undefined,
-    });
+    const page = await listTasks(agent, { contextId, status, pageSize: Math.min(size, MOST), pageToken, historyLength: 20 });
     found.push(...page.tasks.map((task) => ({ agent, task })));
     pageToken = page.nextPageToken;
   } while (pageToken && found.length < size);

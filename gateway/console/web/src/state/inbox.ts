@@ -2,7 +2,7 @@
 
 import { effect, signal } from "@preact/signals";
 import { loginWanted } from "../api/auth";
-import { agentClient, Role } from "../api/a2a";
+import { agentClient, dataPart, userMessage } from "../api/a2a";
 import { ApiError, ask, at, EXTENSION } from "../api/root";
 import type { Question } from "../api/types";
 import type { Given } from "../parts/question";
@@ -76,16 +76,7 @@ export async function answerWaiting(waiting: Waiting, given: Given): Promise<voi
     const value = "secret" in given ? { question: waiting.questionId, answer: given.secret } : "answer" in given ? given.answer : given;
     await client.sendMessage({
       tenant: "",
-      message: {
-        messageId: crypto.randomUUID(),
-        contextId: waiting.contextId,
-        taskId: waiting.taskId,
-        role: Role.ROLE_USER,
-        parts: [{ content: { $case: "data", value }, metadata: undefined, filename: "", mediaType: "" }],
-        metadata: { question: waiting.questionId },
-        extensions: [],
-        referenceTaskIds: [],
-      },
+      message: userMessage([dataPart(value)], { contextId: waiting.contextId, taskId: waiting.taskId, metadata: { question: waiting.questionId } }),
       configuration: { acceptedOutputModes: [], taskPushNotificationConfig: undefined, returnImmediately: true },
       metadata: undefined,
     });

@@ -2,7 +2,7 @@
 
 import { effect, signal } from "@preact/signals";
 import { login, loginWanted } from "../api/auth";
-import { type Message, Role, type Part } from "../api/a2a";
+import { type Message, type Part, userMessage } from "../api/a2a";
 import { ApiError, ask, ROOT } from "../api/root";
 import type { Agent } from "../api/types";
 import { emptyTask, say, type TaskModel } from "./fold";
@@ -46,18 +46,9 @@ export function followTask(agent: string, id: string): Followed {
 }
 
 /** Sends a message, as a task of its own or to one that is followed. */
-export function send(agent: string, parts: Part[], where: { contextId?: string; task?: Followed; metadata?: object }): Followed {
+export function send(agent: string, parts: Part[], where: { contextId?: string; task?: Followed; metadata?: Message["metadata"] }): Followed {
   const task: TaskModel = where.task?.task ?? emptyTask();
-  const message: Message = {
-    messageId: crypto.randomUUID(),
-    contextId: where.contextId ?? task.contextId,
-    taskId: task.id,
-    role: Role.ROLE_USER,
-    parts,
-    metadata: (where.metadata as Message["metadata"]) ?? undefined,
-    extensions: [],
-    referenceTaskIds: [],
-  };
+  const message = userMessage(parts, { contextId: where.contextId ?? task.contextId, taskId: task.id, metadata: where.metadata });
   say(task, message.messageId, parts);
   where.task?.close();
   if (task.id) followed.delete(task.id);
