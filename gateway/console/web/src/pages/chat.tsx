@@ -8,7 +8,7 @@ import { ask, at, EXTENSION } from "../api/root";
 import type { Agent, Context } from "../api/types";
 import { Composer } from "../parts/composer";
 import { TaskView, useStickToEnd } from "../parts/task";
-import { Empty } from "../parts/ui";
+import { AgentOptions, Empty } from "../parts/ui";
 import type { Card } from "./agents";
 import { TERMINAL, textOf, WAITING } from "../state/fold";
 import { go, href, query } from "../state/route";
@@ -111,11 +111,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
         <label class="agent-choice">
           <span class="visually-hidden">Agent</span>
           <select value={chosen} onChange={(event) => go(href(["chat", event.currentTarget.value]))}>
-            {known.map((each) => (
-              <option key={each.id} value={each.id}>
-                {each.name}
-              </option>
-            ))}
+            <AgentOptions />
           </select>
         </label>
         <span class="spacer" />

@@ -4,15 +4,15 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { ask, at } from "../api/root";
 import type { Context, Spoken, WirePart } from "../api/types";
-import { save } from "../parts/content/file";
+import { saveJson } from "../parts/content/file";
 import { Markdown } from "../parts/content/markdown";
 import { Json } from "../parts/content/text";
 import { ArtifactList } from "../parts/artifacts";
 import { TaskRows } from "../parts/tasks";
-import { Ago, Confirm, Dialog, Empty, Missing, Problem, UsageText } from "../parts/ui";
+import { Ago, ConfirmDelete, Empty, FormDialog, ListingProblem, More, Problem, Tabs, UsageText } from "../parts/ui";
 import { remove } from "../state/deletion";
-import { useListing } from "../state/list";
-import { filter, go, href, query } from "../state/route";
+import { readPages, useListing } from "../state/list";
+import { go, href, query } from "../state/route";
 import { agentName, toast, words } from "../state/store";
 
 const TABS = ["conversation", "tasks", "artifacts"];
@@ -63,13 +63,7 @@ export function ContextPage({ id }: { id: string }) {
           <span>{known.retention ? `kept for ${known.retention}` : "kept as long as the server keeps it"}</span>
         </div>
       )}
-      <nav class="tabs" aria-label="Parts of the context">
-        {TABS.map((name) => (
-          <button type="button" key={name} aria-current={tab === name ? "page" : undefined} onClick={() => filter({ tab: name })}>
-            {name}
-          </button>
-        ))}
-      </nav>
+      <Tabs label="Parts of the context" names={TABS} />
       {tab === "conversation" && <Conversation id={id} />}
       {tab === "tasks" && <TaskRows contextId={id} />}
       {tab === "artifacts" && <ArtifactList contextId={id} />}
@@ -83,10 +77,9 @@ export function ContextPage({ id }: { id: string }) {
         />
       )}
       {dialog.value === "delete" && (
-        <Confirm
+        <ConfirmDelete
           title="Delete this context?"
           text="With its tasks, artifacts and files. What still runs is stopped. It cannot be undone."
-          yes="Delete"
           onYes={() => void remove(at`/contexts/${id}`, "The context").then((done) => done && go(href(["contexts"])))}
           onClose={() => (dialog.value = "")}
         />
@@ -100,19 +93,14 @@ function Conversation({ id }: { id: string }) {
   const items = listing.items.value;
   return (
     <div class="turns" tabIndex={-1}>
-      <Problem text={listing.error.value} retry={() => void listing.load()} />
-      {listing.isMissing.value && <Missing what="conversations" />}
+      <ListingProblem listing={listing} what="conversations" />
       {items?.length === 0 && <Empty title="Nothing was said" />}
       <div class="task">
         {items?.map((each, n) => (
           <SpokenView key={`${each.taskId} ${n}`} spoken={each} isNew={each.taskId !== items[n - 1]?.taskId} />
         ))}
       </div>
-      {listing.hasMore.value && (
-        <button type="button" class="more" onClick={() => listing.more()}>
-          Show more
-        </button>
-      )}
+      <More listing={listing} />
     </div>
   );
 }
@@ -172,64 +160,32 @@ function wordsOf(spoken: Spoken): string {
 function Change({ context, onClose }: { context: Context; onClose: (changed: Context | null) => void }) {
   const [title, setTitle] = useState(context.title);
   const [retention, setRetention] = useState(context.retention ?? "");
-  const [error, setError] = useState("");
   async function change(): Promise<void> {
-    try {
-      const body = { title, retention: retention.trim() || null };
-      onClose((await ask<{ context: Context }>("PATCH", at`/contexts/${context.id}`, body)).context);
-      toast("It is changed.");
-    } catch (failure) {
-      setError(words(failure));
-    }
+    const body = { title, retention: retention.trim() || null };
+    onClose((await ask<{ context: Context }>("PATCH", at`/contexts/${context.id}`, body)).context);
+    toast("It is changed.");
   }
   return (
-    <Dialog label="Change the context" onClose={() => onClose(null)}>
-      <form
-        class="schema"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void change();
-        }}
-      >
-        <h2>Change the context</h2>
-        <label>
-          <span>Title</span>
-          <input value={title} onInput={(event) => setTitle(event.currentTarget.value)} />
-        </label>
-        <label>
-          <span>Kept after the last change</span>
-          <input value={retention} placeholder="as long as the server keeps it" onInput={(event) => setRetention(event.currentTarget.value)} />
-          <small>such as 12h or 30d</small>
-        </label>
-        {error && (
-          <p class="call-error" role="alert">
-            {error}
-          </p>
-        )}
-        <div class="choices">
-          <button class="primary">Save</button>
-          <button type="button" onClick={() => onClose(null)}>
-            Close
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title="Change the context" onSubmit={change} onClose={() => onClose(null)}>
+      <label>
+        <span>Title</span>
+        <input value={title} onInput={(event) => setTitle(event.currentTarget.value)} />
+      </label>
+      <label>
+        <span>Kept after the last change</span>
+        <input value={retention} placeholder="as long as the server keeps it" onInput={(event) => setRetention(event.currentTarget.value)} />
+        <small>such as 12h or 30d</small>
+      </label>
+    </FormDialog>
   );
 }
 
 /** Lets the browser keep the whole conversation as JSON. */
 async function exported(id: string): Promise<void> {
   try {
-    const messages: Spoken[] = [];
-    let token = "";
-    do {
-      const url = `${at`/contexts/${id}/messages`}?pageSize=100${token && `&pageToken=${encodeURIComponent(token)}`}`;
-      const page = await ask<{ messages: Spoken[]; nextPageToken?: string }>("GET", url);
-      messages.push(...page.messages);
-      token = page.nextPageToken ?? "";
-    } while (token);
+    const { items: messages } = await readPages<Spoken>(`${at`/contexts/${id}/messages`}?`, "messages");
     const { context } = await ask<{ context: Context }>("GET", at`/contexts/${id}`);
-    save(new Blob([JSON.stringify({ context, messages }, null, 2)], { type: "application/json" }), `context-${id}.json`);
+    saveJson({ context, messages }, `context-${id}.json`);
   } catch (failure) {
     toast(words(failure), "error");
   }

@@ -3,11 +3,11 @@
 import { useSignal } from "@preact/signals";
 import { at, EXTENSION } from "../api/root";
 import type { Context } from "../api/types";
-import { Ago, Confirm, Empty, Missing, Problem, UsageText } from "../parts/ui";
+import { Ago, ConfirmDelete, Empty, ListingProblem, More, Search, UsageText } from "../parts/ui";
 import { remove } from "../state/deletion";
 import { useRowKeys } from "../state/keys";
 import { useListing } from "../state/list";
-import { filter, go, href, query } from "../state/route";
+import { go, href, query } from "../state/route";
 import { agentName } from "../state/store";
 
 export function Contexts() {
@@ -22,17 +22,9 @@ export function Contexts() {
       <header class="page-head">
         <h1>Contexts</h1>
         <span class="spacer" />
-        <input
-          type="search"
-          id="search"
-          placeholder="Search"
-          aria-label="Search contexts"
-          value={search}
-          onInput={(event) => filter({ q: event.currentTarget.value })}
-        />
+        <Search what="contexts" />
       </header>
-      <Problem text={listing.error.value} retry={() => void listing.load()} />
-      {listing.isMissing.value && <Missing what="contexts" />}
+      <ListingProblem listing={listing} what="contexts" />
       {items?.length === 0 ? (
         <Empty title={search ? "No such contexts" : "No contexts yet"}>
           {search ? (
@@ -92,18 +84,13 @@ export function Contexts() {
               </tbody>
             </table>
           )}
-          {listing.hasMore.value && (
-            <button type="button" class="plain more" onClick={() => listing.more()}>
-              Show more
-            </button>
-          )}
+          <More listing={listing} />
         </div>
       )}
       {one && (
-        <Confirm
+        <ConfirmDelete
           title="Delete this context?"
           text={`“${one.title || one.id}”, with its ${one.tasks} tasks, artifacts and files. What still runs is stopped. It cannot be undone.`}
-          yes="Delete"
           onYes={() => void remove(at`/contexts/${one.id}`, "The context").then((done) => (done ? listing.load() : undefined))}
           onClose={() => (leaving.value = null)}
         />

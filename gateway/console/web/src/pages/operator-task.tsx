@@ -7,11 +7,11 @@ import type { OperatorTask } from "../api/types";
 import { Events } from "../parts/events";
 import { StuckView } from "../parts/help";
 import { Timeline } from "../parts/timeline";
-import { Ago, Problem, WireState } from "../parts/ui";
+import { Ago, Problem, Tabs, WireState } from "../parts/ui";
 import { UsageView } from "../parts/usage";
 import { TaskEvents } from "../state/events";
 import { stuck, temporalLink } from "../state/operator";
-import { filter, href, query } from "../state/route";
+import { href, query } from "../state/route";
 import { agentName } from "../state/store";
 
 const TABS = ["events", "timeline", "usage"];
@@ -66,13 +66,7 @@ export function OperatorTaskPage({ id }: { id: string }) {
           <StuckView task={task} onHelped={load} />
         </div>
       )}
-      <nav class="tabs" aria-label="Parts of the task">
-        {TABS.map((name) => (
-          <button type="button" key={name} aria-current={tab === name ? "page" : undefined} onClick={() => filter({ tab: name })}>
-            {name}
-          </button>
-        ))}
-      </nav>
+      <Tabs label="Parts of the task" names={TABS} />
       <div class="turns tab-wide" tabIndex={-1}>
         <Problem text={events.error.value} retry={() => void events.load()} />
         {tab === "events" && <Events events={events.events.value} isCut={events.isCut.value} />}

@@ -5,10 +5,10 @@ import { Fragment } from "preact";
 import { EXTENSION } from "../api/root";
 import type { OperatorTask } from "../api/types";
 import { HelpDialog, StuckView } from "../parts/help";
-import { Ago, Empty, Missing, Problem, WireState } from "../parts/ui";
+import { Ago, AgentOptions, Empty, ListingProblem, More, WireState } from "../parts/ui";
 import { useListing } from "../state/list";
 import { filter, href, query } from "../state/route";
-import { agentName, agents } from "../state/store";
+import { agentName } from "../state/store";
 
 const STATES = ["submitted", "working", "input-required", "auth-required", "completed", "failed", "canceled", "rejected"];
 
@@ -51,17 +51,12 @@ export function Operator() {
             </select>
             <select aria-label="Agent" value={asked.get("agent") ?? ""} onChange={(event) => filter({ agent: event.currentTarget.value })}>
               <option value="">any agent</option>
-              {(agents.value ?? []).map((each) => (
-                <option key={each.id} value={each.id}>
-                  {each.name}
-                </option>
-              ))}
+              <AgentOptions />
             </select>
           </>
         )}
       </header>
-      <Problem text={listing.error.value} retry={() => void listing.load()} />
-      {listing.isMissing.value && <Missing what="operators" />}
+      <ListingProblem listing={listing} what="operators" />
       {items?.length === 0 && (
         <Empty title={all ? "No such tasks" : "Nothing is stuck"}>
           <p>{all ? "No owner has one." : "A task that cannot go on by itself shows here, with why and what helps."}</p>
@@ -117,11 +112,7 @@ export function Operator() {
               ))}
             </tbody>
           </table>
-          {listing.hasMore.value && (
-            <button type="button" class="plain more" onClick={() => listing.more()}>
-              Show more
-            </button>
-          )}
+          <More listing={listing} />
         </div>
       )}
       {ending.value && (

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { TaskState } from "../api/a2a";
 import { ask, at, EXTENSION } from "../api/root";
-import { Ago, Confirm, Dialog, Empty, Problem, StateBadge } from "../parts/ui";
+import { Ago, AgentOptions, ConfirmDelete, Empty, FormDialog, Problem, StateBadge } from "../parts/ui";
 import { href } from "../state/route";
 import { agentName, agents, toast, words } from "../state/store";
 
@@ -121,10 +121,9 @@ export function Schedules() {
         </div>
       )}
       {one && (
-        <Confirm
+        <ConfirmDelete
           title={`Delete the schedule ${one.id}?`}
           text="It starts nothing any more. What it has begun goes on."
-          yes="Delete"
           onYes={() => void act(one, "delete")}
           onClose={() => (leaving.value = null)}
         />
@@ -150,7 +149,6 @@ const WHEN = {
 function NewSchedule({ onClose }: { onClose: () => void }) {
   const kind = useSignal<keyof typeof WHEN>("cron");
   const form = useSignal({ id: "", agent: agents.value?.[0]?.id ?? "", text: "", when: "", timeZone: zone() });
-  const error = useSignal("");
   const set = (name: string) => (event: { currentTarget: { value: string } }) => {
     form.value = { ...form.value, [name]: event.currentTarget.value };
   };
@@ -158,75 +156,47 @@ function NewSchedule({ onClose }: { onClose: () => void }) {
   async function save(): Promise<void> {
     const { id, agent, text, when, timeZone } = form.value;
     const time = kind.value === "every" ? { every: when } : { [kind.value]: when, timeZone };
-    try {
-      await ask("POST", `${EXTENSION}/schedules`, { ...(id ? { id } : {}), agent, message: { parts: [{ text }] }, ...time });
-      onClose();
-    } catch (failure) {
-      error.value = words(failure);
-    }
+    await ask("POST", `${EXTENSION}/schedules`, { ...(id ? { id } : {}), agent, message: { parts: [{ text }] }, ...time });
+    onClose();
   }
 
   return (
-    <Dialog label="New schedule" onClose={onClose}>
-      <form
-        class="schema"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void save();
-        }}
-      >
-        <h2>New schedule</h2>
+    <FormDialog title="New schedule" onSubmit={save} onClose={onClose}>
+      <label>
+        <span>Agent</span>
+        <select value={form.value.agent} onChange={set("agent")}>
+          <AgentOptions />
+        </select>
+      </label>
+      <label>
+        <span>Message</span>
+        <textarea rows={3} required value={form.value.text} onInput={set("text")} />
+      </label>
+      <label>
+        <span>When</span>
+        <select value={kind.value} onChange={(event) => (kind.value = event.currentTarget.value as keyof typeof WHEN)}>
+          {Object.entries(WHEN).map(([name, [label]]) => (
+            <option key={name} value={name}>
+              {label}
+            </option>
+          ))}
+        </select>
+      </label>
+      <label>
+        <span>{WHEN[kind.value][0]}</span>
+        <input required placeholder={WHEN[kind.value][1]} value={form.value.when} onInput={set("when")} />
+      </label>
+      {kind.value !== "every" && (
         <label>
-          <span>Agent</span>
-          <select value={form.value.agent} onChange={set("agent")}>
-            {(agents.value ?? []).map((each) => (
-              <option key={each.id} value={each.id}>
-                {each.name}
-              </option>
-            ))}
-          </select>
+          <span>Time zone</span>
+          <input value={form.value.timeZone} onInput={set("timeZone")} />
         </label>
-        <label>
-          <span>Message</span>
-          <textarea rows={3} required value={form.value.text} onInput={set("text")} />
-        </label>
-        <label>
-          <span>When</span>
-          <select value={kind.value} onChange={(event) => (kind.value = event.currentTarget.value as keyof typeof WHEN)}>
-            {Object.entries(WHEN).map(([name, [label]]) => (
-              <option key={name} value={name}>
-                {label}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label>
-          <span>{WHEN[kind.value][0]}</span>
-          <input required placeholder={WHEN[kind.value][1]} value={form.value.when} onInput={set("when")} />
-        </label>
-        {kind.value !== "every" && (
-          <label>
-            <span>Time zone</span>
-            <input value={form.value.timeZone} onInput={set("timeZone")} />
-          </label>
-        )}
-        <label>
-          <span>Name</span>
-          <input placeholder="made of what it does" value={form.value.id} onInput={set("id")} />
-        </label>
-        {error.value && (
-          <p class="call-error" role="alert">
-            {error.value}
-          </p>
-        )}
-        <div class="choices">
-          <button class="primary">Save</button>
-          <button type="button" onClick={onClose}>
-            Close
-          </button>
-        </div>
-      </form>
-    </Dialog>
+      )}
+      <label>
+        <span>Name</span>
+        <input placeholder="made of what it does" value={form.value.id} onInput={set("id")} />
+      </label>
+    </FormDialog>
   );
 }
 

@@ -9,14 +9,14 @@ import { ArtifactView, TaskView, useStickToEnd } from "../parts/task";
 import { Timeline } from "../parts/timeline";
 import { exportTask } from "../parts/export";
 import { StuckView } from "../parts/help";
-import { Ago, Confirm, Empty, limitsOf, Problem, StateBadge, UsageText } from "../parts/ui";
+import { Ago, ConfirmDelete, Empty, limitsOf, Problem, StateBadge, Tabs, UsageText } from "../parts/ui";
 import { UsageView } from "../parts/usage";
 import { at } from "../api/root";
 import { remove } from "../state/deletion";
 import { type Beginning, beginningOf, TaskEvents } from "../state/events";
 import { stuck, temporalLink } from "../state/operator";
 import { TERMINAL, textOf } from "../state/fold";
-import { filter, go, href, query } from "../state/route";
+import { go, href, query } from "../state/route";
 import { agentName, followTask, toast, words } from "../state/store";
 import type { Followed } from "../state/stream";
 
@@ -124,14 +124,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
           <StuckView task={needsHelp} onHelped={() => (followed.value = followTask(agent, id))} />
         </div>
       )}
-      <nav class="tabs" aria-label="Parts of the task">
-        {TABS.map((name) => (
-          <button type="button" key={name} aria-current={tab === name ? "page" : undefined} onClick={() => filter({ tab: name })}>
-            {name}
-            {name === "artifacts" && task.artifacts.length > 0 && <span class="count">{task.artifacts.length}</span>}
-          </button>
-        ))}
-      </nav>
+      <Tabs label="Parts of the task" names={TABS} counts={{ artifacts: task.artifacts.length }} />
       <div class={`turns tab-${tab}`} ref={place}>
         {wantsEvents && <Problem text={events.error.value} retry={() => void events.load()} />}
         {tab === "timeline" && (
@@ -162,10 +155,9 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
       </div>
       {dialog.value === "fork" && <ForkDialog agent={agent} id={id} last={keeps.value ?? task.run.iteration} onClose={() => (dialog.value = "")} />}
       {dialog.value === "delete" && (
-        <Confirm
+        <ConfirmDelete
           title="Delete this task?"
           text="With what is known of it, and its artifacts. If it still runs it is stopped. It cannot be undone."
-          yes="Delete"
           onYes={() => void remove(at`/tasks/${id}`, "The task").then((done) => done && go(href(["tasks"])))}
           onClose={() => (dialog.value = "")}
         />

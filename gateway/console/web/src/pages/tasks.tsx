@@ -2,9 +2,8 @@
 
 import { TaskState } from "../api/a2a";
 import { TaskRows } from "../parts/tasks";
-import { stateName } from "../parts/ui";
+import { AgentOptions, Search, stateName } from "../parts/ui";
 import { filter, query } from "../state/route";
-import { agents } from "../state/store";
 
 const FILTERS: [string, TaskState][] = [
   ["working", TaskState.TASK_STATE_WORKING],
@@ -19,20 +18,12 @@ const FILTERS: [string, TaskState][] = [
 export function Tasks() {
   const state = query.value.get("state") ?? "";
   const agent = query.value.get("agent") ?? "";
-  const search = query.value.get("q") ?? "";
   return (
     <div class="page">
       <header class="page-head">
         <h1>Tasks</h1>
         <span class="spacer" />
-        <input
-          type="search"
-          id="search"
-          placeholder="Search"
-          aria-label="Search tasks"
-          value={search}
-          onInput={(event) => filter({ q: event.currentTarget.value })}
-        />
+        <Search what="tasks" />
         <select aria-label="State" value={state} onChange={(event) => filter({ state: event.currentTarget.value })}>
           <option value="">any state</option>
           {FILTERS.map(([name, value]) => (
@@ -43,14 +34,10 @@ export function Tasks() {
         </select>
         <select aria-label="Agent" value={agent} onChange={(event) => filter({ agent: event.currentTarget.value })}>
           <option value="">any agent</option>
-          {(agents.value ?? []).map((each) => (
-            <option key={each.id} value={each.id}>
-              {each.name}
-            </option>
-          ))}
+          <AgentOptions />
         </select>
       </header>
-      <TaskRows state={FILTERS.find(([name]) => name === state)?.[1] ?? TaskState.TASK_STATE_UNSPECIFIED} agent={agent} search={search} />
+      <TaskRows state={FILTERS.find(([name]) => name === state)?.[1] ?? TaskState.TASK_STATE_UNSPECIFIED} agent={agent} search={query.value.get("q") ?? ""} />
     </div>
   );
 }

@@ -8,7 +8,7 @@ import { remove } from "../state/deletion";
 import { useListing } from "../state/list";
 import { filter, href, query } from "../state/route";
 import { FilePart } from "./content/file";
-import { Ago, bytes, Confirm, Empty, Missing, Problem } from "./ui";
+import { Ago, bytes, ConfirmDelete, Empty, ListingProblem, More } from "./ui";
 
 export function ArtifactList({ contextId = "", search = "" }: { contextId?: string; search?: string }) {
   const listing = useListing<StoredArtifact>(`${EXTENSION}/artifacts?${contextId ? `contextId=${encodeURIComponent(contextId)}&` : ""}`, "artifacts");
@@ -19,8 +19,7 @@ export function ArtifactList({ contextId = "", search = "" }: { contextId?: stri
   const one = leaving.value;
   return (
     <div class="turns tab-wide" tabIndex={-1}>
-      <Problem text={listing.error.value} retry={() => void listing.load()} />
-      {listing.isMissing.value && <Missing what="list of artifacts" />}
+      <ListingProblem listing={listing} what="list of artifacts" />
       {items?.length === 0 && (
         <Empty title={words ? "No such artifacts" : "No artifacts"}>
           <p>Files, documents and tables that agents make show here, and what you sent them.</p>
@@ -61,16 +60,11 @@ export function ArtifactList({ contextId = "", search = "" }: { contextId?: stri
           );
         })}
       </div>
-      {listing.hasMore.value && (
-        <button type="button" class="more" onClick={() => listing.more()}>
-          Show more
-        </button>
-      )}
+      <More listing={listing} />
       {one && (
-        <Confirm
+        <ConfirmDelete
           title={`Delete ${one.name || one.artifactId}?`}
           text="It cannot be undone. Tasks keep what they have read of it."
-          yes="Delete"
           onYes={() => void remove(at`/artifacts/${one.contextId}/${one.artifactId}`, "The artifact").then((done) => (done ? listing.load() : undefined))}
           onClose={() => (leaving.value = null)}
         />

@@ -5,7 +5,7 @@ import { agentClient } from "../api/a2a";
 import { ask, at } from "../api/root";
 import { TaskEvents } from "../state/events";
 import { toast, words } from "../state/store";
-import { save } from "./content/file";
+import { saveJson } from "./content/file";
 
 export async function exportTask(agent: string, id: string): Promise<void> {
   try {
@@ -15,7 +15,7 @@ export async function exportTask(agent: string, id: string): Promise<void> {
     await events.load();
     const [transcript, usage] = await Promise.all([optional(at`/tasks/${id}/transcript`), optional(at`/tasks/${id}/usage`)]);
     const whole = { task: Task.toJSON(task), events: events.events.value, transcript, usage };
-    save(new Blob([JSON.stringify(whole, null, 2)], { type: "application/json" }), `task-${id.replace(/\W+/g, "-")}.json`);
+    saveJson(whole, `task-${id.replace(/\W+/g, "-")}.json`);
   } catch (error) {
     toast(words(error), "error");
   }

@@ -3,8 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { ask, at } from "../api/root";
 import { go, href } from "../state/route";
-import { agents, words } from "../state/store";
-import { Dialog } from "./ui";
+import { AgentOptions, FormDialog } from "./ui";
 
 type Forked = { task: { id: string } };
 
@@ -13,78 +12,43 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
   const chosen = useSignal(agent);
   const model = useSignal("");
   const iteration = useSignal(String(last));
-  const error = useSignal("");
-  const busy = useSignal(false);
   // One id for all tries: the same request finds the fork that it has begun.
   const messageId = useSignal(crypto.randomUUID());
 
   async function fork(): Promise<void> {
-    busy.value = true;
-    try {
-      const message = text.value.trim() && { role: "ROLE_USER", messageId: messageId.value, parts: [{ text: text.value }] };
-      const body = {
-        ...(iteration.value === "" ? {} : { iteration: Number(iteration.value) }),
-        ...(chosen.value === agent ? {} : { agent: chosen.value }),
-        ...(model.value.trim() ? { model: model.value.trim() } : {}),
-        ...(message ? { message } : {}),
-      };
-      const { task } = await ask<Forked>("POST", at`/tasks/${id}/fork`, body);
-      onClose();
-      go(href(["tasks", chosen.value, task.id]));
-    } catch (failure) {
-      error.value = words(failure);
-    } finally {
-      busy.value = false;
-    }
+    const message = text.value.trim() && { role: "ROLE_USER", messageId: messageId.value, parts: [{ text: text.value }] };
+    const body = {
+      ...(iteration.value === "" ? {} : { iteration: Number(iteration.value) }),
+      ...(chosen.value === agent ? {} : { agent: chosen.value }),
+      ...(model.value.trim() ? { model: model.value.trim() } : {}),
+      ...(message ? { message } : {}),
+    };
+    const { task } = await ask<Forked>("POST", at`/tasks/${id}/fork`, body);
+    onClose();
+    go(href(["tasks", chosen.value, task.id]));
   }
 
   return (
-    <Dialog label="Fork" onClose={onClose}>
-      <form
-        class="schema"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void fork();
-        }}
-      >
-        <h2>Fork</h2>
-        <p class="quiet">A new task goes on from the past of this one. Nothing of the past happens again.</p>
-        <label>
-          <span>Keep up to iteration</span>
-          <input type="number" min="0" max={last} value={iteration.value} onInput={(event) => (iteration.value = event.currentTarget.value)} />
-        </label>
-        <label>
-          <span>Message</span>
-          <textarea rows={3} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
-        </label>
-        <label>
-          <span>Agent</span>
-          <select value={chosen.value} onChange={(event) => (chosen.value = event.currentTarget.value)}>
-            {(agents.value ?? []).map((each) => (
-              <option key={each.id} value={each.id}>
-                {each.name}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label>
-          <span>Model</span>
-          <input value={model.value} placeholder="the agent’s own" onInput={(event) => (model.value = event.currentTarget.value)} />
-        </label>
-        {error.value && (
-          <p class="call-error" role="alert">
-            {error.value}
-          </p>
-        )}
-        <div class="choices">
-          <button class="primary" disabled={busy.value}>
-            Fork
-          </button>
-          <button type="button" onClick={onClose}>
-            Close
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title="Fork" submit="Fork" onSubmit={fork} onClose={onClose}>
+      <p class="quiet">A new task goes on from the past of this one. Nothing of the past happens again.</p>
+      <label>
+        <span>Keep up to iteration</span>
+        <input type="number" min="0" max={last} value={iteration.value} onInput={(event) => (iteration.value = event.currentTarget.value)} />
+      </label>
+      <label>
+        <span>Message</span>
+        <textarea rows={3} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
+      </label>
+      <label>
+        <span>Agent</span>
+        <select value={chosen.value} onChange={(event) => (chosen.value = event.currentTarget.value)}>
+          <AgentOptions />
+        </select>
+      </label>
+      <label>
+        <span>Model</span>
+        <input value={model.value} placeholder="the agent’s own" onInput={(event) => (model.value = event.currentTarget.value)} />
+      </label>
+    </FormDialog>
   );
 }

@@ -3,8 +3,8 @@
 import { useState } from "preact/hooks";
 import type { OperatorAction, OperatorTask } from "../api/types";
 import { help } from "../state/operator";
-import { toast, words } from "../state/store";
-import { Ago, Dialog } from "./ui";
+import { toast } from "../state/store";
+import { Ago, FormDialog } from "./ui";
 
 const ACTIONS: Record<OperatorAction, [label: string, what: string]> = {
   resume: ["Resume", "The task goes on: what failed is tried again."],
@@ -47,52 +47,22 @@ type HelpProps = { task: string; action: OperatorAction; callId?: string; onClos
 
 export function HelpDialog({ task, action, callId, onClose }: HelpProps) {
   const [note, setNote] = useState("");
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
   const [label, what] = ACTIONS[action];
   async function act(): Promise<void> {
-    setBusy(true);
-    try {
-      const body = { skip: { ...(callId ? { callId } : {}), note }, reset: { to: "lastGood" }, resume: {}, cancel: {} }[action];
-      toast(await help(task, action, body));
-      onClose(true);
-    } catch (failure) {
-      setError(words(failure));
-      setBusy(false);
-    }
+    const body = { skip: { ...(callId ? { callId } : {}), note }, reset: { to: "lastGood" }, resume: {}, cancel: {} }[action];
+    toast(await help(task, action, body));
+    onClose(true);
   }
   return (
-    <Dialog label={label} onClose={() => onClose(false)}>
-      <form
-        class="schema"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void act();
-        }}
-      >
-        <h2>{label}</h2>
-        <p>{what}</p>
-        {action === "skip" && (
-          <label>
-            <span>Note (the model reads it)</span>
-            <textarea rows={3} value={note} onInput={(event) => setNote(event.currentTarget.value)} />
-          </label>
-        )}
-        <p class="quiet">The task’s events will say who did this, and when.</p>
-        {error && (
-          <p class="call-error" role="alert">
-            {error}
-          </p>
-        )}
-        <div class="choices">
-          <button class="primary" disabled={busy || (action === "skip" && !note.trim())}>
-            {label}
-          </button>
-          <button type="button" onClick={() => onClose(false)}>
-            Close
-          </button>
-        </div>
-      </form>
-    </Dialog>
+    <FormDialog title={label} submit={label} disabled={action === "skip" && !note.trim()} onSubmit={act} onClose={() => onClose(false)}>
+      <p>{what}</p>
+      {action === "skip" && (
+        <label>
+          <span>Note (the model reads it)</span>
+          <textarea rows={3} value={note} onInput={(event) => setNote(event.currentTarget.value)} />
+        </label>
+      )}
+      <p class="quiet">The task’s events will say who did this, and when.</p>
+    </FormDialog>
   );
 }

@@ -6,11 +6,11 @@ import type { Part } from "../api/a2a";
 import { runOfCall } from "../state/past";
 import { agentName, agents, toast, words } from "../state/store";
 import { isOperator } from "../state/operator";
-import type { Call, Run, Step } from "../state/fold";
+import { type Call, questionsOf, type Run, type Said, type Step } from "../state/fold";
 import { Markdown } from "./content/markdown";
 import { HelpDialog } from "./help";
-import { SaidView } from "./said";
 import { FilePart } from "./content/file";
+import { Parts } from "./content/parts";
 import { Json } from "./content/text";
 import { bytes, duration } from "./ui";
 
@@ -176,4 +176,31 @@ function firstLine(text: string): string {
 /** The whole of a result that was cut, as a file of this gateway. */
 function resultPart(call: Call): Part {
   return { content: { $case: "url", value: call.url }, metadata: undefined, filename: `${call.name}.txt`, mediaType: "text/plain" };
+}
+
+/** What one side said in the course of a task: the words of the user, and what the agent asked. */
+export function SaidView({ message }: { message: Said }) {
+  const asked = questionsOf(message.parts);
+  if (asked.length)
+    return (
+      <div class="asked-before">
+        {asked.map((question) => (
+          <p key={question.id}>{question.text}</p>
+        ))}
+      </div>
+    );
+  const verdict = verdictOf(message);
+  return (
+    <div class={`message ${message.role} later`}>
+      {verdict ? <p>{verdict}</p> : <Parts parts={message.parts} markdown={message.role === "agent"} />}
+    </div>
+  );
+}
+
+/** Returns a yes or no in words. */
+function verdictOf({ parts }: Said): string {
+  const content = parts.length === 1 ? parts[0]!.content : undefined;
+  const data = content?.$case === "data" ? (content.value as { approved?: boolean; note?: string } | null) : null;
+  if (typeof data?.approved !== "boolean") return "";
+  return `${data.approved ? "Approved" : "Rejected"}${data.note ? `: ${data.note}` : ""}`;
 }

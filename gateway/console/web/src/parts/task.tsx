@@ -8,8 +8,7 @@ import { send } from "../state/store";
 import type { Followed } from "../state/stream";
 import { Parts } from "./content/parts";
 import { type Given, QuestionForm } from "./question";
-import { RunView } from "./run";
-import { SaidView } from "./said";
+import { RunView, SaidView } from "./run";
 import { Problem, StateBadge, UsageText } from "./ui";
 
 /** Shows a task and follows it; `onFollow` gets what follows it after an answer was given. */

@@ -4,6 +4,9 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { TaskState } from "../api/a2a";
 import type { Usage } from "../api/types";
+import type { Listing } from "../state/list";
+import { filter, query } from "../state/route";
+import { agents, words } from "../state/store";
 
 const STATES: Record<number, [name: string, tone: string]> = {
   [TaskState.TASK_STATE_SUBMITTED]: ["queued", "quiet"],
@@ -122,7 +125,68 @@ export function Problem({ text, retry }: { text: string; retry?: () => void }) {
   );
 }
 
-/** Asks before something happens that cannot be taken back; it has the focus until it is answered. */
+/** What is said of a list as a whole: that it cannot be had, or that this gateway has none. */
+export function ListingProblem({ listing, what }: { listing: Listing<unknown>; what: string }) {
+  return (
+    <>
+      <Problem text={listing.error.value} retry={() => void listing.load()} />
+      {listing.isMissing.value && <Missing what={what} />}
+    </>
+  );
+}
+
+export function More({ listing }: { listing: Listing<unknown> }) {
+  if (!listing.hasMore.value) return null;
+  return (
+    <button type="button" class="plain more" onClick={() => listing.more()}>
+      Show more
+    </button>
+  );
+}
+
+/** The field whose words stand in the address as `q`. */
+export function Search({ what }: { what: string }) {
+  return (
+    <input
+      type="search"
+      id="search"
+      placeholder="Search"
+      aria-label={`Search ${what}`}
+      value={query.value.get("q") ?? ""}
+      onInput={(event) => filter({ q: event.currentTarget.value })}
+    />
+  );
+}
+
+/** The choices of a field that chooses an agent. */
+export function AgentOptions() {
+  return (
+    <>
+      {(agents.value ?? []).map((each) => (
+        <option key={each.id} value={each.id}>
+          {each.name}
+        </option>
+      ))}
+    </>
+  );
+}
+
+/** Parts of a page, of which the address names the one that is shown (default: the first). */
+export function Tabs({ label, names, counts = {} }: { label: string; names: string[]; counts?: Record<string, number> }) {
+  const shown = query.value.get("tab") ?? names[0];
+  return (
+    <nav class="tabs" aria-label={label}>
+      {names.map((name) => (
+        <button type="button" key={name} aria-current={shown === name ? "page" : undefined} onClick={() => filter({ tab: name })}>
+          {name}
+          {counts[name] ? <span class="count">{counts[name]}</span> : null}
+        </button>
+      ))}
+    </nav>
+  );
+}
+
+/** Has the focus until it is closed. */
 export function Dialog({ label, onClose, children }: { label: string; onClose: () => void; children: ComponentChildren }) {
   const place = useRef<HTMLDialogElement>(null);
   useEffect(() => {
@@ -145,7 +209,61 @@ export function Dialog({ label, onClose, children }: { label: string; onClose: (
   );
 }
 
-export function Confirm({ title, text, yes, onYes, onClose }: { title: string; text: string; yes: string; onYes: () => void; onClose: () => void }) {
+type FormProps = {
+  title: string;
+  submit?: string;
+  disabled?: boolean;
+  /** What it throws is shown, and the dialog stays. */
+  onSubmit: () => Promise<void>;
+  onClose: () => void;
+  children: ComponentChildren;
+};
+
+/** A dialog with fields, and what was wrong with them. */
+export function FormDialog({ title, submit = "Save", disabled = false, onSubmit, onClose, children }: FormProps) {
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+  const send = async (): Promise<void> => {
+    setBusy(true);
+    try {
+      await onSubmit();
+    } catch (failure) {
+      setError(words(failure));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog label={title} onClose={onClose}>
+      <form
+        class="schema"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void send();
+        }}
+      >
+        <h2>{title}</h2>
+        {children}
+        {error && (
+          <p class="call-error" role="alert">
+            {error}
+          </p>
+        )}
+        <div class="choices">
+          <button class="primary" disabled={busy || disabled}>
+            {submit}
+          </button>
+          <button type="button" onClick={onClose}>
+            Close
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** Asks before something is deleted, which cannot be taken back. */
+export function ConfirmDelete({ title, text, onYes, onClose }: { title: string; text: string; onYes: () => void; onClose: () => void }) {
   return (
     <Dialog label={title} onClose={onClose}>
       <h2>{title}</h2>
@@ -159,7 +277,7 @@ export function Confirm({ title, text, yes, onYes, onClose }: { title: string; t
             onYes();
           }}
         >
-          {yes}
+          Delete
         </button>
         <button type="button" onClick={onClose} autofocus>
           Close

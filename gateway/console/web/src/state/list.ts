@@ -48,18 +48,24 @@ export class Listing<Item> {
   }
 
   private async fetch(): Promise<void> {
-    const found: Item[] = [];
-    let token = "";
-    do {
-      const more = token && `&pageToken=${encodeURIComponent(token)}`;
-      const page = await ask<Record<string, Item[]> & { nextPageToken?: string }>("GET", `${this.url}pageSize=${PAGE}${more}`);
-      found.push(...((page[this.name] as Item[] | undefined) ?? []));
-      token = page.nextPageToken ?? "";
-    } while (token && found.length < this.wanted);
+    const { items, hasMore } = await readPages<Item>(this.url, this.name, this.wanted);
     if (this.isClosed) return;
-    this.items.value = found;
-    this.hasMore.value = Boolean(token);
+    this.items.value = items;
+    this.hasMore.value = hasMore;
   }
+}
+
+/** Reads a list page by page until there are so many items, or no more. */
+export async function readPages<Item>(url: string, name: string, wanted = Infinity): Promise<{ items: Item[]; hasMore: boolean }> {
+  const items: Item[] = [];
+  let token = "";
+  do {
+    const more = token && `&pageToken=${encodeURIComponent(token)}`;
+    const page = await ask<Record<string, Item[]> & { nextPageToken?: string }>("GET", `${url}pageSize=${PAGE}${more}`);
+    items.push(...((page[name] as Item[] | undefined) ?? []));
+    token = page.nextPageToken ?? "";
+  } while (token && items.length < wanted);
+  return { items, hasMore: Boolean(token) };
 }
 
 /** Keeps a list loaded as long as a page shows it. */

@@ -191,8 +191,12 @@ async function blobOf(part: Part, format = "", most = 0): Promise<Blob> {
   return new Blob([await response.blob()], { type: format ? "text/csv" : type });
 }
 
+export function saveJson(value: object, name: string): void {
+  save(new Blob([JSON.stringify(value, null, 2)], { type: "application/json" }), name);
+}
+
 /** Lets the browser keep a file. */
-export function save(blob: Blob, name: string): void {
+function save(blob: Blob, name: string): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
   link.download = name;
