@@ -20,11 +20,12 @@ from starlette.routing import Route
 from everloop.gateway.auth.scopes import approver_scopes, may_use
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import AnswerInvalidError, TaskEndedError, TaskTooLargeError, TaskUnknownError
-from everloop.gateway.extension.shell import Body, Call, Extension, answer, name_of, timestamp
+from everloop.gateway.extension.shell import Body, Call, Extension, answer, name_of
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES, Snapshots
 from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.protocol.tasks import timestamp
 from everloop.stores.views.interface import Snapshot, WaitingQuery
 from everloop.workflows.contract.messages import AgentMessage
 from everloop.workflows.contract.questions import APPROVAL, ApproverAnswer, Question

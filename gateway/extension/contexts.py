@@ -8,7 +8,6 @@ PATCH /tasks/{id}               how long it is kept
 GET   /artifacts                of all contexts, or with ?contextId= of one
 """
 
-import base64
 import json
 import re
 from collections.abc import AsyncGenerator
@@ -25,13 +24,13 @@ from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.extension.deletions import DeletionRoutes, may_see, require_all_of, unknown_context
 from everloop.gateway.extension.past import Seen, message_json
-from everloop.gateway.extension.shell import Body, Call, Extension, answer, timestamp
+from everloop.gateway.extension.shell import Body, Call, Extension, answer, page_token
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.artifacts import artifact_json
 from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.past_items import Item
 from everloop.gateway.tasks.snapshots import refuse_if_read_only
-from everloop.runtime.protocol.tasks import TaskUrl
+from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.stores.views.contexts import Context, ContextTask
 from everloop.workflows.contract.names import context_key, root_task_id
 from everloop.workflows.contract.parts import text_flaw
@@ -126,7 +125,7 @@ class ContextRoutes:
 
     async def _messages(self, call: Call) -> Response:
         context, page = await self._find(call, call.id()), call.page
-        after, offset = _read_token(page.token)
+        after, offset = page.read_token(_read_place, ("", 0))
         tasks = [each for each in context.tasks if may_use(call.caller, each.agent_id)]
         shown = list[JsonValue]()
         for task in tasks:
@@ -256,21 +255,14 @@ def _place(task: ContextTask) -> str:
     return f"{task.created_at.timestamp():017.6f} {task.task_id}"
 
 
-def _read_token(token: str) -> tuple[str, int]:
+def _read_place(token: bytes) -> tuple[str, int]:
     """Return the task from which on is read, and how many of its messages were."""
-    if not token:
-        return "", 0
-    try:
-        place, offset = json.loads(base64.b64decode(token, altchars=b"-_", validate=True))
-        return str(place), int(offset)
-    except (ValueError, TypeError):
-        raise InvalidParamsError(
-            "pageToken is not one that this list returned; leave it out to start over"
-        ) from None
+    place, offset = json.loads(token)
+    return str(place), int(offset)
 
 
 def _token(place: str, offset: int) -> str:
-    return base64.urlsafe_b64encode(json.dumps([place, offset]).encode()).decode()
+    return page_token(json.dumps([place, offset]).encode())
 
 
 async def _numbered(

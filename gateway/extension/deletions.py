@@ -16,10 +16,11 @@ from everloop.gateway.errors import (
     translate_temporal_errors,
 )
 from everloop.gateway.extension.past import Seen
-from everloop.gateway.extension.shell import Call, Extension, answer, timestamp
+from everloop.gateway.extension.shell import Call, Extension, answer
 from everloop.gateway.http.errors import NotFoundError
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.snapshots import refuse_if_read_only
+from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.temporal.deletions import RUNNING, Deletions, KnownDeletion, deletion_id
 from everloop.stores.artifacts.errors import ArtifactIdError, ArtifactMissingError
 from everloop.stores.views.contexts import Context

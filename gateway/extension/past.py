@@ -21,12 +21,12 @@ from starlette.routing import Route
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.context import Viewer
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.shell import Call, Extension, answer, timestamp
+from everloop.gateway.extension.shell import Call, Extension, answer
 from everloop.gateway.tasks.history import Histories, Place
 from everloop.gateway.tasks.past_items import Data, Item, message_data, reply_data, result_data
 from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.gateway.tasks.tasks import Tasks
-from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, to_task
+from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, timestamp, to_task
 from everloop.stores.views.interface import Snapshot
 from everloop.workflows.contract.messages import (
     AssistantMessage,

@@ -5,12 +5,10 @@
 A question of an own task is answered by a message to that task, as A2A has it; an approval at its address.
 """
 
-import base64
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,7 +16,7 @@ from starlette.routing import Route
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import may_use, named_approver_scopes
 from everloop.gateway.extension.approvals import question_json
-from everloop.gateway.extension.shell import Call, Extension, answer
+from everloop.gateway.extension.shell import Call, Extension, answer, page_token
 from everloop.stores.views.interface import TaskQuery, WaitingQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.questions import Question, QuestionKind, expected
@@ -56,7 +54,7 @@ class Questions:
     async def _list(self, call: Call) -> Response:
         page = call.page
         lists = list(self._lists_of(call))
-        first, token = _read_token(page.token, lists)
+        first, token = page.read_token(lambda token: _read_place(token, lists), (0, ""))
         found = list[JsonValue]()
         for number, each in enumerate(lists[first:], first):
             more, token = await self._read(call, each, page.size - len(found), token)
@@ -144,18 +142,10 @@ def _json(view: TaskView, question: Question, now: datetime) -> JsonValue:
 def _token(lists: list[_List], number: int, token: str) -> str:
     if number == len(lists):
         return ""
-    words = json.dumps([*lists[number], token]).encode()
-    return base64.urlsafe_b64encode(words).decode()
+    return page_token(json.dumps([*lists[number], token]).encode())
 
 
-def _read_token(token: str, lists: list[_List]) -> tuple[int, str]:
+def _read_place(token: bytes, lists: list[_List]) -> tuple[int, str]:
     """Return with which list a page begins, and where in it."""
-    if not token:
-        return 0, ""
-    try:
-        agent_id, state, inner = json.loads(base64.b64decode(token, altchars=b"-_", validate=True))
-        return lists.index((agent_id, state)), str(inner)
-    except (ValueError, TypeError):
-        raise InvalidParamsError(
-            "pageToken is not one that this list returned; leave it out to start over"
-        ) from None
+    agent_id, state, inner = json.loads(token)
+    return lists.index((agent_id, state)), str(inner)

@@ -9,9 +9,7 @@ POST   /schedules/{id}:pause, :resume, :run
 """
 
 import asyncio
-import base64
-import binascii
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -24,7 +22,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from everloop.gateway.auth.scopes import may_use
-from everloop.gateway.context import Viewer
 from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.extension.schedule_bodies import (
     NewSchedule,
@@ -33,10 +30,10 @@ from everloop.gateway.extension.schedule_bodies import (
     Wanted,
     fields_of,
 )
-from everloop.gateway.extension.shell import Call, Extension, answer, timestamp
+from everloop.gateway.extension.shell import Call, Extension, answer, page_token
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.settings import Attachments, GatewaySettings
-from everloop.runtime.protocol.tasks import TaskUrl, to_message
+from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
 from everloop.runtime.schedules.definition import (
     ScheduleDefinition,
     flaw_of_id,
@@ -102,7 +99,7 @@ class ScheduleRoutes:
     async def _list(self, call: Call) -> Response:
         page = call.page
         with _translated():
-            found = await self._schedules.of_owner(call.owner, page.size, _read_token(page.token))
+            found = await self._schedules.of_owner(call.owner, page.size, page.read_token(bytes, b""))
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def known(id_: str) -> JsonValue:
@@ -116,8 +113,8 @@ class ScheduleRoutes:
 
         with _translated():
             listed = await asyncio.gather(*map(known, found.ids))
-        token = base64.urlsafe_b64encode(found.token).decode()
-        return answer({"schedules": [each for each in listed if each], "nextPageToken": token})
+        shown: list[JsonValue] = [each for each in listed if each]
+        return answer({"schedules": shown, "nextPageToken": page_token(found.token)})
 
     async def _show(self, call: Call) -> Response:
         return await self._answer(*await self._find(call))
@@ -168,15 +165,15 @@ class ScheduleRoutes:
         return answer({"id": call.id()})
 
     async def _pause(self, call: Call) -> Response:
-        id_, _ = await self._find(call)
-        with _translated():
-            await self._schedules.pause(id_)
-        return await self._show(call)
+        return await self._do(call, self._schedules.pause)
 
     async def _resume(self, call: Call) -> Response:
+        return await self._do(call, self._schedules.resume)
+
+    async def _do(self, call: Call, change: Callable[[str], Awaitable[object]]) -> Response:
         id_, _ = await self._find(call)
         with _translated():
-            await self._schedules.resume(id_)
+            await change(id_)
         return await self._show(call)
 
     async def _run(self, call: Call) -> Response:
@@ -255,7 +252,7 @@ class ScheduleRoutes:
 
     async def _run_json(self, owner: str, known: KnownSchedule, run: StartedTask) -> JsonValue:
         snapshot = await self._views.load(run.task_id, most=0)
-        if snapshot and Viewer(snapshot.view.owner, snapshot.view.agent_id).owner == owner:
+        if snapshot and snapshot.view.owner == owner:
             state = f"TASK_STATE_{snapshot.view.status.state.name}"
         else:  # no worker has taken it yet, or all of it is forgotten
             state = "TASK_STATE_SUBMITTED" if run.task_id in known.running else "TASK_STATE_UNSPECIFIED"
@@ -280,17 +277,6 @@ def _config_json(config: PushConfig) -> dict[str, JsonValue]:
     """Return what may be shown of it: token and credentials are for the webhook."""
     scheme = {"authentication": {"scheme": config.scheme}} if config.has_authentication else {}
     return {"id": config.id, "url": config.url, **cast("dict[str, Any]", scheme)}
-
-
-def _read_token(token: str) -> bytes:
-    try:
-        return base64.b64decode(token, altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        raise _wrong_token() from None
-
-
-def _wrong_token() -> InvalidParamsError:
-    return InvalidParamsError("pageToken is not one that this list returned; leave it out to start over")
 
 
 @contextmanager

@@ -12,12 +12,12 @@ else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take th
 """
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import ClassVar, TypeVar
 from urllib.parse import unquote
 
@@ -61,6 +61,7 @@ class Body(BaseModel):
 
 
 _Body = TypeVar("_Body", bound=Body)
+_Place = TypeVar("_Place")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,26 @@ class Page:
 
     size: int
     token: str
+
+    def read_token(self, read: Callable[[bytes], _Place], first: _Place) -> _Place:
+        """Return the place where the page begins: what `read` makes of its token, or `first` without one.
+
+        Raises:
+            InvalidParamsError: it is no token of ours, or `read` raises ValueError or TypeError.
+        """
+        if not self.token:
+            return first
+        try:
+            return read(base64.b64decode(self.token, altchars=b"-_", validate=True))
+        except (ValueError, TypeError):
+            raise InvalidParamsError(
+                "pageToken is not one that this list returned; leave it out to start over"
+            ) from None
+
+
+def page_token(place: bytes) -> str:
+    """Return a place in a list as clients get it."""
+    return base64.urlsafe_b64encode(place).decode()
 
 
 @dataclass(frozen=True)
@@ -257,8 +278,3 @@ def refusal(error: A2AError) -> Response:
 def _status(error: A2AError) -> int:
     mapped = A2A_ERROR_MAPPING.get(type(error))
     return mapped.http_code if mapped else 500
-
-
-def timestamp(at: datetime) -> str:
-    """Return a time as the extension writes it: RFC 3339, in UTC, to the millisecond."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

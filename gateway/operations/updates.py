@@ -17,6 +17,7 @@ from everloop.runtime.protocol.tasks import (
     is_visible,
     result_url,
     task_url_of,
+    timestamp,
     to_part,
     to_status,
     to_struct,
@@ -100,8 +101,7 @@ class UpdateTranslator:
         """Return an event as clients of the extension get it: with its time, by the store's clock."""
         if not self._extended:
             return {}
-        at = EventId(position).at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        fields = {**event.model_dump(mode="json"), "at": at}
+        fields = {**event.model_dump(mode="json"), "at": timestamp(EventId(position).at)}
         if isinstance(event, ToolCompleted) and event.cut:
             fields["url"] = result_url(self._task_url.public_url, self._task_url.task_id, event.call_id)
         return {EVENTS_EXTENSION: fields}

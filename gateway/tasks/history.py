@@ -22,8 +22,8 @@ from everloop.gateway.errors import (
     translate_temporal_errors,
 )
 from everloop.gateway.tasks.past_events import HistoryReader
-from everloop.gateway.tasks.past_items import Item, rfc3339
-from everloop.runtime.protocol.tasks import TaskUrl
+from everloop.gateway.tasks.past_items import Item
+from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.runtime.temporal.describe import describe
 from everloop.stores.views.interface import position_order
 from everloop.stores.views.store import TaskViews
@@ -105,7 +105,7 @@ class PastEvent:
     def to_json(self) -> dict[str, JsonValue]:
         return {
             "id": str(self.place),
-            "at": rfc3339(self.item.at),
+            "at": timestamp(self.item.at),
             "type": self.item.type,
             "iteration": self.place.iteration,
             "data": self.item.data,

@@ -14,9 +14,9 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
 from everloop.gateway.tasks import past_items
-from everloop.gateway.tasks.past_items import Data, Item, rfc3339
+from everloop.gateway.tasks.past_items import Data, Item
 from everloop.gateway.tasks.steering import signer_of, signer_of_reset
-from everloop.runtime.protocol.tasks import TaskUrl
+from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.workflows.contract.calls import (
     CallModelInput,
     CompactContextInput,
@@ -260,7 +260,7 @@ class HistoryReader:
             return _NOTHING
         scheduled, began = self._scheduled[ended.scheduled_event_id]
         attempts = self._attempts.get(ended.scheduled_event_id, 1)
-        times: Data = {"startedAt": rfc3339(began), "endedAt": rfc3339(at), "attempts": attempts}
+        times: Data = {"startedAt": timestamp(began), "endedAt": timestamp(at), "attempts": attempts}
         name = scheduled.activity_type.name
         if _kind(event) == "activity_task_completed":
             return await self._call_ended(name, scheduled.input.payloads, ended.result.payloads, at, times)
@@ -289,7 +289,7 @@ class HistoryReader:
         if name == STORED_RESULT:
             stored = (await self._first(given, StoreResultInput)).result
             began = self._agents_called.pop(stored.call_id, None)  # this one only stores its answer
-            return self._result(stored, at, {**times, **({"startedAt": rfc3339(began)} if began else {})})
+            return self._result(stored, at, {**times, **({"startedAt": timestamp(began)} if began else {})})
         if name == AGENT_CALL:
             return await self._agent_loaded(given, result, at)
         return _NOTHING
@@ -315,7 +315,7 @@ class HistoryReader:
         calls = (Item("toolCall", began, data or {"callId": call_id}),)
         if isinstance(reply, Question):
             return calls
-        times: Data = {"startedAt": rfc3339(began), "endedAt": rfc3339(ended), "attempts": 1}
+        times: Data = {"startedAt": timestamp(began), "endedAt": timestamp(ended), "attempts": 1}
         return (*calls, *self._result(reply, ended, times))
 
     async def _last_calls(self) -> tuple[ToolCall, ...]:

@@ -5,7 +5,7 @@ The types and what each says are listed in docs/protocol/extension.md.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
@@ -27,11 +27,6 @@ class Item:
     type: str
     at: datetime
     data: Data
-
-
-def rfc3339(at: datetime) -> str:
-    """Return a time as all of the extension writes it: in UTC, to the millisecond."""
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def created(task: TaskInput, url: TaskUrl) -> Iterator[Item]:

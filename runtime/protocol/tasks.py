@@ -7,6 +7,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import cast
 from urllib.parse import quote
 
@@ -55,6 +56,11 @@ LEFT_OUT = "leftOut"
 STATES_BY_NUMBER: dict[int, TaskState] = {
     pb.TaskState.Value(f"TASK_STATE_{state.name}"): state for state in TaskState
 }
+
+
+def timestamp(at: datetime) -> str:
+    """Return a time as all of the extension writes it: RFC 3339, in UTC, to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)

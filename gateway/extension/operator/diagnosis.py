@@ -11,8 +11,8 @@ from typing import Literal
 from pydantic import JsonValue
 from temporalio.api.enums.v1 import TaskQueueType
 
-from everloop.gateway.extension.shell import timestamp
 from everloop.gateway.tasks.runs import STUCK_ATTEMPTS
+from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.temporal.inspection import CallState, Inspection, Pause, PendingCall
 from everloop.runtime.temporal.queues import ACTIVITY, WORKFLOW, QueueState
 from everloop.workflows.contract import failures

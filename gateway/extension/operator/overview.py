@@ -1,8 +1,6 @@
 """The tasks of all owners, as operators see them: a page of Temporal's list, and a look at each task."""
 
 import asyncio
-import base64
-import binascii
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,10 +33,11 @@ from everloop.gateway.extension.operator.diagnosis import (
     queues_of,
     waits_for,
 )
-from everloop.gateway.extension.shell import Page, timestamp
+from everloop.gateway.extension.shell import Page, page_token
 from everloop.gateway.tasks.runs import RunEnd, Runs
 from everloop.gateway.tasks.runs import Stuck as StuckRun
 from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS, Inspection, inspect
 from everloop.runtime.temporal.queues import WORKFLOW, QueueState, queue_state
 from everloop.stores.views.store import TaskViews
@@ -230,7 +229,8 @@ class Overview:
             TemporalUnavailableError: the list cannot be had.
         """
         query, queues = wanted.query(self._clock()), _Queues(self._client)
-        found, token, looked_at = list[Seen](), _read_token(page.token, wanted), 0
+        token = page.read_token(lambda marked: _unmarked(marked, wanted), b"")
+        found, looked_at = list[Seen](), 0
         while True:
             rows, token = await self._rows(query, page.size - len(found), token)
             looked_at += len(rows)
@@ -359,18 +359,18 @@ def _question(question: Question) -> JsonValue:
 
 def _token(token: bytes, wanted: Wanted) -> str:
     """Return Temporal's token as clients get it; it is good for the same list alone."""
-    return base64.urlsafe_b64encode(_mark(token, wanted) + token).decode() if token else ""
+    return page_token(_mark(token, wanted) + token) if token else ""
 
 
-def _read_token(text: str, wanted: Wanted) -> bytes:
-    """Return the token that Temporal gave: what it makes of others is nobody's promise."""
-    try:
-        read = base64.b64decode(text, altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        read = b""
-    mark, token = read[:_MARK_BYTES], read[_MARK_BYTES:]
-    if text and mark != _mark(token, wanted):
-        raise InvalidParamsError("pageToken is not one that this list returned; leave it out to start over")
+def _unmarked(marked: bytes, wanted: Wanted) -> bytes:
+    """Return the token that Temporal gave: what it makes of others is nobody's promise.
+
+    Raises:
+        ValueError: it is one of another list.
+    """
+    mark, token = marked[:_MARK_BYTES], marked[_MARK_BYTES:]
+    if mark != _mark(token, wanted):
+        raise ValueError
     return token
 
 

@@ -15,9 +15,9 @@ from everloop import __version__
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.errors import CALL_TIMEOUT, TemporalUnavailableError, translate_temporal_errors
 from everloop.gateway.extension.health import Probe, outcome_of
-from everloop.gateway.extension.shell import timestamp
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.runtime.blobs import BlobMissingError
+from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.redis import server_name
 from everloop.runtime.temporal.queues import (
     ACTIVITY,
