@@ -32,7 +32,8 @@ class GatewaySettings(Settings):
     host: str = "127.0.0.1"
     """Where to listen."""
     port: int = Field(default=8080, ge=0, le=65535)
-    """Where to listen. With `everloop up` any free port, unless it is set."""
+    """Where to listen. Unless it is set, `everloop dev` takes another free port if 8080 is in use, and
+    `everloop up` any free port."""
     public_url: str = ""
     """Where clients reach the gateway, as agent cards say. Unset: host and port."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)

@@ -25,27 +25,30 @@ class Ports(BaseModel):
 _REMEMBERED = TypeAdapter(dict[str, int])
 
 
-def choose_ports(file: Path, wanted: Mapping[str, tuple[str, int]], say: Callable[[str], None]) -> Ports:
+def choose_ports(
+    file: Path,
+    wanted: Mapping[str, tuple[str, int]],
+    say: Callable[[str], None],
+    usual: Mapping[str, int] | None = None,
+) -> Ports:
     """Return a port for each thing and remember them in `file`, so that links stay valid after a restart.
 
-    `wanted` maps a name in `Ports` to (environment variable, port); it wins over what is remembered.
+    `wanted` maps a name in `Ports` to (environment variable, port), `usual` to a port that is taken if it is
+    free; both win over what is remembered.
 
     Raises:
         PortTakenError: a wanted port is in use. A remembered one that is in use is replaced, and said so.
     """
     remembered = _read(file)
-    chosen: dict[str, int] = {}
+    chosen = {name: _wanted(*wanted[name]) for name in Ports.model_fields if name in wanted}
     for name, field in Ports.model_fields.items():
-        if name in wanted:
-            chosen[name] = _wanted(*wanted[name])
-        elif not field.is_required():
+        if name in wanted or not field.is_required():
             continue
-        elif (port := remembered.get(name)) and port not in chosen.values() and is_free(port):
-            chosen[name] = port
-        else:
-            chosen[name] = _other_than(set(chosen.values()))
-            if port:
-                say(f"port {port} is in use now; {name.replace('_', ' ')} moves to {chosen[name]}")
+        known = [ports[name] for ports in (usual or {}, remembered) if name in ports]
+        free = (port for port in known if port not in chosen.values() and is_free(port))
+        chosen[name] = next(free, 0) or _other_than(set(chosen.values()))
+        if known and known[0] != chosen[name]:
+            say(f"port {known[0]} is in use now; {name.replace('_', ' ')} takes {chosen[name]}")
     ports = Ports.model_validate(chosen)
     _write(file, ports)
     return ports

@@ -24,6 +24,7 @@ from everloop.cli.servers import LOOPBACK, STATE, check_local_servers
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from everloop.cli.author.error_server import ErrorServer
     from everloop.deploy.local.reloader import Reloader
     from everloop.deploy.local.stack import LocalStack
 
@@ -37,6 +38,9 @@ QUICK = 1.0
 QUIET_MILLISECONDS = 250
 
 STAND_IN = "none: a script stands in, which calls your tools with made-up values"
+
+USUAL_PORTS = {"gateway": 8080}
+"""That documents and clients take it to have."""
 
 SETTINGS_FILES = frozenset({ENV, "models.toml"})
 NOT_WATCHED = frozenset({"tests", STATE.name})
@@ -58,7 +62,8 @@ def dev(
 
     Temporal, Valkey, a worker and a gateway run until Ctrl-C. What tools are called with and come to is shown
     as it happens; what you write below that goes to the agent. Variables of the file `.env` count where the
-    environment does not set them; EVERLOOP_PORT chooses the gateway's port. Without a model of yours a script
+    environment does not set them. The gateway's port is 8080 while that is free; EVERLOOP_PORT chooses
+    another. Without a model of yours a script
     stands in for one: it calls your tools with made-up values.
     """
     check_local_servers()
@@ -92,6 +97,7 @@ class _Session:
         os.environ.update({**read_env(self.project.directory), **self.environment})
 
     async def run(self) -> int:
+        from everloop.cli.author.error_server import ErrorServer
         from everloop.deploy.local.readiness import probing_client
         from everloop.deploy.local.reloader import Reloader
         from everloop.deploy.local.stack import locked
@@ -100,17 +106,19 @@ class _Session:
         with locked(self.state):
             stack = self._stack()
             with _listener(stack.ports.gateway) as listener:
+                errors = ErrorServer(listener)
                 async with probing_client() as client:
                     supervisor = Supervisor(stack.servers(client), stack.logs, _say_trouble)
                     reloader = Reloader(stack.reloadable(listener.fileno()), stack.logs, _say_trouble)
                     try:
                         await reloader.prepare()
                         await supervisor.start()
-                        await self._serve(stack, reloader, listener.fileno())
+                        await self._serve(stack, reloader, errors, listener.fileno())
                     finally:
                         for task in self._tasks:
                             task.cancel()
                         await asyncio.gather(*self._tasks, return_exceptions=True)  # the prompt leaves
+                        await errors.stop()
                         await reloader.stop()
                         await supervisor.stop()
         return 0
@@ -127,15 +135,17 @@ class _Session:
             "EVERLOOP_SHUTDOWN_GRACE": LONG,
             "PYTHONDONTWRITEBYTECODE": "1",  # two saves within a second are taken for one by what is cached
         }
-        ports = choose_ports(self.state / "ports.json", settings.wanted_ports, _say)
+        ports = choose_ports(self.state / "ports.json", settings.wanted_ports, _say, USUAL_PORTS)
         return LocalStack(self.state, settings, ports, variables)
 
-    async def _serve(self, stack: "LocalStack", reloader: "Reloader", listener: int) -> None:
+    async def _serve(
+        self, stack: "LocalStack", reloader: "Reloader", errors: "ErrorServer", listener: int
+    ) -> None:
         _announce(stack, self.project)
         self._keep(_show_log(stack.logs / "worker.log"))
         async with aclosing(saved_files(self.project)) as changes:
             await anext(changes)  # from here on: a file may be saved while it is loaded
-            await self._load(stack, reloader, "")
+            await self._load(stack, reloader, errors, "")
             self.is_up = True
             if can_talk():
                 self._keep(Talk(stack.gateway_url, _show).run())
@@ -146,9 +156,11 @@ class _Session:
                     self.read_settings()
                     stack = _with_settings(stack)
                     await reloader.change(stack.reloadable(listener))
-                await self._load(stack, reloader, ", ".join(sorted(changed)))
+                await self._load(stack, reloader, errors, ", ".join(sorted(changed)))
 
-    async def _load(self, stack: "LocalStack", reloader: "Reloader", changed: str) -> None:
+    async def _load(
+        self, stack: "LocalStack", reloader: "Reloader", errors: "ErrorServer", changed: str
+    ) -> None:
         """Let new processes load the agents, and say what came of it; then get the next ones ready."""
         from everloop.deploy.local.errors import NotReadyError
 
@@ -156,10 +168,13 @@ class _Session:
         try:
             await reloader.replace()
         except NotReadyError as error:
-            show_flaw(str(error))
+            flaw = show_flaw(str(error))
             then = "it is tried again when you save" if is_first else "the version before goes on serving"
             _show(f"  {then}", "dim")
+            if is_first:
+                errors.tell(f"no agent can be loaded:\n{flaw}\n{then}")
         else:
+            await errors.stop()
             agents = ", ".join(_agents_in(stack.logs / "worker.log"))
             if changed:
                 _show(f"✓ {changed}: loaded in {time.monotonic() - began:.1f} s; serves {agents}", "green")
@@ -272,15 +287,18 @@ def _announce(stack: "LocalStack", project: Project) -> None:
     sys.stdout.flush()
 
 
-def show_flaw(message: str) -> None:
-    """Show what is wrong with a file, and the line of it."""
+def show_flaw(message: str) -> str:
+    """Show what is wrong with a file, and the line of it; return what was shown."""
     text = _PROCESS.sub("", message)
-    _show(f"✗ {text}", "bold red")
+    shown = [(f"✗ {text}", "bold red")]
     if (place := _PLACE.search(text)) and (lines := _lines_of(Path(place["file"]))):
         number = int(place["line"])
-        for shown in range(max(number - 2, 1), min(number + 1, len(lines)) + 1):
-            mark, style = (">", "") if shown == number else (" ", "dim")
-            _show(f"  {mark} {shown:>4} │ {lines[shown - 1]}", style)
+        for each in range(max(number - 2, 1), min(number + 1, len(lines)) + 1):
+            mark, style = (">", "") if each == number else (" ", "dim")
+            shown.append((f"  {mark} {each:>4} │ {lines[each - 1]}", style))
+    for line, style in shown:
+        _show(line, style)
+    return "\n".join(line for line, _ in shown)
 
 
 def _lines_of(file: Path) -> list[str]:

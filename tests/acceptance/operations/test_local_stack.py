@@ -62,14 +62,14 @@ class Run:
 
 @asynccontextmanager
 async def running(
-    directory: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    directory: Path, *arguments: str, environment: Mapping[str, str] | None = None, cwd: Path = ROOT
 ) -> AsyncGenerator[Run]:
     log = directory.with_name(f"{directory.name}-output-{os.urandom(4).hex()}")
     with log.open("wb") as file:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "everloop", *arguments, "--directory", str(directory)),
-            env={**os.environ, **WITHOUT_MODEL, **(environment or {})},
-            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **WITHOUT_MODEL, **(environment or {})},
+            cwd=cwd,
             stdout=file,
             stderr=asyncio.subprocess.STDOUT,
         )
@@ -169,6 +169,40 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
         rf"everloop: a stack runs in {directory} already \(process {run.process.pid}\).*\n", second.output
     )
     assert re.fullmatch(rf"everloop: port {port} \(EVERLOOP_PORT\) is in use.*\n", third.output)
+
+
+BROKEN = """
+from everloop import Agent
+
+agent = Agent(id="clock", name="Clock", description="Tells the time.", plugins=[watch])
+"""
+
+
+async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: Path) -> None:
+    """File, line and source are at the address that was printed, which serves once the file is mended."""
+    project, url = tmp_path / "clock", f"http://127.0.0.1:{(port := free_port())}"
+    project.mkdir()
+    (project / "agent.py").write_text(BROKEN)
+    environment = {"EVERLOOP_PORT": str(port)}
+    async with (
+        running(project / ".everloop", "dev", environment=environment, cwd=project) as run,
+        httpx.AsyncClient(trust_env=False) as client,
+    ):
+        await run.says("it is tried again when you save")
+        told = await client.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "SendMessage"})
+        shown = await client.get(f"{url}/console", headers={"Accept": "text/html"})
+        (project / "agent.py").write_text(BROKEN.replace("watch", ""))
+        await run.says("serves clock")
+        card = await client.get(f"{url}/.well-known/agent-card.json")
+        assert await run.end(signal.SIGINT) == 0
+
+    assert (told.status_code, told.headers["retry-after"]) == (503, "1")
+    message = told.json()["error"]["message"]
+    assert "agent.py:4: NameError: name 'watch' is not defined" in message
+    assert '>    4 │ agent = Agent(id="clock"' in message
+    assert (shown.status_code, shown.text, shown.headers["refresh"]) == (503, message, "1")
+    assert (card.status_code, card.json()["name"]) == (200, "Clock")
+    assert run.is_gone
 
 
 async def test_the_demo_proves_that_every_tool_ran_exactly_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from everloop.deploy.local.errors import PortTakenError
 from everloop.deploy.local.ports import Ports, choose_ports
-from everloop.deploy.local.servers import LOOPBACK
+from everloop.deploy.local.servers import LOOPBACK, free_port
 
 
 @pytest.fixture
@@ -46,8 +46,34 @@ def test_a_remembered_port_that_is_in_use_is_replaced_and_that_is_said(
 
     assert second.temporal_ui != taken_port
     assert second == first.model_copy(update={"temporal_ui": second.temporal_ui})
-    assert said == [f"port {taken_port} is in use now; temporal ui moves to {second.temporal_ui}"]
+    assert said == [f"port {taken_port} is in use now; temporal ui takes {second.temporal_ui}"]
     assert choose_ports(file, {}, ignore) == second
+
+
+def test_the_usual_port_is_taken_whenever_it_is_free(tmp_path: Path, taken_port: int) -> None:
+    """It wins over what is remembered, which counts while the usual one is in use; that is said."""
+    file, said, free = tmp_path / "ports.json", list[str](), free_port()
+    first = choose_ports(file, {}, ignore)
+
+    second = choose_ports(file, {}, said.append, {"gateway": taken_port})
+    assert second == first
+    assert said == [f"port {taken_port} is in use now; gateway takes {first.gateway}"]
+
+    third = choose_ports(file, {}, said.append, {"gateway": free})
+    assert third == first.model_copy(update={"gateway": free})
+    assert len(said) == 1
+
+
+def test_a_port_that_was_asked_for_goes_to_nobody_else(tmp_path: Path) -> None:
+    """Also where it is another's usual one."""
+    wanted, said = free_port(), list[str]()
+
+    ports = choose_ports(
+        tmp_path / "ports.json", {"redis": ("EVERLOOP_REDIS_PORT", wanted)}, said.append, {"gateway": wanted}
+    )
+
+    assert (ports.redis, ports.gateway == wanted) == (wanted, False)
+    assert said == [f"port {wanted} is in use now; gateway takes {ports.gateway}"]
 
 
 def test_a_port_that_was_asked_for_and_is_in_use_is_an_error(tmp_path: Path, taken_port: int) -> None:

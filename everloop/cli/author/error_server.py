@@ -1,0 +1,74 @@
+"""Who answers in the place of a gateway that cannot begin yet, and says why."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+from http import HTTPStatus
+
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+RETRY_SECONDS = "1"
+"""After which clients may ask again, and browsers do."""
+
+GRACE_SECONDS = 1
+
+
+class ErrorServer:
+    """Serves one error on a socket that others have too, from the first `tell` until `stop`."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._message = ""
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def tell(self, message: str) -> None:
+        """Let this be the answer to every request from now on."""
+        self._message = message
+        if self._serving is None:
+            config = uvicorn.Config(
+                self._answer,
+                interface="asgi3",
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+            )
+            self._server = _Server(config)
+            self._serving = asyncio.create_task(self._server.serve(sockets=[self._listener.dup()]))
+
+    async def stop(self) -> None:
+        """Leave the socket to the others."""
+        if self._server and self._serving:
+            self._server.should_exit = True
+            await self._serving
+            self._server = self._serving = None
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._response(Request(scope))(scope, receive, send)
+
+    def _response(self, request: Request) -> Response:
+        status, headers = (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            {"Retry-After": RETRY_SECONDS, "Connection": "close"},
+        )
+        if "text/html" in request.headers.get(
+            "accept", ""
+        ):  # a browser, which shows the agents once they are there
+            return PlainTextResponse(self._message, status, {**headers, "Refresh": RETRY_SECONDS})
+        error = {"code": status.value, "status": "UNAVAILABLE", "message": self._message}
+        return JSONResponse({"error": error}, status, headers)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process that it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
