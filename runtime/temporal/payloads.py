@@ -11,14 +11,11 @@ from urllib.parse import quote
 import structlog
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowHandle
 from temporalio.converter import (
     ActivitySerializationContext,
     DataConverter,
-    DefaultFailureConverter,
     ExternalStorage,
-    PayloadConverter,
     SerializationContext,
     StorageDriver,
     StorageDriverClaim,
@@ -34,13 +31,13 @@ from everloop.runtime.blobs import (
     BlobCorruptError,
     BlobMissingError,
     Blobs,
-    BlobsUnavailableError,
     in_hashing_thread,
     sha256,
 )
-from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher, EncryptionError
+from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
 from everloop.runtime.temporal.codec import EncryptionCodec
 from everloop.runtime.temporal.describe import describe, is_not_found
+from everloop.runtime.temporal.failures import EncryptedFailureConverter, PayloadFailureConverter
 from everloop.workflows.contract.failures import BLOB_MISSING
 from everloop.workflows.contract.payloads import WirePayloadConverter
 
@@ -250,38 +247,6 @@ def _workflow_of(context: SerializationContext) -> str:
     if isinstance(context, WorkflowSerializationContext | ActivitySerializationContext):
         return context.workflow_id or ""
     return ""
-
-
-class PayloadFailureConverter(DefaultFailureConverter):
-    """Reports a payload that an activity could not get, or not decrypt, for what it is.
-
-    The SDK wraps it: "Failed decoding arguments" is always retryable, and "Failed decoding heartbeat details"
-    never is, whatever the store said.
-    """
-
-    def to_failure(
-        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
-    ) -> None:
-        super().to_failure(_unwrapped(exception), payload_converter, failure)
-
-
-class EncryptedFailureConverter(PayloadFailureConverter):
-    """Also moves messages and stack traces to where the codec encrypts them."""
-
-    def __init__(self) -> None:
-        super().__init__(encode_common_attributes=True)
-
-
-def _unwrapped(exception: BaseException) -> BaseException:
-    cause = exception.__cause__
-    is_wrapper = isinstance(exception, ApplicationError) and exception.type is None
-    return cause if cause and is_wrapper and _is_of_the_store(cause) else exception
-
-
-def _is_of_the_store(error: BaseException) -> bool:
-    return isinstance(error, BlobsUnavailableError | EncryptionError) or (
-        isinstance(error, ApplicationError) and error.type == BLOB_MISSING
-    )
 
 
 def data_converter(

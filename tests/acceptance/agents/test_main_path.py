@@ -1,6 +1,8 @@
 """The main job on real servers: messages in, answers out, through separate processes."""
 
 import asyncio
+import re
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -8,10 +10,12 @@ from itertools import groupby
 import pytest
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from a2a.utils.errors import InvalidParamsError
+from temporalio.client import Client
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, Service
+from tests.support.servers.processes import ROOT
 from tests.support.servers.scripted_openai import Raw, Reasoning, Refusal, Reply, ScriptedOpenAI, tool_call
 from tests.support.wires.raw_stream import Event, RawStream
 
@@ -38,6 +42,20 @@ async def test_a_task_with_tools_streams_its_answer(steady: Service, tool: str, 
     assert answer.states[-1] == task.status.state == TaskState.TASK_STATE_COMPLETED
     assert [message.parts[0].text for message in task.history] == ["Repeat ab.", "Let me see."]
     assert steady.model.requests[1].tool_results == ["ab" * times]
+
+
+async def test_a_history_names_no_path_of_the_machine(steady: Service) -> None:
+    """The failed attempt of a tool that raises is told with its modules and lines, by their names."""
+    steady.model.script = [Reply([tool_call("stumble", '{"over": "a stone"}')]), Reply(["It hurts."])]
+
+    async with connected(steady.gateway.url, streaming=False) as client:
+        task = await send(client, request("Walk."))
+    temporal = await Client.connect(steady.everloop.temporal_address)
+    history = (await temporal.get_workflow_handle(task.id).fetch_history()).to_json()
+
+    assert "it stumbled over a stone" in history
+    assert re.search(r"everloop/activities/tools/call\.py:\d+ \w+", history)
+    assert [path for path in (str(ROOT), sys.prefix, sys.base_prefix) if path in history] == []
 
 
 async def test_a_client_of_the_extension_sees_what_happens_behind_the_answer(steady: Service) -> None:

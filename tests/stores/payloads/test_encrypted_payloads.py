@@ -1,6 +1,7 @@
 """What a real Temporal gets to see of encrypted workflows, and what happens where a key is missing."""
 
 import asyncio
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,10 @@ async def test_temporal_sees_no_word(temporal_address: str, cipher: Cipher) -> N
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.message == f"end: {word}"
     assert caught.value.cause.details == (word,)
+    assert caught.value.cause.failure
+    stack = caught.value.cause.failure.stack_trace.splitlines()
+    assert re.fullmatch(r"(.*/)?talkative_workflow\.py:\d+ run", stack[-1])
+    assert not any(Path(line).is_absolute() for line in stack)
     assert await described.static_summary() == f"static: {word}"
     assert (await described.memo())["memo"] == word
     assert contains(await recorded(client, handle.id), word) == (not cipher.is_on)

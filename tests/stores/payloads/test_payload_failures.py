@@ -6,7 +6,8 @@ from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.runtime.temporal.payloads import PayloadFailureConverter, payload_folder
+from everloop.runtime.temporal.failures import PayloadFailureConverter, portable_stack
+from everloop.runtime.temporal.payloads import payload_folder
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.support.memory.blobs import MemoryBlobs
 
@@ -39,6 +40,27 @@ def test_failure_says_what_the_store_said(
     PayloadFailureConverter().to_failure(wrapper, PayloadConverter.default, failure)
     assert failure.application_failure_info.type == expected
     assert failure.application_failure_info.non_retryable is non_retryable
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        (
+            '  File "/env/site/everloop/worker.py", line 7, in work\n    open("/home/ann")\n         ^^^^^^\n\n'
+            '  File "/home/ann/weather/agent.py", line 12, in look\n    raise ValueError\n',
+            "everloop/worker.py:7 work\nagent.py:12 look",
+        ),
+        ('  File "<frozen importlib._bootstrap>", line 1, in _f\n', "<frozen importlib._bootstrap>:1 _f"),
+        ("main.go:3\nrun.go:4", "main.go:3\nrun.go:4"),
+        ("", ""),
+    ],
+)
+def test_stacks_name_modules_as_they_are_imported(
+    stack: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of agents have their names alone; a stack that Python did not write stays as it is."""
+    monkeypatch.setattr("sys.path", ["", "/env", "/env/site"])
+    assert portable_stack(stack) == expected
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from everloop.agents.agent import Agent, Limits
+from everloop.agents.limits import Retries
 from everloop.agents.plugins import prompt, tools
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
@@ -51,6 +52,12 @@ async def report(words: str, context: ToolContext) -> str:
     return "reported"
 
 
+@tool(idempotent=True, retries=Retries(attempts=2, delay=timedelta(0)))
+async def stumble(over: str) -> str:
+    """Raise, as often as it is called."""
+    raise RuntimeError(f"it stumbled over {over}")
+
+
 def _repeat(text: str, times: int) -> str:
     """Return a text several times over."""
     return text * times
@@ -77,6 +84,7 @@ agent = Agent(
             repeat_at_length,
             repeat_quickly,
             report,
+            stumble,
         ),
     ],
     limits=Limits(iterations=400),
