@@ -152,7 +152,7 @@ class ClusterRedis(Redis):
         """
         if isinstance(error, UNSERVED):
             self._is_stale = True
-        if isinstance(error, ResponseError) and (isinstance(error, UNSERVED) or "NOREPLICAS" in str(error)):
+        if isinstance(error, ResponseError) and _says_unserved(error):
             raise ConnectionError(f"the cluster does not serve a slot now: {error}") from error
 
     def note_move(self, error: MovedError, asked: str) -> str:
@@ -276,7 +276,7 @@ class ClusterPipeline(Pipeline):
         found = dict(zip(chain(*groups.values()), chain(*replies_of_groups), strict=True))
         replies = [found[position] for position in range(len(stack))]
         for position, (args, options) in enumerate(stack):
-            if isinstance(replies[position], UNSERVED):
+            if _says_unserved(replies[position]):
                 replies[position] = await self._cluster.execute_command(*args, **options)
         if raise_on_error:
             self.raise_first_error(cast("Any", stack), replies)
@@ -304,6 +304,11 @@ def key_of(args: Sequence[Any]) -> str | None:
 def slot_of(key: str | bytes) -> int:
     """Return the hash slot of a key."""
     return key_slot(key if isinstance(key, bytes) else str(key).encode())
+
+
+def _says_unserved(reply: object) -> bool:
+    """Whether a node says that it may not do it now, be it that its replicas do not follow."""
+    return isinstance(reply, UNSERVED) or (isinstance(reply, ResponseError) and "NOREPLICAS" in str(reply))
 
 
 async def _execute(node: Redis, args: _Command, options: dict[str, Any], asking: bool) -> Any:  # noqa: FBT001 -- what `at` gives

@@ -29,13 +29,21 @@ def main() -> int:
     )
     parser.add_argument("--workers", type=int, default=Settings.workers, help="(default %(default)s)")
     parser.add_argument("--gateways", type=int, default=Settings.gateways, help="(default %(default)s)")
+    parser.add_argument("--cluster", action="store_true", help="run Redis as a cluster of six servers")
     parser.add_argument("--keep", action="store_true", help="keep logs and data even if all is right")
     given = parser.parse_args()
     seed = SystemRandom().randrange(10**6) if given.seed is None else given.seed
     # The model cuts streams on purpose, which its server takes for a defect.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     directory = Path(mkdtemp(prefix="everloop-chaos-"))
-    settings = Settings(seed, given.seconds, rate=given.rate, workers=given.workers, gateways=given.gateways)
+    settings = Settings(
+        seed,
+        given.seconds,
+        rate=given.rate,
+        workers=given.workers,
+        gateways=given.gateways,
+        cluster=given.cluster,
+    )
     try:
         is_right = asyncio.run(_run(settings, directory))
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -10,14 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from redis.asyncio import Redis
-
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
+from tests.chaos.cluster import ClusterFaults
 from tests.chaos.fleet import Fleet
 from tests.chaos.link import Link
 from tests.chaos.model import Model, Mood
 from tests.chaos.plan import Harm
 from tests.support.rigs.deployment import Deployment
 from tests.support.servers.processes import ServerProcess, redis_answers, temporal_answers, wait_until_answers
+from tests.support.servers.redis_cluster import RedisCluster
 from tests.support.servers.webhook import Webhook
 
 DELAY = 0.15
@@ -79,6 +81,11 @@ class Faults:
     problems: list[str] = field(default_factory=list[str])
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _of_cluster: ClusterFaults | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.site.everloop.valkey, RedisCluster):
+            self._of_cluster = ClusterFaults(self.site.everloop.valkey)
 
     async def carry_out(self, plan: Sequence[Harm]) -> None:
         """Do all harm of a plan; when this returns, everything serves again."""
@@ -104,7 +111,8 @@ class Faults:
             await asyncio.sleep(1)
 
     async def _suffer(self, harm: Harm) -> None:
-        async with self._slots, self._locks[harm.target]:
+        # A shard whose primary and replica are away has lost what it acknowledged.
+        async with self._slots, self._locks["valkey" if harm.target == "replica" else harm.target]:
             if self.clock() > self.until:
                 return
             suffered = Suffered(harm, self.clock())
@@ -127,6 +135,7 @@ class Faults:
         others: Mapping[str, Callable[[Harm], Awaitable[Heal]]] = {
             "temporal": self._harm_temporal,
             "valkey": self._fill_redis if harm.how == "fill" else self._harm_redis,
+            "replica": self._harm_redis,
             "blobs": self._hide_blobs,
             "model": self._upset_model,
             "webhook": self._harm_webhook,
@@ -138,6 +147,8 @@ class Faults:
         return self._harm_server(harm, self.site.everloop.temporal, lambda: temporal_answers(address))
 
     async def _harm_redis(self, harm: Harm) -> Heal:
+        if self._of_cluster:
+            return await self._of_cluster.begin(harm)
         url = self.site.everloop.redis_url
         return self._harm_server(harm, self.site.everloop.valkey, lambda: redis_answers(url))
 
@@ -211,7 +222,7 @@ class Faults:
         return empty
 
     async def _allow(self, size: int) -> None:
-        async with Redis.from_url(self.site.everloop.redis_url) as redis:
+        async with connect_redis(self.site.everloop.redis_url, NO_CIPHER) as redis:
             await redis.config_set("maxmemory", size)
 
     async def _hide_blobs(self, _: Harm) -> Heal:

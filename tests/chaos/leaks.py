@@ -12,6 +12,8 @@ from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis, primaries
 from everloop.stores.artifacts.record import ArtifactRecord
 from everloop.stores.keys import (
     ARTIFACTS_KNOWN_SINCE_KEY,
@@ -111,9 +113,10 @@ async def connections_left(url: str) -> list[str]:
     if not await redis_answers(url):
         return ["Redis does not answer"]
     deadline = asyncio.get_running_loop().time() + CALM
-    async with Redis.from_url(url, decode_responses=True) as redis:
+    async with connect_redis(url, NO_CIPHER) as redis:
         while True:
-            others = (await redis.client_list())[1:]
+            servers = [await server.client_list(_type="normal") for server in await primaries(redis)]
+            others = [client for clients in servers for client in clients[1:]]
             if not others or asyncio.get_running_loop().time() > deadline:
                 return [f"Redis still has a connection from {each['addr']}" for each in others]
             await asyncio.sleep(0.5)
@@ -123,10 +126,10 @@ async def leaked_keys(url: str) -> tuple[list[str], Counter[str]]:
     """Return keys of Redis that nobody knows, or that never end; and how many there are of each kind."""
     problems: list[str] = []
     count: Counter[str] = Counter()
-    async with Redis.from_url(url, decode_responses=True) as redis:
+    async with connect_redis(url, NO_CIPHER) as redis:
         records = cast("list[str]", await redis.zrange(EXPIRING_ARTIFACTS_KEY, 0, -1))
         cleared = {name for record in records for name in _names_of(record)}
-        async for key in cast("AsyncIterator[str]", redis.scan_iter(count=1000)):
+        async for key in _all_keys(redis):
             kind = next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(key)), "")
             count[kind or ("list" if key in _LISTS else "unknown")] += 1
             if not kind and key not in _LISTS:
@@ -136,6 +139,12 @@ async def leaked_keys(url: str) -> tuple[list[str], Counter[str]]:
             if key.endswith(":open") and (members := await redis.zcard(key)):
                 problems.append(f"{members} tasks still count as open: {key}")
     return problems, count
+
+
+async def _all_keys(redis: Redis) -> AsyncIterator[str]:
+    for server in await primaries(redis):
+        async for key in cast("AsyncIterator[str]", server.scan_iter(count=1000)):
+            yield key
 
 
 def _names_of(record: str) -> list[str]:
@@ -149,7 +158,7 @@ def _names_of(record: str) -> list[str]:
 async def leaked_blobs(url: str, folder: Path) -> tuple[list[str], int]:
     """Return blobs of artifacts that no record names and nobody will clear away; and how many there are."""
     files = {f"{ARTIFACT_FOLDER}/{path.relative_to(folder / ARTIFACT_FOLDER)}" for path in _files(folder)}
-    async with Redis.from_url(url, decode_responses=True) as redis:
+    async with connect_redis(url, NO_CIPHER) as redis:
         pending = cast("list[str]", await redis.zrange(PENDING_BLOBS_KEY, 0, -1))
         known = {blob for key in pending for blob in cast("list[str]", await redis.zrange(key, 0, -1))}
         for key in cast("list[str]", await redis.zrange(EXPIRING_ARTIFACTS_KEY, 0, -1)):

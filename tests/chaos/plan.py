@@ -13,6 +13,8 @@ How = Literal[
     "delay",  # each packet of a connection comes late
     "hold",  # nothing passes, and no connection breaks
     "cut",  # all connections break; new ones work
+    "fail over",  # SIGKILL, until its replica has taken over; started again after the time
+    "move",  # slots go to another primary
     "slow",  # a model that takes its time
     "overload",  # 429 with Retry-After
     "break",  # 500
@@ -28,6 +30,8 @@ GAP = (1.2, 3.4)
 """Seconds from the beginning of one fault to the beginning of the next; they may overlap."""
 
 LINKS = ("workers-temporal", "workers-redis", "gateways-temporal", "gateways-redis")
+NODE_LINKS = tuple(f"clients-redis-{node}" for node in range(6))
+"""Of a cluster, whose nodes tell all clients the same addresses."""
 
 
 @dataclass(frozen=True)
@@ -94,17 +98,34 @@ _DECK = (
 )
 
 
-def make_plan(seed: int, seconds: float, workers: int, gateways: int) -> list[Harm]:
+_CLUSTER_DECK = (
+    *(card for card in _DECK if card.target != "valkey"),
+    # Back before anybody misses it, or after its replica has taken over.
+    _Card("kill", "valkey", 0, 1),
+    _Card("fail over", "valkey", 0, 3),
+    _Card("fail over", "valkey", 0, 3),
+    _Card("freeze", "valkey", 1, 2),
+    _Card("freeze", "valkey", 4, 9),
+    _Card("freeze", "valkey", 11, 14),
+    _Card("kill", "replica", 1, 4),
+    _Card("fill", "valkey", 1, 4),
+    _Card("move", "valkey", 0, 3),
+    _Card("move", "valkey", 0, 3),
+)
+"""Of a cluster: one primary, or one replica, of which each has its turn."""
+
+
+def make_plan(seed: int, seconds: float, workers: int, gateways: int, *, cluster: bool) -> list[Harm]:
     """Return the faults of a run: each kind once before any comes again, in an order that is the seed's."""
     chance = Random(f"{seed} plan")  # noqa: S311 -- repeatable on purpose
     names = {
         "worker": [f"worker-{number}" for number in range(workers)],
         "gateway": [f"gateway-{number}" for number in range(gateways)],
-        "link": list(LINKS),
+        "link": [*LINKS[::2], *NODE_LINKS] if cluster else list(LINKS),
     }
     harms: list[Harm] = []
     at = FIRST
-    for card in _shuffled(_DECK, chance):
+    for card in _shuffled(_CLUSTER_DECK if cluster else _DECK, chance):
         length = chance.uniform(card.shortest, card.longest)
         target = chance.choice(names.get(card.target, [card.target]))
         if at >= seconds:

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from tests.chaos import leaks
 from tests.chaos.agents import AGENTS, SEED
 from tests.chaos.caller import Caller
 from tests.chaos.census import FOLDER
+from tests.chaos.cluster import running_linked_cluster
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet, running_fleet
 from tests.chaos.link import Link, running_link
@@ -28,6 +30,7 @@ from tests.chaos.report import Report
 from tests.chaos.verdict import Books, judge, strangers, unknown_outcomes
 from tests.support.agents.chaos import Ledger
 from tests.support.rigs.deployment import running_deployment
+from tests.support.servers.processes import running_valkey
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.webhook import Notification, Webhook, running_webhook
 
@@ -67,11 +70,12 @@ class Settings:
     workers: int = 3
     gateways: int = 2
     patience: float = 300
+    cluster: bool = False
 
     @property
     def command(self) -> str:
         """How to do the same harm again."""
-        fleet = f"--workers {self.workers} --gateways {self.gateways}"
+        fleet = f"--workers {self.workers} --gateways {self.gateways}{' --cluster' if self.cluster else ''}"
         return f"python -m tests.chaos --seconds {self.seconds:g} --seed {self.seed} {fleet}"
 
 
@@ -111,7 +115,9 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
             say(f"{clock():6.1f} s  {load.open:3} open  {ended:4} ended  {line}")
 
         faults = Faults(site, clock, tell, settings.seconds)
-        plan = make_plan(settings.seed, settings.seconds, settings.workers, settings.gateways)
+        plan = make_plan(
+            settings.seed, settings.seconds, settings.workers, settings.gateways, cluster=settings.cluster
+        )
         watching = asyncio.create_task(faults.watch())
         await asyncio.gather(
             load.begin(settings.seconds, settings.rate, settings.fewest, settings.most),
@@ -183,24 +189,25 @@ async def _running_site(
     disk.mkdir()
     census.mkdir()
     blobs.symlink_to(disk)
+    links: dict[str, Link] = {}
+    running_redis = partial(running_linked_cluster, links=links) if settings.cluster else running_valkey
     async with AsyncExitStack() as stack:
         everloop = await stack.enter_async_context(
             running_deployment(
                 directory,
                 model_url,
+                running_redis,
                 agents=AGENTS,
                 EVERLOOP_PUSH_ALLOW="127.0.0.0/8",
                 EVERLOOP_SHUTDOWN_GRACE=GRACE,
             )
         )
-        servers = {
-            "temporal": int(everloop.temporal_address.rpartition(":")[2]),
-            "redis": urlsplit(everloop.redis_url).port or 0,
-        }
-        links = {
-            name: await stack.enter_async_context(running_link(servers[name.partition("-")[2]]))
-            for name in LINKS
-        }
+        servers = {"temporal": int(everloop.temporal_address.rpartition(":")[2])}
+        if not settings.cluster:
+            servers["redis"] = urlsplit(everloop.redis_url).port or 0
+        for name in LINKS:
+            if (server := name.partition("-")[2]) in servers:
+                links[name] = await stack.enter_async_context(running_link(servers[server]))
         fleet = Fleet()
         told = {SEED: str(settings.seed), FOLDER: str(census)}
         for _ in range(settings.workers):
@@ -213,8 +220,8 @@ async def _running_site(
 
 
 def _addresses(links: Mapping[str, Link], who: str) -> dict[str, str]:
-    """Return what tells processes to go through their links."""
-    return {
-        "TEMPORAL_ADDRESS": links[f"{who}-temporal"].address,
-        "EVERLOOP_REDIS_URL": f"redis://{links[f'{who}-redis'].address}/0",
-    }
+    """Return what tells processes to go through their links; nodes of a cluster name their own."""
+    told = {"TEMPORAL_ADDRESS": links[f"{who}-temporal"].address}
+    if to_redis := links.get(f"{who}-redis"):
+        told["EVERLOOP_REDIS_URL"] = f"redis://{to_redis.address}/0"
+    return told

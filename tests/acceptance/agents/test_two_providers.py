@@ -3,9 +3,9 @@
 import socket
 from pathlib import Path
 
-from redis.asyncio import Redis
-
 from everloop.deploy.local.servers import LOOPBACK
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from tests.stores.examples import let_pass
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.rigs.deployment import Service, running_service
@@ -37,6 +37,6 @@ async def test_another_provider_answers_until_the_first_is_back(tmp_path: Path) 
         async with ScriptedOpenAI([Reply(["From the office."])] * 2, listener) as office:
             assert await answer_of(service) == "From OpenAI."
             assert not office.requests
-            async with Redis.from_url(service.everloop.redis_url, decode_responses=True) as redis:
+            async with connect_redis(service.everloop.redis_url, NO_CIPHER) as redis:
                 await let_pass(redis, "office", 60)
             assert [await answer_of(service) for _ in range(2)] == ["From the office."] * 2

@@ -11,8 +11,9 @@ import pytest
 import pytest_asyncio
 from a2a.client import A2AClientError, Client
 from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest, TaskState
-from redis.asyncio import Redis
 
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment, Service, running_service
 from tests.support.servers.processes import temporal_answers, until, wait_until_answers
@@ -153,7 +154,7 @@ async def test_an_emptied_redis(service: Service, tmp_path: Path) -> None:
     async with connected(service.gateway.url, streaming=False) as client:
         sending = asyncio.create_task(send(client, request("Write.")))
         await _until_happens(effects)
-        async with Redis.from_url(service.everloop.redis_url) as redis:
+        async with connect_redis(service.everloop.redis_url, NO_CIPHER) as redis:
             await redis.flushall()
         gate.touch()
         done = await sending

@@ -17,6 +17,8 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, Task, TaskPush
 from redis.asyncio import Redis
 from temporalio.client import Client
 
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import records_key, stream_key
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE
 from tests.chaos.link import running_link
@@ -112,7 +114,7 @@ async def _tasks(clients: dict[str, A2AClient], task_ids: dict[str, str]) -> dic
 
 
 async def _until_narrated(everloop: Deployment, task_id: str) -> None:
-    async with Redis.from_url(everloop.redis_url, decode_responses=True) as redis:
+    async with connect_redis(everloop.redis_url, NO_CIPHER) as redis:
         while '"narration"' not in str(await redis.xrange(stream_key(task_id))):  # noqa: ASYNC110 -- another process writes it
             await asyncio.sleep(0.1)
 
@@ -123,7 +125,7 @@ async def _until_ended(everloop: Deployment, task_ids: dict[str, str]) -> None:
     async for found in temporal.list_workflows("ExecutionStatus = 'Running'"):
         if found.id != task_ids["asks"] and found.workflow_type in {WORKFLOW_TYPE, PUSH_WORKFLOW_TYPE}:
             await temporal.get_workflow_handle(found.id).result()
-    async with Redis.from_url(everloop.redis_url, decode_responses=True) as redis:
+    async with connect_redis(everloop.redis_url, NO_CIPHER) as redis:
         while any(await _holders_of_narration(redis, task_ids["narrates"])):  # noqa: ASYNC110 -- another process writes it
             await asyncio.sleep(0.1)
 

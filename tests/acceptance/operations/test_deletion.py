@@ -15,6 +15,7 @@ from temporalio.client import Client as TemporalClient
 from everloop.client import Client, Deletion, ForbiddenError, NotFoundError
 from everloop.gateway.auth.api_keys import add_key, new_key
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE
+from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import context_info_key, owner_contexts_key
 from everloop.stores.views.store import TaskViews
@@ -95,7 +96,7 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Rig]:
     auth = {"EVERLOOP_AUTH": "api-key", "EVERLOOP_API_KEYS_FILE": str(path)}
     async with (
         running_service(directory, AGENTS, **auth) as service,
-        Redis.from_url(service.everloop.redis_url, decode_responses=True) as redis,
+        connect_redis(service.everloop.redis_url, NO_CIPHER) as redis,
     ):
         temporal = await TemporalClient.connect(service.everloop.temporal_address)
         yield Rig(service, keys, redis, temporal)

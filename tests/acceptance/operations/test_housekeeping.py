@@ -22,6 +22,8 @@ from temporalio.client import Client
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.auth.api_keys import add_key, new_key
 from everloop.gateway.auth.scopes import READ, WRITE
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.cleanup import FOLDER
 from everloop.stores.keys import (
     ARTIFACTS_KNOWN_SINCE_KEY,
@@ -125,7 +127,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Cl
             )
             for owner, key in keys.items()
         }
-        redis = await opened.enter_async_context(Redis.from_url(everloop.redis_url, decode_responses=True))
+        redis = await opened.enter_async_context(connect_redis(everloop.redis_url, NO_CIPHER))
         temporal = await Client.connect(everloop.temporal_address)
         yield Cluster(model, everloop, worker, port, clients, redis, temporal)
 

@@ -10,10 +10,11 @@ import pytest
 import pytest_asyncio
 from a2a.client import Client
 from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskPushNotificationConfig
-from redis.asyncio import Redis
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.gateway.context import ANONYMOUS
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import history_key, stream_key, view_key
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.deploy.prometheus import APPEAR_LATER, ROOT, Scrape, named_metrics, scrape
@@ -118,7 +119,7 @@ async def _read(client: Client, hook: Webhook, answer: Answer, half: asyncio.Eve
 
 
 async def _lose_view(redis_url: str, task_id: str) -> None:
-    async with Redis.from_url(redis_url) as redis:
+    async with connect_redis(redis_url, NO_CIPHER) as redis:
         await redis.delete(view_key(task_id), history_key(task_id), stream_key(task_id))
 
 

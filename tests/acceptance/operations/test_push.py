@@ -17,8 +17,9 @@ from a2a.types.a2a_pb2 import (
     TaskPushNotificationConfig,
     TaskState,
 )
-from redis.asyncio import Redis
 
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import push_configs_key
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, Gateway, running_deployment
@@ -145,7 +146,7 @@ async def test_a_config_that_redis_forgot_is_set_again(
     async with running_webhook() as hook, connected(gateway.url, streaming=False) as client:
         task = await send(client, _pays(ledger, hook, secret))
         await hook.until_told(ASKS)
-        async with Redis.from_url(everloop.redis_url) as redis:
+        async with connect_redis(everloop.redis_url, NO_CIPHER) as redis:
             await redis.flushall()
         left = await client.list_task_push_notification_configs(
             ListTaskPushNotificationConfigsRequest(task_id=task.id)

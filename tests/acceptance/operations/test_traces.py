@@ -13,8 +13,9 @@ from uuid import uuid4
 import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from redis.asyncio import Redis
 
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
 from everloop.runtime.telemetry.logs import owner_hash
 from everloop.stores.keys import view_key
 from tests.support.agents.peers import PEER_URL
@@ -160,7 +161,7 @@ async def test_log_lines_say_whose_task_and_which_trace(tmp_path: Path) -> None:
         await run.everloop.add_worker()
         gateway = await run.everloop.add_gateway()
         task = await run.ask(gateway, "writer", **who)
-        async with Redis.from_url(run.everloop.redis_url) as redis:
+        async with connect_redis(run.everloop.redis_url, NO_CIPHER) as redis:
             await redis.delete(view_key(task["id"]))
         restored = await call(gateway, "writer", "GetTask", {"id": task["id"]}, **who)
         run.everloop.valkey.kill()

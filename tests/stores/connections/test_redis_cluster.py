@@ -6,6 +6,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import ClusterCrossSlotError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.runtime.redis import RedisUnfitError, check_redis, connect_redis, primaries, scan_page
 from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
@@ -119,6 +120,31 @@ async def test_a_killed_primary_is_replaced(cluster: RedisCluster, redis: Redis)
     await cluster.start_again(killed)
     assert found == "1"
     assert await check_redis(redis) == []
+
+
+@pytest.mark.parametrize("how", ["alone", "transaction", "pipeline", "script"])
+async def test_a_primary_that_may_not_write_is_no_connection(redis: Redis, how: str) -> None:
+    """`min-replicas-to-write` refuses: callers try again, as while a slot has no primary."""
+    await redis.set("{a}x", "1")
+    await redis.config_set("min-replicas-to-write", 2)
+    try:
+        with pytest.raises(RedisConnectionError, match=r"does not serve a slot now: .*NOREPLICAS"):
+            await _write(redis, "{a}x", how)
+    finally:
+        await redis.config_set("min-replicas-to-write", 0)
+
+    assert await redis.get("{a}x") == "1"
+
+
+async def _write(redis: Redis, key: str, how: str) -> None:
+    if how == "alone":
+        await redis.set(key, "2")
+        return
+    async with redis.pipeline(transaction=how == "transaction") as pipeline:
+        script = pipeline.register_script("return redis.call('SET', KEYS[1], '2')")
+        await script(keys=[key]) if how == "script" else pipeline.set(key, "2")
+        pipeline.get(key)
+        await pipeline.execute()
 
 
 async def _page(redis: Redis, cursor: str) -> tuple[list[str], str]:

@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -23,13 +23,18 @@ _DATABASES = 16
 _PAUSE = 0.05
 _MOST_LOOKS = 1_200
 
+Proxy = Callable[[int], AbstractAsyncContextManager[int]]
+"""Listens for clients of the server at a port, and tells where."""
+
 
 @dataclass(frozen=True)
 class Node:
-    """A server of the cluster."""
+    """A server of the cluster. `client_port` is where clients find it: at its proxy, if it has one."""
 
     port: int
     process: ServerProcess
+    client_port: int
+    id: str
 
     @property
     def address(self) -> str:
@@ -55,7 +60,8 @@ class RedisCluster(ServerProcess):
 
     def start(self) -> None:
         for node in self.nodes:
-            node.process.start()
+            if not node.process.is_running():
+                node.process.start()
 
     def is_running(self) -> bool:
         return all(node.process.is_running() for node in self.nodes)
@@ -67,20 +73,25 @@ class RedisCluster(ServerProcess):
     @property
     def url(self) -> str:
         """What EVERLOOP_REDIS_URL says of it."""
-        return f"redis://{','.join(node.address for node in self.nodes[:2])}/0?cluster=true"
+        hosts = ",".join(f"{LOOPBACK}:{node.client_port}" for node in self.nodes[:2])
+        return f"redis://{hosts}/0?cluster=true"
 
     async def primary_of(self, key: str) -> Node:
         """Return the node that has the slot of a key now, as most of the others say."""
-        slots = await self._slots()
-        port = next(port for first, last, port in slots if first <= slot_of(key) <= last)
-        return next(node for node in self.nodes if node.port == port)
+        return next(node for slots, node in await self._slots() if slot_of(key) in slots)
+
+    async def shard(self, number: int) -> tuple[Node, Node]:
+        """Return a primary and its replica: those that were the first and its replica, and so on."""
+        one, other = self.nodes[number], self.nodes[number + len(self.nodes) // 2]
+        is_primary = cast("list[Any]", await _ask(one, "ROLE"))[0] == "master"
+        return (one, other) if is_primary else (other, one)
 
     async def kill_primary(self, node: Node) -> None:
         """SIGKILL a primary, once its replica has all that it has; return when that one has taken over."""
         await self.until_synchronised()
         node.process.kill()
         for _ in range(_MOST_LOOKS):
-            if node.port not in {port for _, _, port in await self._slots()} and await self._is_ok():
+            if node not in {owner for _, owner in await self._slots()} and await self._is_ok():
                 return
             await asyncio.sleep(_PAUSE)
         raise AssertionError(f"nobody took over from {node.address}")
@@ -93,22 +104,26 @@ class RedisCluster(ServerProcess):
     async def move_slot(self, key: str) -> None:
         """Move the slot of a key, with all of its keys, to another primary, one key after another."""
         slot, source = slot_of(key), await self.primary_of(key)
-        ports = {port for _, _, port in await self._slots()}
-        target = next(node for node in self.nodes if node.port in ports - {source.port})
-        source_id, target_id = await _ask(source, "CLUSTER", "MYID"), await _ask(target, "CLUSTER", "MYID")
-        await _ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
-        await _ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)
+        others = {owner for _, owner in await self._slots()} - {source}
+        target = next(node for node in self.nodes if node in others)
+        await _ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        await _ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
         while keys := cast("list[str]", await _ask(source, "CLUSTER", "GETKEYSINSLOT", slot, 10)):
             await _ask(source, "MIGRATE", LOOPBACK, target.port, "", 0, 5000, "KEYS", *keys)
-        for port in [target.port, source.port, *(ports - {source.port, target.port})]:
-            node = next(node for node in self.nodes if node.port == port)
-            await _ask(node, "CLUSTER", "SETSLOT", slot, "NODE", target_id)
+        for node in [target, source, *(others - {target})]:
+            await _ask(node, "CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
-    async def _slots(self) -> list[tuple[int, int, int]]:
+    async def some_keys(self, node: Node, most: int) -> set[str]:
+        """Return keys of a primary that it picks, each of another slot."""
+        found = [str(key) for _ in range(most) if (key := await _ask(node, "RANDOMKEY"))]
+        return set({slot_of(key): key for key in found}.values())
+
+    async def _slots(self) -> list[tuple[range, Node]]:
         for node in self.nodes:
             if node.process.is_running():
                 ranges = cast("list[Any]", await _ask(node, "CLUSTER", "SLOTS"))
-                return [(first, last, primary[1]) for first, last, primary, *_ in ranges]
+                known = {node.id: node for node in self.nodes}
+                return [(range(first, last + 1), known[owner[2]]) for first, last, owner, *_ in ranges]
         raise AssertionError("no node runs")
 
     async def _is_ok(self) -> bool:
@@ -117,11 +132,16 @@ class RedisCluster(ServerProcess):
         return all("cluster_state:ok" in info for info in infos)
 
     async def until_synchronised(self) -> None:
-        """Wait until each replica that runs has what its primary has, and all nodes say that all is well."""
+        """Wait until each replica that runs has what its primary has, and all nodes say that all is well.
+
+        A node that was away takes itself for a primary until it hears that it is none any more.
+        """
         for _ in range(_MOST_LOOKS):
             running = [node for node in self.nodes if node.process.is_running()]
             roles = [cast("list[Any]", await _ask(node, "ROLE")) for node in running]
-            if await self._is_ok() and all(role[0] == "master" or role[3] == "connected" for role in roles):
+            links = [role[3] for role in roles if role[0] == "slave"]
+            is_complete = len(roles) - len(links) == len(self.nodes) // 2
+            if is_complete and await self._is_ok() and set(links) <= {"connected"}:
                 return
             await asyncio.sleep(_PAUSE)
         raise AssertionError("the replicas did not synchronise")
@@ -129,18 +149,22 @@ class RedisCluster(ServerProcess):
 
 @asynccontextmanager
 async def running_redis_cluster(
-    directory: Path, options: Sequence[str] = (), primaries: int = PRIMARIES
+    directory: Path, options: Sequence[str] = (), primaries: int = PRIMARIES, proxy: Proxy | None = None
 ) -> AsyncGenerator[RedisCluster]:
-    """Yield a cluster that serves all slots, each primary with a replica."""
+    """Yield a cluster that serves all slots, each primary with a replica; `proxy` stands before each node."""
     async with AsyncExitStack() as opened:
         nodes: list[Node] = []
         for number in range(2 * primaries):
             folder = directory / f"node-{number}"
             folder.mkdir(parents=True)
             settings = _options(free_port())
-            port = free_port()
+            port = client_port = free_port()
+            if proxy:
+                client_port = await opened.enter_async_context(proxy(port))
+                settings += ["--cluster-announce-client-port", str(client_port)]
             process, _ = await opened.enter_async_context(running_valkey(folder, port, [*settings, *options]))
-            nodes.append(Node(port, process))
+            node_id = str(await _ask_at(port, "CLUSTER", "MYID"))
+            nodes.append(Node(port, process, client_port, node_id))
         cluster = RedisCluster(nodes)
         await _make_cluster(cluster, primaries)
         yield cluster
@@ -175,15 +199,14 @@ async def _make_cluster(cluster: RedisCluster, primaries: int) -> None:
         end = SLOTS - 1 if number == primaries - 1 else (number + 1) * share - 1
         await _ask(node, "CLUSTER", "ADDSLOTSRANGE", number * share, end)
     for primary, replica in zip(cluster.nodes[:primaries], cluster.nodes[primaries:], strict=True):
-        node_id = str(await _ask(primary, "CLUSTER", "MYID"))
-        await _until_known(replica, node_id)
-        await _ask(replica, "CLUSTER", "REPLICATE", node_id)
+        await _until_known(replica, primary)
+        await _ask(replica, "CLUSTER", "REPLICATE", primary.id)
     await cluster.until_synchronised()
 
 
-async def _until_known(node: Node, node_id: str) -> None:
+async def _until_known(node: Node, other: Node) -> None:
     for _ in range(_MOST_LOOKS):
-        if node_id in str(await _ask(node, "CLUSTER", "NODES")):
+        if other.id in str(await _ask(node, "CLUSTER", "NODES")):
             return
         await asyncio.sleep(_PAUSE)
     raise AssertionError(f"{node.address} does not learn of its primary")
@@ -195,10 +218,22 @@ async def _bus_port(node: Node) -> int:
 
 
 async def _ask(node: Node, *command: str | int) -> Any:  # noqa: ANN401 -- replies are of any type
+    """Return what a node answers, as soon as it may write: its replica may be late on a busy machine."""
+    for _ in range(_MOST_LOOKS):
+        try:
+            return await _ask_at(node.port, *command)
+        except AssertionError as error:
+            if "NOREPLICAS" not in str(error):
+                raise
+        await asyncio.sleep(_PAUSE)
+    raise AssertionError(f"{node.address} has no replica that follows")
+
+
+async def _ask_at(port: int, *command: str | int) -> Any:  # noqa: ANN401 -- replies are of any type
     try:
-        async with Redis(host=LOOPBACK, port=node.port, decode_responses=True, protocol=2) as redis:
+        async with Redis(host=LOOPBACK, port=port, decode_responses=True, protocol=2) as redis:
             # Its own parsers of replies want what we do not give.
             redis.response_callbacks.clear()
             return cast("Any", await redis.execute_command(*command))
     except RedisError as error:
-        raise AssertionError(f"{node.address} refuses {' '.join(map(str, command))}: {error}") from error
+        raise AssertionError(f"port {port} refuses {' '.join(map(str, command))}: {error}") from error

@@ -1,14 +1,14 @@
 """The chaos suite itself: its plan follows from the seed alone, and its verdict misses nothing."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from tests.chaos.load import Outcome
 from tests.chaos.orders import KINDS, SAID, Kind, Order
-from tests.chaos.plan import _DECK, make_plan
+from tests.chaos.plan import _CLUSTER_DECK, _DECK, _Card, make_plan
 from tests.chaos.story import Json, Story
 from tests.chaos.verdict import Books, expected_paths, judge, strangers
 from tests.support.servers.webhook import Notification
@@ -16,14 +16,15 @@ from tests.support.servers.webhook import Notification
 SEED, TASK, RECEIPT = 7, "task", "receipt"
 
 
-def test_a_plan_follows_from_the_seed() -> None:
+@pytest.mark.parametrize(("cluster", "deck"), [(False, _DECK), (True, _CLUSTER_DECK)])
+def test_a_plan_follows_from_the_seed(deck: Sequence[_Card], *, cluster: bool) -> None:
     """The same seed gives the same harm, another one another; each kind comes before any comes again."""
-    plan = make_plan(1, 600, 3, 2)
-    kinds = [(harm.how, harm.target.partition("-")[0]) for harm in plan[: len(_DECK)]]
+    plan = make_plan(1, 600, 3, 2, cluster=cluster)
+    kinds = [(harm.how, harm.target.partition("-")[0]) for harm in plan[: len(deck)]]
 
-    assert plan == make_plan(1, 600, 3, 2)
-    assert plan != make_plan(2, 600, 3, 2)
-    assert {card.how for card in _DECK} == {how for how, _ in kinds}
+    assert plan == make_plan(1, 600, 3, 2, cluster=cluster)
+    assert plan != make_plan(2, 600, 3, 2, cluster=cluster)
+    assert {card.how for card in deck} == {how for how, _ in kinds}
     assert all(harm.at + harm.length < 600 for harm in plan)
 
 
