@@ -28,13 +28,14 @@ class Outcome:
 class Load:
     """Begins orders at a steady rate while the time lasts, and knows how far each of them is.
 
-    `hook`: the address below which half of the tasks notify; "": none does.
+    `hook`: the address below which half of the tasks notify; "": none does. `cluster`: whether Redis is one.
     """
 
     seed: int
     caller: Caller
     hook: str
     clock: Callable[[], float]
+    cluster: bool = False
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
     _running: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
@@ -51,7 +52,9 @@ class Load:
         number = 0
         while (now := self.clock()) < seconds or number < fewest:
             if self.open < most and number <= now * rate:
-                outcome = Outcome(Order(self.seed, number), Story(self.clock), now)
+                outcome = Outcome(
+                    Order(self.seed, number), Story(self.clock, may_be_shown_anew=self.cluster), now
+                )
                 self.outcomes.append(outcome)
                 self._spawn(self._work(outcome))
                 number += 1

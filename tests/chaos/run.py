@@ -108,7 +108,9 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
     chance = Random(f"{settings.seed} clients")  # noqa: S311 -- repeatable on purpose
     async with httpx.AsyncClient(timeout=CALL_TIMEOUT, limits=httpx.Limits(max_connections=None)) as http:
         caller = Caller(http, site.fleet.urls, chance)
-        load = Load(settings.seed, caller, f"http://{LOOPBACK}:{site.hook.port}", clock)
+        load = Load(
+            settings.seed, caller, f"http://{LOOPBACK}:{site.hook.port}", clock, cluster=settings.cluster
+        )
 
         def tell(line: str) -> None:
             ended = len(load.outcomes) - load.open

@@ -20,9 +20,12 @@ class Story:
     """`texts` is what each artifact says (A2A 1.0 §4.2.2), `states` what the task was, without repetitions.
 
     `journal` are lines with the seconds since the load began. `problems` are events that no client may see.
+    `may_be_shown_anew`: whether the whole task may come between the news, since a failover may lose the event
+    that was read last.
     """
 
     clock: Callable[[], float] = time.monotonic
+    may_be_shown_anew: bool = False
     task_id: str = ""
     last_id: str = ""
     state: str = ""
@@ -61,7 +64,7 @@ class Story:
             self.last_id = event_id
 
     def _take_task(self, task: Json) -> None:
-        if self.last_id and not self.last_id.startswith(START):
+        if self.last_id and not self.last_id.startswith(START) and not self.may_be_shown_anew:
             self.problems.append("the whole task came where only news were asked for")
         self.task_id = task["id"]
         self.note(f"task {task['id']}")

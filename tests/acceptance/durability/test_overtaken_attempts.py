@@ -138,6 +138,7 @@ async def _holders_of_narration(redis: Redis, task_id: str) -> list[str]:
     return [lease.partition(" ")[0] for lease in leases]
 
 
+@pytest.mark.one_server  # what is held is on the way to one
 @pytest.mark.timeout(400)
 async def test_what_arrives_late_is_written_nowhere(model: ScriptedOpenAI, tmp_path: Path) -> None:
     """Neither to a view or its stream, to transcripts, conversations and secrets, nor to a webhook."""

@@ -151,6 +151,7 @@ async def a_day(house: House, backup: Backup, model: ScriptedOpenAI, orders: Ord
     return Left(written, said, parked, answered, under_way, later, order, lost, shown)
 
 
+@pytest.mark.one_server  # it puts a copy in the place of one
 async def test_all_is_lost_and_restored(tmp_path: Path, ledger: Path) -> None:
     """What had ended is as it was, what was open ends, and what was done between the copies is done once.
 
@@ -194,6 +195,7 @@ async def test_all_is_lost_and_restored(tmp_path: Path, ledger: Path) -> None:
     assert recalled[1:] == ["Remember this.", "Remember is done.", "Recall it."]
 
 
+@pytest.mark.one_server  # it puts a copy in the place of one
 @pytest.mark.slow
 async def test_redis_is_lost_and_an_older_copy_restored(tmp_path: Path, ledger: Path) -> None:
     """Tasks are as Temporal knows them; of artifacts and conversations, what the copy has."""

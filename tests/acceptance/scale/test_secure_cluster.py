@@ -1,0 +1,103 @@
+"""A cluster that clients reach by TLS, as a user with the rights that the manual lists."""
+
+import json
+import re
+import ssl
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from everloop.stores.keys import stream_key
+from tests.support.a2a_client import Answer, connected, request
+from tests.support.rigs.deployment import Service, running_deployment
+from tests.support.seeded_secrets import seed_secret
+from tests.support.servers.processes import ROOT, ServerProcess
+from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.tls import certificate_files, running_tls_proxy
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "of-the-cluster"
+BY_NAME = ("--cluster-announce-hostname", "localhost", "--cluster-preferred-endpoint-type", "hostname")
+REPEAT = json.dumps({"text": "ab", "times": 2})
+
+
+def rule() -> list[str]:
+    """Return what docs/operation/encryption.md lets every node know of the user."""
+    text = (ROOT / "docs" / "operation/encryption.md").read_text(encoding="utf-8")
+    (found,) = re.findall(r"^ACL SETUSER .*cluster\|slots.*$", text, re.MULTILINE)
+    return str(found).replace("PASSWORD", PASSWORD).split()
+
+
+@asynccontextmanager
+async def running_safe_cluster(directory: Path) -> AsyncGenerator[tuple[RedisCluster, str]]:
+    """Yield a cluster whose nodes name the ports at which TLS is spoken, and its URL."""
+    certificate = certificate_files("localhost", directory)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    proxy = partial(running_tls_proxy, context=context)
+    async with running_redis_cluster(directory, BY_NAME, proxy=proxy) as cluster:
+        for node in cluster.nodes:
+            async with Redis(port=node.port) as redis:
+                await redis.execute_command(*rule())
+        hosts = ",".join(f"localhost:{node.client_port}" for node in cluster.nodes[:2])
+        user = f"everloop:{seed_secret(PASSWORD)}"
+        yield cluster, f"rediss://{user}@{hosts}/0?cluster=true&ssl_ca_certs={certificate}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    directory = tmp_path_factory.mktemp("safe")
+    async with (
+        ScriptedOpenAI() as model,
+        running_deployment(directory, model.base_url, running_safe_cluster) as everloop,
+    ):
+        worker = await everloop.add_worker()
+        yield Service(model, everloop, await everloop.add_gateway(), worker)
+
+
+async def test_a_task_runs_by_tls_with_the_rights_of_the_manual(service: Service) -> None:
+    """It streams its answer; so does the next one, when a replica has taken over. Nothing was refused."""
+    cluster = service.everloop.valkey
+    assert isinstance(cluster, RedisCluster)
+    service.script(lambda asked: Reply(["Done."] if asked.tool_results else [tool_call("repeat", REPEAT)]))
+
+    async with connected(service.gateway.url) as client:
+        first = await Answer().read(client.send_message(request("Work.")))
+        await cluster.kill_primary(await cluster.primary_of(stream_key(first.task_id)))
+        second = await Answer().read(client.send_message(request("Work again.")))
+
+    assert [first.text, second.text] == ["Done.", "Done."]
+    assert not [line for line in service.everloop.logs() if "permission" in json.dumps(line).lower()]
+
+
+@pytest.mark.parametrize("command", ["worker", "gateway"])
+@pytest.mark.parametrize(
+    "problem", ["certificate verify failed", "invalid username-password pair or user is disabled"]
+)
+async def test_one_line_says_why_a_cluster_refuses(
+    service: Service, tmp_path: Path, command: str, problem: str
+) -> None:
+    """The process ends at once, and shows no password."""
+    right, wrong = PASSWORD, seed_secret("of-another")
+    if "certificate" in problem:
+        wrong = str(certificate_files("localhost", tmp_path))
+        right = str(service.everloop.directory / "valkey" / "localhost.pem")
+    url = service.everloop.redis_url.replace(right, wrong)
+    program = ["worker.py"] if command == "worker" else ["-m", "everloop.gateway"]
+    environment = {**service.everloop.environment, "EVERLOOP_REDIS_URL": url}
+    process = ServerProcess([sys.executable, *program], tmp_path / f"{command}-0.log", environment)
+    process.start()
+
+    assert await process.ended() == 1
+    (line,) = process.output.splitlines()
+    assert line.startswith(f"{command}: Redis at localhost:")
+    assert problem in line
+    assert line.endswith("correct EVERLOOP_REDIS_URL")
