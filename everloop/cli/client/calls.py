@@ -7,7 +7,6 @@ goes on.
 
 import asyncio
 import re
-import shlex
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -204,6 +203,8 @@ def finish(result: "Result", profile: str, *, detach: bool = False, as_json: boo
     elif detach:
         print_line(result.id or result.text)
     if detach and result.id and not as_json:
+        from everloop.cli.client.profiles import option_of
+
         again = f"everloop tasks watch {result.id}{option_of(profile)}"
         print_notice(f"the task goes on; `{again}` follows it")
     raise typer.Exit(0 if detach else exit_code(result))
@@ -226,8 +227,3 @@ def print_found(
         print_table(head, list(map(row, found)))
     else:
         print_notice(nothing)
-
-
-def option_of(profile: str) -> str:
-    """Return what a proposed command needs to find the same gateway."""
-    return f" --profile {shlex.quote(profile)}" if profile else ""

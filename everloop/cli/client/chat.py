@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from everloop.cli.client.calls import AgentId, ContextId, Gateway, ProfileName, ask, option_of, refused
+from everloop.cli.client.calls import AgentId, ContextId, Gateway, ProfileName, ask, refused
 from everloop.cli.output import CommandError, misused
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class _Chat:
         }
 
     async def run(self) -> None:
+        from everloop.cli.client.profiles import option_of
         from everloop.cli.client.prompts import LeftError, Line, PressedError
         from everloop.cli.client.screen import Screen
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everloop.cli.client.calls import option_of
+from everloop.cli.client.profiles import option_of
 from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose
 from everloop.cli.client.screen import Screen, described
 from everloop.cli.output import misused

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from everloop.cli.client.calls import option_of
 from everloop.cli.client.forms import Form
+from everloop.cli.client.profiles import option_of
 from everloop.cli.client.prompts import LeftError, ask_text, choose
 from everloop.cli.client.screen import Screen, clean
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from everloop.cli.client.calls import option_of
 from everloop.cli.client.files import offer_artifacts
+from everloop.cli.client.profiles import option_of
 from everloop.cli.client.prompts import LeftError, PressedError, is_interactive
 from everloop.cli.client.questions import OWNER, Answer, answering_command, ask_question, show_question
 from everloop.cli.client.screen import Screen

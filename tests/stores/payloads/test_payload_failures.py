@@ -46,8 +46,10 @@ def test_failure_says_what_the_store_said(
     ("stack", "expected"),
     [
         (
-            '  File "/env/site/everloop/worker.py", line 7, in work\n    open("/home/ann")\n         ^^^^^^\n\n'
-            '  File "/home/ann/weather/agent.py", line 12, in look\n    raise ValueError\n',
+            (
+                '  File "/env/site/everloop/worker.py", line 7, in work\n    open("/home/ann")\n    ^^^^\n\n'
+                '  File "/home/ann/weather/agent.py", line 12, in look\n    raise ValueError\n'
+            ),
             "everloop/worker.py:7 work\nagent.py:12 look",
         ),
         ('  File "<frozen importlib._bootstrap>", line 1, in _f\n', "<frozen importlib._bootstrap>:1 _f"),
