@@ -35,9 +35,13 @@ _SPECIAL = re.compile(r"[*?\[\]\\^]")
 _SCANNED = 1000
 
 NOW = """
+local clock
 local function now()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  if not clock then
+    local time = redis.call('TIME')
+    clock = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  return clock
 end
 """
 """A function for scripts: the time in milliseconds, by the clock of Redis: processes need not agree."""

@@ -108,22 +108,18 @@ def owner_tasks_key(owner: str) -> str:
     return f"{owner_prefix(owner)}:tasks"
 
 
-OWNER_TASKS_KEYS = "everloop:owner:*:tasks"
-"""Pattern of these keys."""
+OWNER_LISTS_KEYS = "everloop:owner:*:[ct]*s"
+"""Pattern of these keys, and of those of the contexts of owners."""
 
 
-def owner_of_tasks_key(key: str) -> str:
-    """Return the owner of such a key, or of one of `OWNER_CONTEXTS_KEYS`."""
+def owner_of_list_key(key: str) -> str:
+    """Return the owner of such a key."""
     return unquote(key.partition("{")[2].rpartition("}")[0])
 
 
 def owner_contexts_key(owner: str) -> str:
     """Redis sorted set: contexts of an owner, as words, by when a task of theirs had its last status."""
     return f"{owner_prefix(owner)}:contexts"
-
-
-OWNER_CONTEXTS_KEYS = "everloop:owner:*:contexts"
-"""Pattern of these keys."""
 
 
 def context_info_key(owner: str, context_id: str) -> str:

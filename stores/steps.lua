@@ -14,19 +14,26 @@ local parts, operations = {}, {}
 local OVERTAKEN = 'overtaken'
 
 -- How long keys live: as long as the client's task is open, and for their seconds after its end. Its hash of keys tells
--- which there are besides its own view, history and stream, and these seconds.
+-- which there are besides its own view, history and stream, and these seconds; it lives at least as long as they do.
 
 local held, kept = nil, {}
+local registered, has_all = {}, false  -- what the hash of keys says of those that were asked for, or of all
 
-local function is_held()  -- whether the client's task is open
-  if held == nil then
-    held = redis.call('HGET', root_view, 'held') == '1'
-  end
-  return held
+local function keep(key, seconds)  -- a key that may be new, or else would expire if its task is not known to be open
+  kept[key] = seconds
 end
 
-local function keep(key, seconds)  -- a key that is written in this trip
-  kept[key] = seconds
+local function is_registered(key)
+  if registered[key] == nil and not has_all then
+    local names = {key}
+    for other in pairs(kept) do
+      names[#names + 1] = registered[other] == nil and other ~= key and other or nil
+    end
+    for n, seconds in ipairs(redis.call('HMGET', task_keys, unpack(names))) do
+      registered[names[n]] = seconds
+    end
+  end
+  return registered[key]
 end
 
 local function set_life(key, is_open, seconds)
@@ -38,25 +45,40 @@ local function set_life(key, is_open, seconds)
 end
 
 local function keep_all()
+  if next(kept) == nil then
+    return
+  end
+  if held == nil then
+    held = redis.call('HGET', root_view, 'held') == '1'
+  end
+  local added, longest = {}, 0
   for key, seconds in pairs(kept) do
-    local is_new = redis.call('HSETNX', task_keys, key, seconds) == 1
-    if not is_held() then
-      redis.call('EXPIRE', key, seconds)
-      if redis.call('TTL', task_keys) < tonumber(seconds) then
-        redis.call('EXPIRE', task_keys, seconds)
-      end
-    elseif is_new then
-      redis.call('PERSIST', key)
-      redis.call('PERSIST', task_keys)
+    if not is_registered(key) then
+      added[#added + 1], added[#added + 2] = key, seconds
     end
+    if not held then
+      redis.call('EXPIRE', key, seconds)
+      longest = math.max(longest, tonumber(seconds))
+    end
+  end
+  if #added > 0 then
+    redis.call('HSET', task_keys, unpack(added))
+  end
+  if not held and redis.call('TTL', task_keys) < longest then
+    redis.call('EXPIRE', task_keys, longest)
   end
 end
 
 local function hold(is_open, seconds)  -- the keys of the task and its sub-agents, or let go of them
-  held = is_open
+  held, has_all = is_open, true
   local known, longest = redis.call('HGETALL', task_keys), tonumber(seconds)
   for n = 1, #known, 2 do
-    set_life(known[n], is_open, known[n + 1])
+    registered[known[n]] = known[n + 1]
+    if not is_open and known[n]:match(':secrets$') then
+      redis.call('DEL', known[n])
+    else
+      set_life(known[n], is_open, known[n + 1])
+    end
     longest = math.max(longest, tonumber(known[n + 1]))
   end
   if #known > 0 then
@@ -74,14 +96,23 @@ local function lease_from(text)  -- nil if there is none
   return lease.holder and lease
 end
 
+local leases = {}  -- records and call → text, false: there is none
+
 local function lease_of(records, call)
-  return lease_from(redis.call('HGET', records, call))
+  local name = records .. ' ' .. call
+  if leases[name] == nil then
+    leases[name] = redis.call('HGET', records, call)
+  end
+  return lease_from(leases[name])
 end
 
 local function write_lease(records, call, lease, seconds)
-  local text = table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts}, ' ')
-  redis.call('HSET', records, call, text)
-  keep(records, seconds)
+  local name = records .. ' ' .. call
+  if not leases[name] then
+    keep(records, seconds)
+  end
+  leases[name] = table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts}, ' ')
+  redis.call('HSET', records, call, leases[name])
 end
 
 local function is_late(records, call, order)  -- whether a later attempt has claimed it; of a lost record nobody is late

@@ -1,32 +1,48 @@
 -- The transcript of one run (hash: position → message).
 
-local function write(command, key, arguments, first)  -- positions and messages in turn
-  for n = first, #arguments, 2 do
-    redis.call(command, key, arguments[n], arguments[n + 1])
+local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
+
+local function write(key, arguments, first)  -- positions and messages in turn
+  for n = first, #arguments, AT_ONCE do
+    redis.call('HSET', key, unpack(arguments, n, math.min(n + AT_ONCE - 1, #arguments)))
   end
 end
 
-local function read(transcript, first, last)  -- positions and messages in turn
-  if first == 0 then
-    return redis.call('HGETALL', transcript)
+local function copy_missing(from, to, start)  -- the positions below `start` that the run does not have
+  local there, missing = {}, {}
+  for _, position in ipairs(redis.call('HKEYS', to)) do
+    there[position] = true
   end
-  local found = {}
-  for position = first, last do
-    local message = redis.call('HGET', transcript, position)
-    if message then
-      found[#found + 1] = tostring(position)
+  local before = redis.call('HGETALL', from)
+  for n = 1, #before, 2 do
+    if tonumber(before[n]) < start and not there[before[n]] then
+      missing[#missing + 1], missing[#missing + 2] = before[n], before[n + 1]
+    end
+  end
+  write(to, missing, 1)
+end
+
+local function read(key, first, start, last)  -- the positions before `start`, and `last`; false: it is not there
+  local found, positions = {}, {}
+  for position = first, start - 1 do
+    positions[#positions + 1] = position
+  end
+  positions[#positions + 1] = last
+  for n = 1, #positions, AT_ONCE do
+    for _, message in ipairs(redis.call('HMGET', key, unpack(positions, n, math.min(n + AT_ONCE - 1, #positions)))) do
       found[#found + 1] = message
     end
   end
   return found
 end
 
-local function copy_missing(from, to, start)  -- the positions below `start` that the run does not have
-  for _, position in ipairs(redis.call('HKEYS', from)) do
-    if tonumber(position) < start and redis.call('HEXISTS', to, position) == 0 then
-      redis.call('HSET', to, position, redis.call('HGET', from, position))
+local function has_just(found)  -- whether none is missing but the last, the reply
+  for n = 1, #found do
+    if (found[n] and true or false) == (n == #found) then
+      return false
     end
   end
+  return true
 end
 
 -- The first argument of each operation is the time to live in seconds; positions and messages are the last, in turn.
@@ -34,16 +50,19 @@ end
 -- keys: transcript, that of the run before, or else the same
 -- arguments: first position that is written; first one that is read, and the one behind the last; 1 if the trip ends
 -- unless just these are there
+-- Returns the messages from the first that is read up to the first that is written, and the one behind the last.
 operations['transcript.open'] = function(keys, arguments)
   local transcript, previous = unpack(keys)
   local seconds, start, first, last, is_only = unpack(arguments, 1, 5)
   if previous ~= transcript then
     copy_missing(previous, transcript, tonumber(start))
   end
-  write('HSET', transcript, arguments, 6)
-  keep(transcript, seconds)
-  local found = read(transcript, tonumber(first), tonumber(last))
-  return found, is_only == '1' and #found ~= 2 * (last - first)
+  write(transcript, arguments, 6)
+  if #arguments > 5 or previous ~= transcript then
+    keep(transcript, seconds)
+  end
+  local found = read(transcript, tonumber(first), tonumber(start), tonumber(last))
+  return found, is_only == '1' and not has_just(found)
 end
 
 -- keys: transcript, records
@@ -56,7 +75,7 @@ operations['transcript.put'] = function(keys, arguments)
   if how == 'anew' then
     redis.call('DEL', keys[1])
   end
-  write('HSET', keys[1], arguments, 5)
+  write(keys[1], arguments, 5)
   keep(keys[1], seconds)
   return 1
 end
@@ -69,7 +88,9 @@ operations['transcript.add'] = function(keys, arguments)
   if is_late(keys[2], call, order) then
     return false, OVERTAKEN
   end
-  keep(keys[1], seconds)
+  if order == '' or not lease_of(keys[2], call) then  -- else what it follows was written under the same lease
+    keep(keys[1], seconds)
+  end
   if redis.call('HSETNX', keys[1], position, message) == 1 then
     return false
   end

@@ -83,8 +83,11 @@ class Transcripts:
         `known` messages are not read.
         """
         step = self.opening(task_id, run_id, length, new, previous_run=previous_run, known=known)
-        (opened,) = await self.steps.run(step)
-        return opened
+        if new or previous_run:
+            (opened,) = await self.steps.run(step)
+            return opened
+        positions = list(map(str, range(known, length + 1)))
+        return step.read(await self._redis.hmget(transcript_key(task_id, run_id), positions))
 
     def opening(  # noqa: PLR0913 -- as of `open`, each by its name
         self,
@@ -105,8 +108,8 @@ class Transcripts:
         keys = [transcript_key(task_id, run_id), transcript_key(task_id, previous_run or run_id)]
         arguments = [self._seconds, start, known, length, int(is_only), *entries.encode(start, new)]
 
-        def read(words: Sequence[str]) -> OpenedTranscript:
-            return entries.decode(dict(zip(words[::2], words[1::2], strict=True)), known, length)
+        def read(kept: Sequence[str | None]) -> OpenedTranscript:
+            return entries.decode(kept, new[max(known - start, 0) :])
 
         return Step(task_id, "transcript.open", keys, arguments, read)
 
@@ -204,12 +207,12 @@ class _Entries:
         sealed = (self.cipher.seal_text(message.model_dump_json(), self.purpose) for message in messages)
         return [word for position, entry in enumerate(sealed, start) for word in (position, entry)]
 
-    def decode(self, fields: Mapping[str, str], start: int, length: int) -> OpenedTranscript:
-        kept = [fields[str(position)] for position in range(start, length) if str(position) in fields]
-        messages = tuple(message for message in map(self.parse, kept) if message)
-        reply = self.parse(fields[str(length)]) if str(length) in fields else None
+    def decode(self, kept: Sequence[str | None], new: Sequence[TranscriptMessage]) -> OpenedTranscript:
+        """Return what was read, of which the last is the reply, and was written behind it."""
+        *before, reply = (self.parse(entry) if entry else None for entry in kept)
+        messages = (*(message for message in before if message), *new)
         return OpenedTranscript(
-            messages=messages if len(messages) == length - start else None,
+            messages=messages if len(messages) == len(before) + len(new) else None,
             reply=reply if isinstance(reply, AssistantMessage | SummaryMessage) else None,
         )
 

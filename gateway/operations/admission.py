@@ -177,7 +177,7 @@ class Admission:
                 await self.limits.release_task(task.owner, task_id)
                 return answered
         elif is_new:
-            return await self.views.create(submitted_view(task_id, task), most=SMALL_BYTES)
+            return await self.views.begin(submitted_view(task_id, task), most=SMALL_BYTES)
         return None
 
     async def _decided(self, incoming: IncomingMessage, task: TaskInput) -> DirectAnswer | None:

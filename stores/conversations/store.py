@@ -1,6 +1,7 @@
 """The messages of a context, over all its tasks."""
 
 import base64
+import time
 import zlib
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -52,31 +53,29 @@ class ConversationSummary(Wire):
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
 
 _APPEND = f"""{NOW}
--- KEYS: messages, positions, summaries, tasks.
--- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, whether the context
--- is listed among all, messages. Returns 0, and does nothing, where it has to be listed first.
-if #ARGV < 6 then return 1 end
-if ARGV[5] == '0' and redis.call('HEXISTS', KEYS[2], 'at') == 0 then return 0 end
-local position = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
-if redis.call('ZADD', KEYS[4], 'NX', position, ARGV[1]) == 0 then return 1 end
-for n = 6, #ARGV do
-  redis.call('RPUSH', KEYS[1], ARGV[n])
+-- KEYS: messages, positions, tasks, summaries.
+-- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, messages.
+local start, at, life = unpack(redis.call('HMGET', KEYS[2], 'start', 'at', 'life'))
+local first, position = tonumber(start or 0), nil
+position = first + redis.call('LLEN', KEYS[1])
+if redis.call('ZADD', KEYS[3], 'NX', position, ARGV[1]) == 0 then return end
+local count
+for n = 5, #ARGV, 1000 do
+  count = redis.call('RPUSH', KEYS[1], unpack(ARGV, n, math.min(n + 999, #ARGV)))
 end
-local too_many = redis.call('LLEN', KEYS[1]) - tonumber(ARGV[3])
+local too_many = count - tonumber(ARGV[3])
 if too_many > 0 then
   redis.call('LTRIM', KEYS[1], too_many, -1)
-  redis.call('HINCRBY', KEYS[2], 'start', too_many)
+  first = first + too_many
 end
-redis.call('ZREMRANGEBYRANK', KEYS[4], 0, -tonumber(ARGV[4]) - 1)
-redis.call('HSET', KEYS[2], 'at', now())
-local life = math.max(ARGV[2], redis.call('HGET', KEYS[2], 'life') or 0)
-for n = 1, 4 do
-  redis.call('EXPIRE', KEYS[n], life)
+if position > tonumber(ARGV[4]) then
+  redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -tonumber(ARGV[4]) - 1)
 end
-return 1
+redis.call('HSET', KEYS[2], 'at', now(), 'start', first)
+for n = 1, at and 4 or 3 do  -- a new one has no summaries
+  redis.call('EXPIRE', KEYS[n], math.max(ARGV[2], life or 0))
+end
 """
-_LIST = f"{NOW} redis.call('ZADD', KEYS[1], now(), ARGV[1])"
-"""The list of all is in a hash slot of its own; the cleanup asks each when it had its last message."""
 
 _GET_RANGE = """
 -- KEYS: messages, positions. ARGV: start, end.
@@ -184,7 +183,7 @@ class Conversations:
     A few keys for each context; `ttl` is how long they are kept after its last message (default 30 days).
 
     Whatever changes a conversation is one script: of two that come at once, both are done, one after another.
-    A new one is put into the list of all before that.
+    It is put into the list of all before that.
     """
 
     def __init__(
@@ -195,7 +194,6 @@ class Conversations:
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
         self._append = redis.register_script(_APPEND)
-        self._list = redis.register_script(_LIST)
         self._get_range = redis.register_script(_GET_RANGE)
         self._compact = redis.register_script(_COMPACT)
         self._clear = redis.register_script(_CLEAR)
@@ -207,12 +205,14 @@ class Conversations:
 
         That is remembered of the last `MAX_TASKS` tasks, for as long as the conversation is kept.
         """
-        keys = [*conversation_keys(context), conversation_tasks_key(context)]
+        if not messages:
+            return
+        # The list of all is in a hash slot of its own; the cleanup asks each when it had its last message.
+        await self._redis.zadd(CONVERSATIONS_KEY, {context: int(time.time() * 1000)}, gt=True)
+        messages_key, positions_key, summaries_key = conversation_keys(context)
+        keys = [messages_key, positions_key, conversation_tasks_key(context), summaries_key]
         kept = [task_id, self._ttl, MAX_MESSAGES, MAX_TASKS]
-        jsons = [self._sealed(context, message) for message in messages]
-        if not await self._append(keys=keys, args=[*kept, 0, *jsons]):
-            await self._list(keys=[CONVERSATIONS_KEY], args=[context])
-            await self._append(keys=keys, args=[*kept, 1, *jsons])
+        await self._append(keys=keys, args=[*kept, *(self._sealed(context, message) for message in messages)])
 
     async def get_recent(
         self, context: str, max_messages: int, max_tokens: int | None = None

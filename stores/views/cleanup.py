@@ -1,11 +1,11 @@
-"""Takes tasks whose views have expired out of the lists of their owners."""
+"""Takes tasks whose views have expired, and contexts, out of the lists of their owners."""
 
 from typing import cast
 
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import scan_page
-from everloop.stores.keys import OWNER_TASKS_KEYS, owner_of_tasks_key
+from everloop.stores.keys import OWNER_LISTS_KEYS, owner_contexts_key, owner_of_list_key
 from everloop.stores.retention import TASK_TTL, Cleaned
 from everloop.stores.views.contexts import Contexts
 from everloop.stores.views.lists import LISTS_SCRIPT, TaskLists, owner_keys
@@ -34,17 +34,24 @@ class ViewCleanup:
         """
         removed = 0
         for _ in range(_SCANS):
-            cursor, keys = await scan_page(self._redis, cursor, OWNER_TASKS_KEYS, _SCANNED, "zset")
+            cursor, keys = await scan_page(self._redis, cursor, OWNER_LISTS_KEYS, _SCANNED, "zset")
             for key in keys:
-                removed += await self._clean_owner(owner_of_tasks_key(key), dry_run=dry_run)
+                owner = owner_of_list_key(key)
+                if key == owner_contexts_key(owner):
+                    await self._clean_contexts(owner, dry_run=dry_run)
+                else:
+                    removed += await self._clean_tasks(owner, dry_run=dry_run)
             if not cursor:
                 break
         return Cleaned(removed, cursor)
 
-    async def _clean_owner(self, owner: str, *, dry_run: bool) -> int:
+    async def _clean_contexts(self, owner: str, *, dry_run: bool) -> None:
+        if not dry_run:
+            await self._contexts.prune(owner)
+
+    async def _clean_tasks(self, owner: str, *, dry_run: bool) -> int:
         if dry_run:
             return int(await self._script(keys=owner_keys(owner), args=["count_expired"]))
-        await self._contexts.prune(owner)
         removed = 0
         while expired := await self._script(keys=owner_keys(owner), args=["expired"]):
             removed += await self._lists.drop_expired(owner, cast("list[str]", expired))

@@ -2,11 +2,11 @@
 
 They lie in slots of their own and follow the views in a second step, which may be repeated; one that comes
 late changes nothing. What a process left undone that died in between is done by whoever publishes the status
-again, by the sweep, or by `everloop reindex`.
+again, by the sweep, or by `everloop reindex`. That a task begins to work is told by whoever reads a list.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import accumulate, islice
 from pathlib import Path
@@ -49,7 +49,7 @@ from everloop.stores.views.interface import (
     position_order,
 )
 from everloop.stores.views.parts import TaskIdentity, microseconds, scopes_of
-from everloop.workflows.contract.tasks import TaskView
+from everloop.workflows.contract.tasks import TaskState, TaskView
 
 LISTS_SCRIPT = NOW + Path(__file__).with_name("task_lists.lua").read_text(encoding="utf-8")
 """Whatever is done with the tasks of one owner."""
@@ -60,6 +60,9 @@ _ANY = "*"
 CONTEXT_SECONDS = int(CONVERSATION_TTL.total_seconds())
 
 _NOTHING_USED = "0 0 0 0"
+
+_MOST_BEGUN = 200
+"""So many tasks that were submitted are looked at before a page is read."""
 
 _PLACES = 10**16
 """Times in rows have so many digits."""
@@ -137,13 +140,11 @@ class TaskLists:
             else:
                 pipeline.zadd(OPEN_TASKS_KEY, {task.task_id: published}, gt=True)
 
-        (is_newest, before, expired), _ = await self._do(ask)
+        (is_newest, before), _ = await self._do(ask)
         if not is_newest:  # nor does this say whether it is open
             await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task.task_id, published])
         elif before or listing.scopes:
             await self._list_waiting(listing, before.split())
-        if expired:
-            await self.drop_expired(task.owner, expired)
 
     def _entering(self, listing: Listing) -> list[str | int]:
         task = listing.task
@@ -155,7 +156,7 @@ class TaskLists:
             listing.state.value,
             word(task.agent_id),
             word(task.context_id),
-            self._seconds,
+            self._seconds * 1000,
             " ".join(listing.scopes),
             listing.title,
             *(listing.used or _NOTHING_USED).split(),
@@ -224,6 +225,7 @@ class TaskLists:
     async def page(self, query: TaskQuery) -> TaskPage:
         """Return what `TaskViews.list_tasks` promises."""
         after = decode_page_token(query.page_token)
+        await self._list_begun(query)
         while True:
             total, entries, expired = await self._entries(query, after)
             rows = [_Row(entry) for entry in entries[: query.page_size]]
@@ -281,6 +283,17 @@ class TaskLists:
                 run_id, version = fields.get("status_run", ""), int(fields.get("version", 0))
                 tasks.append(OpenTask(task_id, listing.state, run_id, version, listing.at / 1_000_000))
         return tasks
+
+    async def _list_begun(self, query: TaskQuery) -> None:
+        """Let the lists say which of the newest tasks work that were submitted: nobody has told them yet."""
+        if query.state not in {None, TaskState.SUBMITTED, TaskState.WORKING}:
+            return
+        submitted = replace(query, state=TaskState.SUBMITTED, page_size=_MOST_BEGUN, updated_since=None)
+        _, entries, _ = await self._entries(submitted, None)
+        for fields in await self._fields([entry.task_id for entry in entries], LISTED_FIELDS):
+            listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
+            if listing and listing.state is not TaskState.SUBMITTED:
+                await self.enter(listing)
 
     async def _entries(
         self, query: TaskQuery, after: IndexEntry | None

@@ -9,6 +9,12 @@ end
 operations['shown.task'] = function(keys, arguments)
   local view, history = unpack(keys)
   local most, newest = tonumber(arguments[1]), arguments[2]
+  local written = tonumber(redis.call('HGET', view, 'written'))
+  if written and written <= most / 2 then  -- what Redis takes besides is less than that
+    local first = newest == 'all' and 0 or newest == '0' and 1 or -newest
+    local last = newest == '0' and 0 or -1
+    return {written, redis.call('HGETALL', view), redis.call('LRANGE', history, first, last), false}
+  end
   local size, messages = usage(view), nil
   if newest == 'all' then
     size = size + usage(history)

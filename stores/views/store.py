@@ -38,7 +38,7 @@ from everloop.stores.views.interface import (
 )
 from everloop.stores.views.lists import TaskLists
 from everloop.stores.views.parts import MAX_EVENTS, identity_of
-from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
 from everloop.workflows.contract.names import root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 
@@ -99,18 +99,28 @@ class TaskViews:
         self.lists = TaskLists(redis, self._ttl, int(max(ttl, context_ttl).total_seconds()))
         self.contexts = Contexts(redis)
 
-    async def create(self, view: TaskView, *, most: int = 0) -> Snapshot | None:
+    async def create(self, view: TaskView) -> None:
         """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
 
-        Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something. Returns
-        the task as it stands then, as `load` does.
+        Does nothing where the view is already whole. Publishes `TaskCreated` when it wrote something.
         """
-        _, snapshot = await self.run(self.creating(view), self._loading(view.task_id, most))
+        await self.run(self.creating(view))
+
+    async def begin(self, view: TaskView, *, most: int) -> Snapshot | None:
+        """Create the view of a client's task, and return the task as it stands then, as `load` does."""
+        step = self.creating(view, most)
+        created, snapshot = await self.run(step, self._loading(view.task_id, most))
+        if snapshot is None and created.listing:  # it is as we have made it
+            return Snapshot(view, created.listing.revision, sum(len(str(word)) for word in step.arguments))
         return snapshot
 
-    def creating(self, view: TaskView) -> Step[Published]:
-        """Return the step of `create`."""
-        arguments = self._codec(view.task_id).creation(view)
+    def creating(self, view: TaskView, most: int = 0) -> Step[Published]:
+        """Return the step of `create`.
+
+        It ends the trip where nothing was known of a client's task, and it has no more than `most` bytes: it
+        stands as `view` has it then.
+        """
+        arguments = [*self._codec(view.task_id).creation(view), most]
         return self._step("create", view.task_id, view.run_id, arguments, _read_change)
 
     async def publish(
@@ -266,15 +276,20 @@ class TaskViews:
             text = self._cipher.unseal_text(kept, _route_purpose(task_id)) if kept else ""
             return Route.model_validate_json(text) if text else None
 
+        if not await self._redis.exists(route_key(task_id), view_key(task_id)):
+            return None, None
         kept = Step(task_id, "shown.route", [route_key(task_id)], [], read)
         return await self.steps.run(kept, self._loading(task_id, most))
 
     async def artifacts_seen(self, task_id: str) -> Mapping[str, bool] | None:
-        """Return the artifacts of a view, and whether each is complete; None where there is no view."""
+        """Return the artifacts of a view, and whether each is complete; None where there is no view.
+
+        The reply of the model is not among them: no store has it.
+        """
         task, drafts = cast("list[str | None]", await self._redis.hmget(view_key(task_id), "task", "drafts"))
         if task is None:
             return None
-        words = (drafts or "").split()
+        words = [each for each in (drafts or "").split() if each != RESPONSE_ARTIFACT]
         if not words:
             return {}
         names = [f"artifact:{each}" for each in words]

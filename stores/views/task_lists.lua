@@ -15,7 +15,7 @@
 -- agent:<agent>, which count; task:<task id>, what is counted of one: created, changed, agent, open, input, output, cost,
 -- unpriced; retention, keep:<task id>, in seconds, where somebody has set how long it is kept.
 --
--- A revision is the position of the last status in the task's stream. The rows live as long as a task is open.
+-- A revision is the position of the last status in the task's stream. The housekeeping takes out what has expired.
 
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
 local BATCH = 500  -- of expired tasks that are named at once
@@ -78,71 +78,82 @@ end
 
 local COUNTED = {'open', 'input', 'output', 'cost', 'unpriced'}
 
-local function note_in_context(task_id, at, agent, context_id, title, counted)
+-- `counts`: what it has, in the order of COUNTED; false of a message that was answered without a task.
+local function note_in_context(task_id, at, agent, context_id, title, counts, seconds)
   local contexts, context = KEYS[3], KEYS[4]
-  local before = words_of(redis.call('HGET', context, 'task:' .. task_id) or '')
-  if not before[1] then
-    redis.call('HINCRBY', context, 'tasks', 1)
-    redis.call('HINCRBY', context, 'agent:' .. agent, 1)
-    redis.call('HSETNX', context, 'created', at)
-    if title ~= '' and redis.call('HSETNX', context, 'title', title) == 1 then
-      redis.call('HSET', context, 'titled', task_id)
+  local names = {'created', 'updated', 'title', 'tasks', 'agent:' .. agent, 'task:' .. task_id, unpack(COUNTED)}
+  local known = redis.call('HMGET', context, unpack(names))
+  local created, updated, has_title, tasks, of_agent, before = unpack(known, 1, 6)
+  if before and not counts then
+    return
+  end
+  local was, fields = words_of(before or ''), {}
+  local function set(name, value)
+    fields[#fields + 1], fields[#fields + 2] = name, value
+  end
+  local function add_to(name, sum, more)
+    if more ~= 0 then
+      set(name, ('%.0f'):format((tonumber(sum) or 0) + more))
     end
   end
-  for n, name in ipairs(COUNTED) do
-    redis.call('HINCRBY', context, name, ('%.0f'):format(counted[n] - (tonumber(before[n + 3]) or 0)))
+  if not before then
+    add_to('tasks', tasks, counts and 1 or 0)
+    add_to('agent:' .. agent, of_agent, 1)
   end
-  redis.call('HSET', context, 'task:' .. task_id, table.concat({before[1] or at, at, agent, unpack(counted)}, ' '))
-  if at > (redis.call('HGET', context, 'updated') or '') then
-    redis.call('HSET', context, 'updated', at)
+  if not created then
+    set('created', at)
+  end
+  if not before and not has_title and title ~= '' then
+    set('title', title)
+    set('titled', task_id)
+  end
+  counts = counts or {0, 0, 0, 0, 0}
+  local words = {was[1] or at, at, agent}
+  for n, name in ipairs(COUNTED) do
+    add_to(name, known[n + 6], counts[n] - (tonumber(was[n + 3]) or 0))
+    words[n + 3] = ('%.0f'):format(counts[n])
+  end
+  set('task:' .. task_id, table.concat(words, ' '))
+  if at > (updated or '') then
+    set('updated', at)
     redis.call('ZADD', contexts, at, context_id)
   end
-end
-
-local function set_life(key, is_open, seconds)
-  if is_open then
-    redis.call('PERSIST', key)
-  elseif redis.call('TTL', key) < tonumber(seconds) then
-    redis.call('EXPIRE', key, seconds)
+  redis.call('HSET', context, unpack(fields))
+  -- It lives as long as a task is open, and for some time after that.
+  local open = tonumber(known[7]) or 0
+  local is_open, was_open = open + counts[1] - (tonumber(was[4]) or 0) > 0, open > 0
+  if is_open and not was_open and created then
+    redis.call('PERSIST', context)
+  elseif not is_open and (was_open or redis.call('TTL', context) < tonumber(seconds)) then
+    redis.call('EXPIRE', context, seconds)
   end
 end
 
 local operations = {}
 
--- ARGV  task id, revision, time, state, agent, context, time to live in seconds, scopes, title, tokens that went in and
---       out, cost, 1 if that is not known, time to live of a context
--- Answers whether it is no older than what is listed, scopes that were listed before, some tasks that have expired.
+-- ARGV  task id, revision, time, state, agent, context, milliseconds that its view lives after the end, scopes, title,
+--       tokens that went in and out, cost, 1 if that is not known, time to live of a context in seconds
+-- Answers whether it is no older than what is listed, and scopes that were listed before.
 function operations.enter()
-  local time_to_live, ended = tonumber(ARGV[8]), TERMINAL[ARGV[5]]
   local before = listed(ARGV[2])
   if before and is_before(ARGV[3], before[3]) then
-    return {0, '', {}}
+    return {0, ''}
   end
-  local at = ended and now()
-  local expiry = ended and TIME:format(at + time_to_live * 1000) or '-'
-  if ended and before and before[3] == ARGV[3] and (tonumber(before[8]) or 0) > at then
-    expiry = before[8]  -- said again, by whoever was late
+  local expiry = TERMINAL[ARGV[5]] and TIME:format(ARGV[3]:match('^%d+') + ARGV[8]) or '-'
+  if before and before[3] == ARGV[3] and before[8] > expiry then
+    expiry = before[8]  -- its view was found to live longer
   end
   local task = words_of(table.concat({'t', ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], expiry, ARGV[9]}, ' '))
   if before then
     remove(before)
-  else
-    redis.call('ZREM', announced, ARGV[2])
   end
   add(task)
-  if not ended and (not before or TERMINAL[before[5]]) then
-    redis.call('PERSIST', rows)
-  elseif ended and count_open() == 0 then
-    redis.call('EXPIRE', rows, time_to_live)
+  local counts = {TERMINAL[ARGV[5]] and 0 or 1}
+  for n = 2, #COUNTED do
+    counts[n] = tonumber(ARGV[n + 9])
   end
-  local counted = {ended and 0 or 1, tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])}
-  for n, number in ipairs(counted) do
-    counted[n] = ('%.0f'):format(number)
-  end
-  note_in_context(ARGV[2], ARGV[4], ARGV[6], ARGV[7], ARGV[10], counted)
-  set_life(KEYS[3], count_open() > 0, ARGV[15])
-  set_life(KEYS[4], redis.call('HGET', KEYS[4], 'open') ~= '0', ARGV[15])
-  return {1, before and table.concat(before, ' ', 9) or '', ended and expired(2, at) or {}}
+  note_in_context(ARGV[2], ARGV[4], ARGV[6], ARGV[7], ARGV[10], counts, ARGV[15])
+  return {1, before and table.concat(before, ' ', 9) or ''}
 end
 
 -- ARGV  agent, context or *, state or *, time and task id of the entry that the page begins after ("": at the newest),
@@ -165,12 +176,7 @@ end
 -- Notes a message that was answered without a task: it is not counted. ARGV as of `enter`: task id, time, agent, context,
 -- title, time to live of a context.
 function operations.answered()
-  if redis.call('HEXISTS', KEYS[4], 'task:' .. ARGV[2]) == 0 then
-    note_in_context(ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], {0, 0, 0, 0, 0})
-    redis.call('HINCRBY', KEYS[4], 'tasks', -1)
-  end
-  set_life(KEYS[3], count_open() > 0, ARGV[7])
-  set_life(KEYS[4], redis.call('HGET', KEYS[4], 'open') ~= '0', ARGV[7])
+  note_in_context(ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], false, ARGV[7])
 end
 
 -- ARGV  task id; answers the scopes that its row names
@@ -223,6 +229,11 @@ function operations.reserve()
     return 1
   end
   redis.call('ZREMRANGEBYSCORE', announced, '-inf', now())
+  for _, other in ipairs(redis.call('ZRANGE', announced, 0, -1)) do
+    if listed(other) then  -- it counts by itself since
+      redis.call('ZREM', announced, other)
+    end
+  end
   local is_counted = redis.call('ZSCORE', announced, task_id)
   if not is_counted and count_open() + redis.call('ZCARD', announced) >= most then
     return 0

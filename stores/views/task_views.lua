@@ -46,6 +46,7 @@ local function add_message(message)
   end
   added[id] = true
   messages[#messages + 1] = message
+  written = written + #message.json
 end
 
 local function set_status(status)
@@ -59,6 +60,7 @@ local function set_status(status)
   new.state, new.at, new.approvers = status.state, status.at, status.approvers
   new.used = status.used ~= '' and status.used or nil  -- one that a gateway has found out does not say
   new.message_id, new.message = status.message.id, status.message.json
+  written = written + #status.event.json + #status.message.json
   if status.fails_drafts then
     fail_drafts()
   end
@@ -81,6 +83,9 @@ end
 local function write_view()
   keep_drafts()
   keep_messages()
+  if written > 0 and (old.written or new.first) then
+    new.written = ('%.0f'):format((old.written or 0) + written)
+  end
   for first = 1, #removed, AT_ONCE do
     redis.call('HDEL', view, unpack(removed, first, math.min(first + AT_ONCE - 1, #removed)))
   end
@@ -138,7 +143,8 @@ local function answer(done, is_status)  -- who creates a task notifies nobody
       get('task'), get('changed'), get('at'), get('state'), get('approvers') or '', get('title') or '', get('used') or '',
     }
   end
-  for _, field in ipairs(is_status and push and redis.call('HKEYS', push) or {}) do
+  local has_push = is_status and push and is_registered(push)
+  for _, field in ipairs(has_push and redis.call('HKEYS', push) or {}) do
     configs[#configs + 1] = field:match('^config:(.*)$')
   end
   return {done, listing, configs}
@@ -157,7 +163,8 @@ function fold.status(status)
   local before = get('state')
   set_status(status)
   new.changed = emit(status.event)
-  listed = true
+  -- Lists need not follow at once where a task just begins to work: whoever reads them, or sweeps, sees to that.
+  listed = not (before == 'submitted' and status.state == 'working')
   return before ~= status.state and status.state or nil
 end
 
@@ -235,6 +242,7 @@ end
 
 local function create()
   local created, status, first, static, title = take(), take_status(), take_list(take_message), take(), take()
+  local most = tonumber(take())  -- who creates a task that was unknown, and has no more, knows how it stands
   read_view(true, {})
   listed = true
   if get('task') then
@@ -249,7 +257,7 @@ local function create()
   local position = emit({json = created, forwarded = ''})
   new.changed = is_first and position or get('changed')
   finish()
-  return answer(1)
+  return answer(1), view == root_view and is_created and is_first and written <= most / 2
 end
 
 local function restore_artifact(chunks, replaces_draft)
@@ -316,7 +324,7 @@ for name, operation in pairs({publish = publish, create = create, restore = rest
     stream_bytes = tonumber(stream_bytes)
     given, cursor = arguments, 7
     new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}
-    has_published, is_created, listed = false, false, nil
+    has_published, is_created, listed, written = false, false, nil, 0
     return operation()
   end
 end

@@ -76,6 +76,7 @@ local function begin_draft(before, chunk)
     run = run_id, position = chunk.position, attempt = chunk.attempt, label = chunk.label,
     next = 0, blocks = 0, complete = false, failed = false, tail = '',
   }
+  written = written + #chunk.label
   return drafts[id]
 end
 
@@ -107,6 +108,7 @@ local function is_continued_text(block, content)
 end
 
 local function append_content(draft, chunk)
+  written = written + #chunk.content
   if chunk.content == 't' and draft.blocks > 0 then
     return  -- an empty text adds nothing
   elseif draft.blocks > 0 and is_continued_text(draft.tail, chunk.content) then

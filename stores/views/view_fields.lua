@@ -30,12 +30,13 @@
 --   first                               position of the first event that was ever in the stream
 --   last                                position of the last event
 --   streamed                            bytes of the stream, about: exact when it was last cut
+--   written                             bytes of all messages and contents that were ever written: it has no more
 
 local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cost does not grow with the text
 local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
 local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
-local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed'}
+local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed', 'written'}
 local OF_STATUSES = {
   'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids', 'title', 'used',
 }
@@ -45,7 +46,7 @@ local view, history, stream, root_stream, records, push
 local run_id, time_to_live, stream_life, stream_length, stream_bytes, call, order
 local given, cursor
 local old, new, removed, root  -- fields of the view, and of the client's task above it
-local drafts, ids, added, messages, has_published, is_created, listed
+local drafts, ids, added, messages, has_published, is_created, listed, written
 
 local function take()
   cursor = cursor + 1

@@ -66,28 +66,13 @@ async def rows_of(redis: Redis, owner: str) -> list[str]:
 
 
 async def lives(redis: Redis, view: TaskView) -> dict[str, int]:
-    """Return how long each key of a task lives, and the lists that it is in; -1: for ever."""
-    own = cast("list[str]", await redis.keys(f"everloop:task:{{{view.task_id}*"))
-    keys = [*own, owner_tasks_key(view.owner)]
+    """Return how long each key of a task lives; -1: for ever."""
+    keys = cast("list[str]", await redis.keys(f"everloop:task:{{{view.task_id}*"))
     return {key: await redis.ttl(key) for key in keys}
 
 
-async def test_lists_live_as_long_as_an_open_task_in_them(redis: Redis, views: TaskViews) -> None:
-    """A task that ends does not take with it the lists of those that wait."""
-    waiting = submitted()
-    other = submitted(owner=waiting.owner)
-    for view in (waiting, other):
-        await views.create(view)
-
-    await views.publish(other.task_id, "run", [status(1, state=TaskState.COMPLETED)])
-    assert set((await lives(redis, waiting)).values()) == {-1}
-
-    await views.publish(waiting.task_id, "run", [status(1, state=TaskState.CANCELED)])
-    assert min((await lives(redis, await view_of(views, waiting.task_id))).values()) > 0
-
-
 async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -> None:
-    """View, lists, stream, transcripts, records, secrets, webhooks, those of sub-agents, and its count."""
+    """View, stream, transcripts, records, secrets, webhooks, and those of sub-agents; and it stays listed."""
     view = submitted()
     await keep_all(redis, view.task_id)  # some of it is there before anybody knows the task
     await views.create(view)
@@ -99,7 +84,7 @@ async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -
     open_lives = await lives(redis, await view_of(views, view.task_id))
 
     assert set(open_lives.values()) == {-1}
-    assert len(open_lives) == 4 + 2 * 4 + 2 + 1
+    assert len(open_lives) == 4 + 2 * 4 + 2
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
 
 

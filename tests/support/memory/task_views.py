@@ -29,7 +29,7 @@ from everloop.stores.views.interface import (
 )
 from everloop.stores.views.parts import MAX_EVENTS, forwarded, microseconds, scopes_of
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import StatusChanged, TaskEvent
+from everloop.workflows.contract.events import RESPONSE_ARTIFACT, StatusChanged, TaskEvent
 from everloop.workflows.contract.names import is_child_task_id, root_task_id
 from everloop.workflows.contract.tasks import Route, TaskState, TaskView
 from tests.support.memory.fold import FoldedTask
@@ -61,8 +61,11 @@ class MemoryTaskViews(TaskViews):
         self._changed = asyncio.Condition()
         self._is_woken = False
 
-    async def create(self, view: TaskView, *, most: int = 0) -> Snapshot | None:
+    async def create(self, view: TaskView) -> None:
         await self._append(view.task_id, self._tasks[view.task_id].folded.create(view))
+
+    async def begin(self, view: TaskView, *, most: int) -> Snapshot | None:
+        await self.create(view)
         return await self.load(view.task_id, most=most)
 
     async def publish(
@@ -141,7 +144,9 @@ class MemoryTaskViews(TaskViews):
 
     async def artifacts_seen(self, task_id: str) -> Mapping[str, bool] | None:
         snapshot = await self.load(task_id)
-        return {each.artifact_id: each.complete for each in snapshot.view.artifacts} if snapshot else None
+        shown = snapshot.view.artifacts if snapshot else ()
+        seen = {each.artifact_id: each.complete for each in shown if each.artifact_id != RESPONSE_ARTIFACT}
+        return seen if snapshot else None
 
     async def artifact(self, task_id: str, artifact_id: str) -> ViewArtifact | None:
         return self._tasks[task_id].folded.artifact(artifact_id) if task_id in self._tasks else None

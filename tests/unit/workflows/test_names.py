@@ -2,7 +2,7 @@
 
 import pytest
 
-from everloop.stores.keys import owner_of_tasks_key, owner_tasks_key, records_key, transcript_key, view_key
+from everloop.stores.keys import owner_of_list_key, owner_tasks_key, records_key, transcript_key, view_key
 from everloop.stores.views.codec import word
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.names import (
@@ -44,7 +44,7 @@ def test_parts_of_a_name_do_not_run_together() -> None:
 def test_an_owner_cannot_name_the_list_of_another() -> None:
     """Owner, agent and context may hold separators; they are quoted."""
     assert owner_tasks_key("a}:tasks") != owner_tasks_key("a")
-    assert owner_of_tasks_key(owner_tasks_key("{a} *:é")) == "{a} *:é"
+    assert owner_of_list_key(owner_tasks_key("{a} *:é")) == "{a} *:é"
     assert not {*" \t\n*"} & {*word("a b\t\n*")}
     assert word("") not in {word("="), word("*"), ""}
 
