@@ -239,7 +239,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
             cached=ToolResults(redis),
         ),
         transcript=CachedTranscripts(transcripts, records),
-        publish=ViewPublisher(views, secrets, artifacts, conversation),
+        publish=ViewPublisher(views, artifacts, conversation),
         agents=AgentCatalogue(agents, views, transcripts, records),
         context=conversation,
         narrator=Narrator(models, views, records),

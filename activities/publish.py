@@ -17,7 +17,6 @@ from everloop.stores.artifacts.errors import ArtifactClosedError, ArtifactMissin
 from everloop.stores.artifacts.publisher import ArtifactPublisher, Reading
 from everloop.stores.artifacts.rendering import Contents, read_contents
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease, Step
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
@@ -158,16 +157,13 @@ TRIES_TO_REMEMBER = 10
 class ViewPublisher(PublishPort):
     """Writes to the views and streams that gateways read.
 
-    When a task ends, its artifacts are closed first, because nobody listens after the last status; its
-    secrets are forgotten afterwards.
+    When a task ends, its artifacts are closed first, because nobody listens after the last status; with that
+    the store forgets its secrets.
     """
 
-    def __init__(
-        self, views: TaskViews, secrets: Secrets, artifacts: Artifacts, context: ContextPort | None = None
-    ) -> None:
+    def __init__(self, views: TaskViews, artifacts: Artifacts, context: ContextPort | None = None) -> None:
         self._views = views
         self._context = context
-        self._secrets = secrets
         self._artifacts = artifacts
 
     @activity.defn
@@ -183,8 +179,6 @@ class ViewPublisher(PublishPort):
         if isinstance(remembered, BaseException):
             raise remembered
         await publish_events(self._views, call.task, call.events)
-        if end:
-            await self._secrets.forget(call.task.task_id)
         return remembered
 
     async def _remember(self, conversation: SaveContextInput | None) -> SaveContextResult | None:

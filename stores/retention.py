@@ -16,8 +16,8 @@ GRACE = timedelta(days=1)
 CONVERSATION_TTL = timedelta(days=30)
 """How long a conversation is kept after its last message."""
 
-RECORD_TTL = timedelta(days=30)
-"""The same of the record of a tool call: longer than anybody resets a task that old."""
+RECORD_TTL = TASK_TTL
+"""The same of the record of a tool call: nobody resets a task of which nothing can be seen any more."""
 
 MAX_TASK_BYTES = 50_000_000
 """Of the view of one task, as it is stored: its messages, and what it shows of its artifacts."""

@@ -96,14 +96,18 @@ local function lease_from(text)  -- nil if there is none
   return lease.holder and lease
 end
 
-local leases = {}  -- records and call → text, false: there is none
+local leases, values = {}, {}  -- records and call → its lease, what its tool keeps; false: there is none
 
-local function lease_of(records, call)
+local function read_record(records, call)
   local name = records .. ' ' .. call
   if leases[name] == nil then
-    leases[name] = redis.call('HGET', records, call)
+    leases[name], values[name] = unpack(redis.call('HMGET', records, call, 'kept ' .. call))
   end
-  return lease_from(leases[name])
+  return leases[name], values[name]
+end
+
+local function lease_of(records, call)
+  return lease_from((read_record(records, call)))
 end
 
 local function write_lease(records, call, lease, seconds)

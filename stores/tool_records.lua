@@ -78,13 +78,12 @@ operations['record.finish'] = function(keys, arguments)
   if not is_ours(lease, token) then
     return false, OVERTAKEN
   end
-  local standing = redis.call('HGET', outcomes, call)
-  if standing then
+  if redis.call('HSETNX', outcomes, call, outcome) == 0 then
+    local standing = redis.call('HGET', outcomes, call)
     return standing, standing ~= outcome
   end
   lease = lease or {holder = token, order = '', attempts = 1}
   lease.till, lease.claim = '', DONE
-  redis.call('HSET', outcomes, call, outcome)
   keep(outcomes, life)
   write_lease(records, call, lease, seconds)
   return outcome
@@ -102,11 +101,13 @@ operations['record.keep'] = function(keys, arguments)
     redis.call('HSET', records, 'kept ' .. call, value)
     keep(records, seconds)
   end
+  values[records .. ' ' .. call] = value ~= '' and value
   return 1
 end
 
 operations['record.kept'] = function(keys, arguments)
-  return redis.call('HGET', keys[1], 'kept ' .. arguments[1])
+  local _, value = read_record(keys[1], arguments[1])
+  return value
 end
 
 -- Secrets that tools accept (a hash of its own). What its fields mean stands in secrets.py.

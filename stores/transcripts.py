@@ -55,7 +55,7 @@ class Transcripts:
 
     A call is one round trip, as a rule.
 
-    `ttl` counts from the last call, or from the end of a task that was open then (default `GRACE`).
+    `ttl` counts from the last write, or from the end of a task that was open then (default `GRACE`).
 
     An entry that cannot be read, of a newer version or another key perhaps, counts as missing: it is written
     again.

@@ -247,7 +247,7 @@ async def working(  # noqa: PLR0913, PLR0917 -- what stands behind the workflow
     schedules: SchedulePort | None = None,
 ) -> AsyncGenerator[None]:
     """Run the real workflow on a queue, with fakes behind its model and tools."""
-    publisher = ViewPublisher(views, MemorySecrets(), MemoryArtifacts(views))
+    publisher = ViewPublisher(views, MemoryArtifacts(views))
     ports = Ports(
         model,
         tools or CountingTools(),

@@ -2,9 +2,13 @@
 
 import pytest
 from pydantic import JsonValue
+from redis.asyncio import Redis
 
 from everloop.stores.secrets import Secrets
-from tests.stores.examples import new_id
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.names import child_task_id
+from everloop.workflows.contract.tasks import TaskState
+from tests.stores.examples import new_id, status, submitted
 
 
 @pytest.mark.parametrize("value", ["sé\x00\n", "", {"user": "ada", "pins": [1, None]}, 0, False, "\ud800"])
@@ -66,3 +70,17 @@ async def test_a_store_does_not_show_what_it_keeps(secrets: Secrets) -> None:
     await secrets.put(new_id(), "token", "hush-hush")
 
     assert "hush-hush" not in f"{secrets!r} {secrets}"
+
+
+@pytest.mark.parametrize("ends", ["child", "root"])
+async def test_secrets_are_forgotten_when_the_clients_task_ends(redis: Redis, ends: str) -> None:
+    """In the step that publishes its last status; the end of a sub-agent's task forgets none."""
+    view, views, secrets = submitted(), TaskViews(redis), Secrets(redis)
+    await secrets.put(view.task_id, "m", "x")
+    await views.create(view)
+    await secrets.accept(view.task_id, "m", "token")
+    ending = view.task_id if ends == "root" else child_task_id(view.task_id, "call")
+
+    await views.publish(ending, "run", [status(1, state=TaskState.COMPLETED)])
+
+    assert await secrets.get(view.task_id, "token") == (None if ends == "root" else "x")

@@ -1,4 +1,4 @@
-"""Publishing what the workflow says; at the end of a task its artifacts are closed, its secrets forgotten."""
+"""Publishing what the workflow says; at the end of a task its artifacts are closed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,6 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -31,7 +30,6 @@ from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState
 from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.stores.examples import chunk
 from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import RecordingArtifacts
 from tests.support.rigs.model_rig import new_view
@@ -42,42 +40,13 @@ def _publish_input(state: TaskState) -> PublishInput:
     return PublishInput(task=ref, events=(StatusChanged(version=1, state=state, at=datetime.now(UTC)),))
 
 
-async def test_what_was_not_forgotten_is_forgotten_by_the_next_attempt() -> None:
-    """The status is published first; publishing it again tells subscribers nothing new."""
-
-    class FailingOnce(MemorySecrets):
-        is_away = True
-
-        async def forget(self, task_id: str) -> None:
-            if self.is_away:
-                self.is_away = False
-                raise RedisConnectionError
-            await super().forget(task_id)
-
-    call, views, secrets = _publish_input(TaskState.COMPLETED), MemoryTaskViews(), FailingOnce()
-    task_id = call.task.task_id
-    await secrets.put(task_id, "message", "x")
-    await secrets.accept(task_id, "message", "token")
-    publisher = ViewPublisher(views, secrets, MemoryArtifacts(views))
-    with pytest.raises(RedisConnectionError):
-        await ActivityEnvironment().run(publisher.publish, call)
-
-    await ActivityEnvironment().run(publisher.publish, call)
-
-    assert await secrets.get(task_id, "token") is None
-    assert len(await views.read({task_id: START}, wait=0)) == 1
-
-
 def _task(call: PublishInput) -> tuple[str, str]:
     return context_key(call.task.owner, call.task.context_id), call.task.task_id
 
 
 @pytest.mark.parametrize("state", TaskState)
-async def test_the_end_of_a_task_closes_its_artifacts_and_forgets_its_secrets(state: TaskState) -> None:
-    """They are complete if it completed and failed if not; of others, and while it works, nothing changes.
-
-    Its secrets are forgotten then.
-    """
+async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
+    """They are complete if it completed and failed if not; of others, and while it works, nothing changes."""
     call, views = _publish_input(state), MemoryTaskViews()
     artifacts = MemoryArtifacts(views)
     context, task_id = _task(call)
@@ -86,10 +55,7 @@ async def test_the_end_of_a_task_closes_its_artifacts_and_forgets_its_secrets(st
     await artifacts.apply(context, "whole", Create(task_id, parts, complete=True))
     await artifacts.apply(context, "sent", Create(task_id, parts, is_input=True))
     await artifacts.apply(context, "other", Create("another task", parts))
-    secrets = MemorySecrets()
-    await secrets.put(task_id, "message", "x")
-    await secrets.accept(task_id, "message", "token")
-    publisher = ViewPublisher(views, secrets, artifacts)
+    publisher = ViewPublisher(views, artifacts)
 
     for _ in range(2):
         await ActivityEnvironment().run(publisher.publish, call)
@@ -109,7 +75,6 @@ async def test_the_end_of_a_task_closes_its_artifacts_and_forgets_its_secrets(st
     assert shown == (
         ("Open", ends[state] == "complete", ends[state] == "failed") if state.is_terminal else None
     )
-    assert await secrets.get(task_id, "token") == (None if state.is_terminal else "x")
 
 
 async def test_a_task_does_not_end_before_its_artifacts() -> None:
@@ -120,7 +85,7 @@ async def test_a_task_does_not_end_before_its_artifacts() -> None:
     for artifact_id in ("a", "b"):
         await artifacts.apply(context, artifact_id, Create(task_id, (NewPart("text", b"a"),)))
     artifacts.fails_before = lambda at: BlobsUnavailableError("S3", "away") if at == 4 else None
-    publisher = ViewPublisher(views, MemorySecrets(), artifacts)
+    publisher = ViewPublisher(views, artifacts)
     with pytest.raises(ApplicationError, match=r"their store is away$") as raised:
         await ActivityEnvironment().run(publisher.publish, call)
     assert (raised.value.type, raised.value.__cause__) == (failures.FILES_UNAVAILABLE, None)

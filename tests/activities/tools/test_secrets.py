@@ -1,26 +1,19 @@
 """Calls that wait for a secret: which one they read, and that nobody else does."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from pydantic import JsonValue
 from redis.exceptions import ConnectionError as RedisConnectionError
-from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.publish import ViewPublisher
 from everloop.activities.tools.secrets import SecretReader, SecretUnavailableError
 from everloop.agents.questions import AuthRequired, InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
-from everloop.workflows.contract.calls import PublishInput
-from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
-from everloop.workflows.contract.tasks import TaskState
-from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import content_of, stored
 from tests.support.rigs.tool_rig import ToolRig, unkeyed
 
@@ -237,22 +230,3 @@ async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
     again = [_rig(secrets, task_id) for task_id in tasks]
     assert results == ["10", "11", "12", "13"]
     assert [(await rig.run(rig.call("login"))).content for rig in again] == results
-
-
-@pytest.mark.parametrize("ends", ["child", "root"])
-async def test_secrets_are_forgotten_when_the_clients_task_ends(ends: str) -> None:
-    """All of them; the end of a sub-agent's task forgets none."""
-    secrets, root = MemorySecrets(), str(uuid4())
-    tasks = [root, f"{root}/c1", f"{root}/c2"]
-    for task_id in tasks:
-        await _answered(secrets, task_id, "x" * 10)
-    views = MemoryTaskViews()
-    ending = _rig(secrets, root if ends == "root" else f"{root}/c1").task
-    end = StatusChanged(version=1, state=TaskState.COMPLETED, at=datetime.now(UTC))
-    await ActivityEnvironment().run(
-        ViewPublisher(views, secrets, MemoryArtifacts(views)).publish,
-        PublishInput(task=ending, events=(end,)),
-    )
-    rigs = [_rig(secrets, task_id) for task_id in tasks]
-    replies = [await rig.attempt_call(rig.call("login", call_id="2")) for rig in rigs]
-    assert [reply.role for reply in replies] == ["question" if ends == "root" else "tool"] * 3

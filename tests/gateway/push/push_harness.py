@@ -19,7 +19,6 @@ from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.fakes.ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
 from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 
@@ -56,7 +55,7 @@ async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[P
         model,
         CountingTools(),
         RecordingTranscripts(),
-        ViewPublisher(views, MemorySecrets(), artifacts),
+        ViewPublisher(views, artifacts),
         FixedAgents(),
         RecordingContext(),
         port,
