@@ -1,6 +1,5 @@
 """What is done to a cluster of Redis: a primary dies or stands still, a replica dies, slots move."""
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -49,8 +48,8 @@ class ClusterFaults:
         cluster = self._cluster
         primary, replica = await cluster.shard(next(self._shards) % PRIMARIES)
         node = replica if harm.target == "replica" else primary
-        if harm.how == "move":
-            return await self._move(primary)
+        if harm.how in {"move", "move at once"}:
+            return await self._move(primary, at_once=harm.how == "move at once")
         if harm.how == "freeze":
             os.kill(node.process.pid, signal.SIGSTOP)
         elif harm.how == "fail over":
@@ -68,16 +67,15 @@ class ClusterFaults:
 
         return heal
 
-    async def _move(self, primary: Node) -> Callable[[], Awaitable[bool]]:
-        """Move slots to another primary meanwhile, one after another."""
-        moving = asyncio.create_task(self._move_all(primary))
+    async def _move(self, primary: Node, *, at_once: bool) -> Callable[[], Awaitable[bool]]:
+        keys = await self._cluster.some_keys(primary, MOVED)
+        if at_once and keys:
+            await self._cluster.move_slots_at_once(keys)
+        elif not at_once:
+            for key in keys:
+                await self._cluster.move_slot(key)
 
         async def end() -> bool:
-            await moving
             return False
 
         return end
-
-    async def _move_all(self, primary: Node) -> None:
-        for key in await self._cluster.some_keys(primary, MOVED):
-            await self._cluster.move_slot(key)

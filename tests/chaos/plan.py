@@ -14,7 +14,8 @@ How = Literal[
     "hold",  # nothing passes, and no connection breaks
     "cut",  # all connections break; new ones work
     "fail over",  # SIGKILL, until its replica has taken over; started again after the time
-    "move",  # slots go to another primary
+    "move",  # slots go to another primary, key by key
+    "move at once",  # the same by CLUSTER MIGRATESLOTS
     "slow",  # a model that takes its time
     "overload",  # 429 with Retry-After
     "break",  # 500
@@ -109,8 +110,8 @@ _CLUSTER_DECK = (
     _Card("freeze", "valkey", 11, 14),
     _Card("kill", "replica", 1, 4),
     _Card("fill", "valkey", 1, 4),
-    _Card("move", "valkey", 0, 3),
-    _Card("move", "valkey", 0, 3),
+    _Card("move", "valkey", 0, 0),
+    _Card("move at once", "valkey", 0, 0),
 )
 """Of a cluster: one primary, or one replica, of which each has its turn."""
 

@@ -104,6 +104,8 @@ async def test_a_slot_may_move_while_it_is_in_use(cluster: RedisCluster, redis: 
         pipeline.incr("{moves}x")
         pipeline.set("{other}x", "1")
         assert await pipeline.execute() == [4, True]
+    await cluster.move_slots_at_once(["{moves}x"])
+    assert await redis.incr("{moves}x") == 5
 
 
 async def test_a_killed_primary_is_replaced(cluster: RedisCluster, redis: Redis) -> None:

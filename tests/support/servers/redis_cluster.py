@@ -113,10 +113,22 @@ class RedisCluster(ServerProcess):
         for node in [target, source, *(others - {target})]:
             await _ask(node, "CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
-    async def some_keys(self, node: Node, most: int) -> set[str]:
+    async def move_slots_at_once(self, keys: Sequence[str]) -> None:
+        """Move the slots of keys of one primary to another one: Valkey 9 copies, and then hands over."""
+        source = await self.primary_of(keys[0])
+        target = next(owner for _, owner in await self._slots() if owner != source)
+        ranges = [slot for key in keys for slot in (slot_of(key), slot_of(key))]
+        await _ask(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", *ranges, "NODE", target.id)
+        for _ in range(_MOST_LOOKS):
+            if {await self.primary_of(key) for key in keys} == {target}:
+                return
+            await asyncio.sleep(_PAUSE)
+        raise AssertionError(f"slots do not move: {await _ask(source, 'CLUSTER', 'GETSLOTMIGRATIONS')}")
+
+    async def some_keys(self, node: Node, most: int) -> list[str]:
         """Return keys of a primary that it picks, each of another slot."""
         found = [str(key) for _ in range(most) if (key := await _ask(node, "RANDOMKEY"))]
-        return set({slot_of(key): key for key in found}.values())
+        return list({slot_of(key): key for key in found}.values())
 
     async def _slots(self) -> list[tuple[range, Node]]:
         for node in self.nodes:
