@@ -16,6 +16,7 @@ import uvloop
 from pydantic import ValidationError
 from redis.asyncio import Redis
 from temporalio.client import Client, Plugin
+from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities.conversation.memory import RememberedConversation
@@ -41,7 +42,8 @@ from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.settings import StartError, explain, hide_environment, report_unknown
 from everloop.runtime.telemetry.metrics import TelemetrySettings
 from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
-from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_worker
+from everloop.runtime.temporal.connection import NAMESPACE_TIMEOUT, TemporalUnreachableError, connect_worker
+from everloop.runtime.temporal.describe import namespace_retention
 from everloop.runtime.temporal.schedule import ensure_housekeeping
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
@@ -288,6 +290,15 @@ async def working(
             yield servers
 
 
+async def _risks_of_resets(client: Client) -> list[str]:
+    try:
+        kept = await namespace_retention(client, rpc_timeout=NAMESPACE_TIMEOUT)
+    except RPCError:
+        return []  # who may not ask, as with some keys of Temporal Cloud, or nobody answers now
+    risk = RetentionSettings().risk_of_resets(kept)
+    return [risk] if risk else []
+
+
 async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
     settings, asked = WorkerSettings(), ModelsSettings()
@@ -303,7 +314,8 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
             if names.WORKFLOWS_QUEUE in queues:
                 await announce_user(servers.temporal, servers.blobs, settings.task_queue)
                 await ensure_housekeeping(servers.temporal, settings.task_queue)
-            for warning in [*agents.missed, *misspelt_models(catalogue, agents)]:
+            risks = await _risks_of_resets(servers.temporal)
+            for warning in [*agents.missed, *misspelt_models(catalogue, agents), *risks]:
                 _log.warning(warning)
             report_queues(agents, queues, settings)
             begin_counters([agent.id for agent in agents])

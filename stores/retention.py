@@ -42,7 +42,7 @@ class RetentionSettings(Settings):
     for all processes. See docs/protocol/a2a.md#large-tasks."""
     tool_record_ttl_days: int = Field(default=RECORD_TTL.days, ge=1, le=MAX_TTL_DAYS)
     """Days that Everloop knows that a tool was called, from the end of the task. A call without its record
-    runs again, so set more than you wait before you reset a task."""
+    runs again if its task is reset, so set at least the retention of the namespace. Workers warn of less."""
 
     @property
     def task_ttl(self) -> timedelta:
@@ -59,6 +59,17 @@ class RetentionSettings(Settings):
     @property
     def tool_record_ttl(self) -> timedelta:
         return timedelta(days=self.tool_record_ttl_days)
+
+    def risk_of_resets(self, kept: timedelta) -> str:
+        """Return what is wrong where Temporal can reset tasks for longer than records are kept, or ""."""
+        if kept <= self.tool_record_ttl:
+            return ""
+        days = -(-kept // timedelta(days=1))
+        return (
+            f"Temporal can reset a task for {days} days after its end, and calls are known for "
+            f"{self.tool_record_ttl_days}: a later reset runs its tools again. "
+            f"Set EVERLOOP_TOOL_RECORD_TTL_DAYS to {days}"
+        )
 
 
 # What cleaning up has done.

@@ -11,6 +11,7 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
 from temporalio.api.workflowservice.v1 import (
     DescribeNamespaceRequest,
+    DescribeNamespaceResponse,
     DescribeWorkflowExecutionRequest,
     DescribeWorkflowExecutionResponse,
 )
@@ -153,8 +154,17 @@ async def namespace_id(client: Client, *, rpc_timeout: timedelta | None = None) 
     Raises:
         RPCError: Temporal does not answer, or there is no such namespace.
     """
+    return (await _describe_namespace(client, rpc_timeout)).namespace_info.id
+
+
+async def namespace_retention(client: Client, *, rpc_timeout: timedelta | None = None) -> timedelta:
+    """Return how long Temporal keeps what has ended, and can reset it; raises as `namespace_id` does."""
+    kept = (await _describe_namespace(client, rpc_timeout)).config.workflow_execution_retention_ttl
+    return kept.ToTimedelta()
+
+
+async def _describe_namespace(client: Client, rpc_timeout: timedelta | None) -> DescribeNamespaceResponse:
     request = DescribeNamespaceRequest(namespace=client.namespace)
-    described = await client.workflow_service.describe_namespace(
+    return await client.workflow_service.describe_namespace(
         request, retry=rpc_timeout is None, timeout=rpc_timeout
     )
-    return described.namespace_info.id

@@ -9,7 +9,6 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
-    DescribeNamespaceRequest,
     DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
@@ -19,8 +18,10 @@ from temporalio.service import RPCError
 from everloop.cli.doctor.findings import Finding, note, ok, problem
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.temporal.connection import connect_temporal
+from everloop.runtime.temporal.describe import namespace_retention
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.keys import STORE_ID_KEY
+from everloop.stores.retention import RetentionSettings
 from everloop.workers.settings import WorkerSettings
 from everloop.workflows.contract.names import SEARCH_ATTRIBUTES
 
@@ -50,11 +51,11 @@ async def look_at_temporal() -> list[Finding]:
 
 
 async def _look_at_namespace(client: Client) -> Finding:
-    described = await client.workflow_service.describe_namespace(
-        DescribeNamespaceRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
-    )
-    kept = described.config.workflow_execution_retention_ttl.ToTimedelta()
-    return ok("namespace", f"{client.namespace!r}; what has ended is kept for {_days(kept)}")
+    kept = await namespace_retention(client, rpc_timeout=_RPC_TIMEOUT)
+    said = f"{client.namespace!r}; what has ended is kept for {_days(kept)}"
+    if risk := RetentionSettings().risk_of_resets(kept):
+        return note("namespace", f"{said}; {risk}")
+    return ok("namespace", said)
 
 
 async def _look_at_attributes(client: Client) -> Finding:

@@ -157,7 +157,8 @@ async def test_a_doctor_says_what_is_wrong_and_what_to_do(service: Service, tmp_
         "TEMPORAL_NAMESPACE": "bare",
     }
     shell = Shell(tmp_path, variables)
-    await shell.run("temporal", "operator", "namespace", "create", "--namespace", "bare")
+    namespace = ("--namespace", "bare", "--retention", "250h")
+    await shell.run("temporal", "operator", "namespace", "create", *namespace)
     ran = await shell.run("doctor")
     said = {
         name: says
@@ -171,6 +172,7 @@ async def test_a_doctor_says_what_is_wrong_and_what_to_do(service: Service, tmp_
     assert (
         "search-attribute create --namespace bare --name AgentId --type Keyword" in said["search attributes"]
     )
+    assert "Set EVERLOOP_TOOL_RECORD_TTL_DAYS to 11" in ran.out
     assert "everloop worker" in said["workers"]
     assert "DEEPSEEK_API_KEY is not set" in said["model"]
     assert "EVERLOOP_PORT" in said["ports"]
