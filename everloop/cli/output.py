@@ -6,6 +6,7 @@ command line is wrong, 130 somebody pressed Ctrl-C.
 """
 
 import json
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -44,6 +45,11 @@ def option(
     """
     names, least = (name,) if name else (), None if most is None else 1
     return typer.Option(*names, metavar=metavar, help=purpose, callback=check, min=least, max=most)
+
+
+def option_of(profile: str) -> str:
+    """Return what a proposed command needs to find the same gateway."""
+    return f" --profile {shlex.quote(profile)}" if profile else ""
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -18,6 +18,7 @@ import typer
 from everloop.cli.output import (
     CommandError,
     option,
+    option_of,
     print_json,
     print_line,
     print_notice,
@@ -203,8 +204,6 @@ def finish(result: "Result", profile: str, *, detach: bool = False, as_json: boo
     elif detach:
         print_line(result.id or result.text)
     if detach and result.id and not as_json:
-        from everloop.cli.client.profiles import option_of
-
         again = f"everloop tasks watch {result.id}{option_of(profile)}"
         print_notice(f"the task goes on; `{again}` follows it")
     raise typer.Exit(0 if detach else exit_code(result))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from everloop.cli.client.calls import AgentId, ContextId, Gateway, ProfileName, ask, refused
-from everloop.cli.output import CommandError, misused
+from everloop.cli.output import CommandError, misused, option_of
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
@@ -71,7 +71,6 @@ class _Chat:
         }
 
     async def run(self) -> None:
-        from everloop.cli.client.profiles import option_of
         from everloop.cli.client.prompts import LeftError, Line, PressedError
         from everloop.cli.client.screen import Screen
 

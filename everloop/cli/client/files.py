@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everloop.cli.client.profiles import option_of
 from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose
 from everloop.cli.client.screen import Screen, described
-from everloop.cli.output import misused
+from everloop.cli.output import misused, option_of
 from everloop.client import Artifact, InvalidError, Part
 
 if TYPE_CHECKING:

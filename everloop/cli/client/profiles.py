@@ -11,7 +11,6 @@ api_key = "…"
 import json
 import os
 import re
-import shlex
 import socket
 import stat
 import tomllib
@@ -253,8 +252,3 @@ def check_profile_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise misused(f"no profile can be called {name!r}; give up to 64 letters, digits, '-' and '_'")
     return name
-
-
-def option_of(profile: str) -> str:
-    """Return what a proposed command needs to find the same gateway."""
-    return f" --profile {shlex.quote(profile)}" if profile else ""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everloop.cli.client.forms import Form
-from everloop.cli.client.profiles import option_of
 from everloop.cli.client.prompts import LeftError, ask_text, choose
 from everloop.cli.client.screen import Screen, clean
+from everloop.cli.output import option_of
 
 if TYPE_CHECKING:
     from pydantic import JsonValue

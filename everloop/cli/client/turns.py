@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from everloop.cli.client.files import offer_artifacts
-from everloop.cli.client.profiles import option_of
 from everloop.cli.client.prompts import LeftError, PressedError, is_interactive
 from everloop.cli.client.questions import OWNER, Answer, answering_command, ask_question, show_question
 from everloop.cli.client.screen import Screen
-from everloop.cli.output import INTERRUPTED, CommandError
+from everloop.cli.output import INTERRUPTED, CommandError, option_of
 from everloop.client import (
     Client,
     ClientError,
