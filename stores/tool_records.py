@@ -60,9 +60,8 @@ class ToolRecords:
 
     Each call is one step, of a trip of its own or of another one.
 
-    `ttl` counts from the last new call, or from the end of a task that was open then (default 7 days); so
-    does `outcome_ttl`, after which is known that a call has ended, but no longer what it came to (default 1
-    day).
+    `ttl` counts from the last new call, or from the end of a task that was open (default 7 days); so does
+    `outcome_ttl`, after which is known that a call has ended, but no longer what it came to (default 1 day).
 
     How much a killed Redis forgets is its own setting: `appendfsync always` nothing, `everysec` up to two
     seconds of claims that it had acknowledged.

@@ -157,12 +157,14 @@ local fold = {}
 function fold.status(status)
   take_over()
   if not is_newer(status) then
-    listed = listed or is_current(status)  -- who is told again what stands here may have died before it was listed
+    -- Who is told again what stands here may have died before anybody else heard of it.
+    has_status = has_status or is_current(status)
+    listed = listed or has_status
     return nil
   end
   local before = get('state')
   set_status(status)
-  new.changed = emit(status.event)
+  new.changed, has_status = emit(status.event), true
   -- Lists need not follow at once where a task just begins to work: whoever reads them, or sweeps, sees to that.
   listed = not (before == 'submitted' and status.state == 'working')
   return before ~= status.state and status.state or nil
@@ -193,20 +195,17 @@ local function publish()  -- did: the states that the task took, which a status 
   if is_late(records, call, order) then
     return false, OVERTAKEN
   end
-  local events, chunks, has_status = {}, {}, false
+  local events, chunks, reads_status = {}, {}, false
   while cursor < #given do
     local kind = take()
     local event = (take_of[kind] or take_event)()
     events[#events + 1] = {kind, event}
-    has_status = has_status or kind == 'status'
+    reads_status = reads_status or kind == 'status'
     if kind == 'chunk' then
       chunks[#chunks + 1] = event
     end
   end
-  read_view(has_status, chunks)
-  if has_status then
-    listed = false
-  end
+  read_view(reads_status, chunks)
   if is_overtaken() then
     return answer({})
   end
@@ -215,7 +214,7 @@ local function publish()  -- did: the states that the task took, which a status 
     taken[#taken + 1] = fold[event[1]](event[2])
   end
   finish()
-  return answer(taken, listed)
+  return answer(taken, has_status)
 end
 
 local function put_before_history(first)
@@ -324,7 +323,7 @@ for name, operation in pairs({publish = publish, create = create, restore = rest
     stream_bytes = tonumber(stream_bytes)
     given, cursor = arguments, 7
     new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}
-    has_published, is_created, listed, written = false, false, nil, 0
+    has_published, has_status, is_created, listed, written = false, false, false, false, 0
     return operation()
   end
 end

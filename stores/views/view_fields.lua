@@ -46,7 +46,7 @@ local view, history, stream, root_stream, records, push
 local run_id, time_to_live, stream_life, stream_length, stream_bytes, call, order
 local given, cursor
 local old, new, removed, root  -- fields of the view, and of the client's task above it
-local drafts, ids, added, messages, has_published, is_created, listed, written
+local drafts, ids, added, messages, has_published, has_status, is_created, listed, written
 
 local function take()
   cursor = cursor + 1
