@@ -35,7 +35,7 @@ from everloop.gateway.extension.operator.actions import Actions
 from everloop.gateway.extension.operator.overview import Overview
 from everloop.gateway.extension.operator.routes import Operator
 from everloop.gateway.extension.operator.system import System
-from everloop.gateway.extension.past import Past, Seen
+from everloop.gateway.extension.past import Past
 from everloop.gateway.extension.questions import Questions
 from everloop.gateway.extension.schedule_bodies import ScheduleReader
 from everloop.gateway.extension.schedules import ScheduleRoutes
@@ -128,8 +128,8 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     limits = BodyLimits(settings.max_body_bytes)
     shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
     extension = Extension(access, limits, lambda: fanout.is_closed)
-    seen, histories = Seen(snapshots), Histories(client, views)
-    deletions = DeletionRoutes(extension, stores, seen, Deletions(client, settings.task_queue))
+    histories = Histories(client, views)
+    deletions = DeletionRoutes(extension, stores, snapshots, Deletions(client, settings.task_queue))
     schedules = attachments and ScheduleRoutes(
         extension,
         settings,
@@ -158,10 +158,10 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, snapshots, extension).routes,
             *Questions(extension, agents, views).routes,
-            *Past(extension, seen, histories, tasks, settings.url).routes,
-            *Forks(extension, settings, agents, views, tasks, snapshots, seen, histories, admission).routes,
+            *Past(extension, snapshots, histories, tasks, settings.url).routes,
+            *Forks(extension, settings, agents, views, tasks, snapshots, histories, admission).routes,
             *deletions.routes,
-            *ContextRoutes(extension, stores, seen, histories, deletions, settings.url).routes,
+            *ContextRoutes(extension, stores, snapshots, histories, deletions, settings.url).routes,
             *(schedules.routes if schedules else []),
             *operator.routes,
             *codec_routes(client.data_converter, access, limits, settings.codec_origins),

@@ -20,19 +20,16 @@ from starlette.routing import Route
 from everloop.gateway.auth.scopes import approver_scopes, may_use
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import AnswerInvalidError, TaskEndedError, TaskTooLargeError, TaskUnknownError
-from everloop.gateway.extension.shell import Body, Call, Extension, answer, name_of
+from everloop.gateway.extension.shell import MAX_NOTE, Body, Call, Extension, answer, name_of
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES, Snapshots
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import timestamp
-from everloop.stores.views.interface import Snapshot, WaitingQuery
+from everloop.stores.views.interface import Snapshot, WaitingPage, WaitingQuery
 from everloop.workflows.contract.messages import AgentMessage
 from everloop.workflows.contract.questions import APPROVAL, ApproverAnswer, Question
 from everloop.workflows.contract.tasks import TaskView
-
-MAX_NOTE = 2000
-"""Characters; the model reads the note of a rejection."""
 
 _log = structlog.get_logger()
 
@@ -68,12 +65,7 @@ class Approvals:
             WaitingQuery(approver_scopes(call.caller), page.size, page.token)
         )
         now = datetime.now(UTC)
-        listed: list[JsonValue] = [
-            question_json(task.view, question, now)
-            for task in found.tasks
-            if may_use(call.caller, task.view.agent_id)
-            for question in _of_scopes(task.view, (task.scope,))
-        ]
+        listed: list[JsonValue] = [question_json(*each, now) for each in asked_in(found, call.caller)]
         return answer({"approvals": listed, "nextPageToken": found.next_page_token})
 
     async def _answer(self, call: Call) -> Response:
@@ -138,24 +130,32 @@ class Approvals:
         if _asked(snapshot.view, question_id, scopes):
             return None
         with ExitStack() as held:
-            return _find_answer((await self._snapshots.whole(snapshot, held)).view, question_id, scopes)
+            view = (await self._snapshots.whole(snapshot, held)).view
+        for message in view.history:
+            about = message.metadata.get(APPROVAL) if isinstance(message, AgentMessage) else None
+            if (
+                isinstance(about, dict)
+                and about.get("question") == question_id
+                and about.get("scope") in scopes
+            ):
+                return about
+        return None
 
 
 def _asked(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> Question | None:
-    return next((question for question in _of_scopes(view, scopes) if question.id == question_id), None)
-
-
-def _of_scopes(view: TaskView, scopes: tuple[str, ...]) -> Iterator[Question]:
-    return (question for question in view.status.questions if question.approvers in scopes)
-
-
-def _find_answer(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> dict[str, JsonValue] | None:
-    """Return what the history of the task tells of an answer to such a question."""
-    for message in view.history:
-        about = message.metadata.get(APPROVAL) if isinstance(message, AgentMessage) else None
-        if isinstance(about, dict) and about.get("question") == question_id and about.get("scope") in scopes:
-            return about
+    for question in view.status.questions:
+        if question.id == question_id and question.approvers in scopes:
+            return question
     return None
+
+
+def asked_in(waiting: WaitingPage, caller: Caller) -> Iterator[tuple[TaskView, Question]]:
+    """Yield the questions of a page of waiting tasks that a caller may answer, each with its task."""
+    for task in waiting.tasks:
+        if may_use(caller, task.view.agent_id):
+            yield from (
+                (task.view, each) for each in task.view.status.questions if each.approvers == task.scope
+            )
 
 
 def question_json(view: TaskView, question: Question, now: datetime) -> dict[str, JsonValue]:

@@ -23,13 +23,13 @@ from starlette.routing import Route
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.extension.deletions import DeletionRoutes, may_see, require_all_of, unknown_context
-from everloop.gateway.extension.past import Seen, message_json
+from everloop.gateway.extension.past import find_task, message_json
 from everloop.gateway.extension.shell import Body, Call, Extension, answer, page_token
 from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.artifacts import artifact_json
 from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.past_items import Item
-from everloop.gateway.tasks.snapshots import refuse_if_read_only
+from everloop.gateway.tasks.snapshots import Snapshots, refuse_if_read_only
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.stores.views.contexts import Context, ContextTask
 from everloop.workflows.contract.names import context_key, root_task_id
@@ -69,7 +69,7 @@ class ContextRoutes:
         self,
         extension: Extension,
         stores: Stores,
-        seen: Seen,
+        snapshots: Snapshots,
         histories: Histories,
         deletions: DeletionRoutes,
         public_url: str,
@@ -78,7 +78,7 @@ class ContextRoutes:
         self._contexts = stores.views.contexts
         self._artifacts = stores.artifacts
         self._conversations = stores.conversations
-        self._seen = seen
+        self._snapshots = snapshots
         self._histories = histories
         self._deletions = deletions
         self._public_url = public_url
@@ -117,7 +117,7 @@ class ContextRoutes:
     async def _change_task(self, call: Call) -> Response:
         retention = read_retention((await call.body(TaskChange)).retention)
         task_id = call.id()
-        view = (await self._seen.find(call, task_id)).view
+        view = (await find_task(self._snapshots, call, task_id)).view
         refuse_if_read_only(task_id)
         if not await self._contexts.set_retention(call.owner, view.context_id, retention, task_id):
             raise unknown_context(view.context_id)  # deleted a moment ago; nobody would keep what was said

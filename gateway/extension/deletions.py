@@ -15,11 +15,11 @@ from everloop.gateway.errors import (
     TemporalUnavailableError,
     translate_temporal_errors,
 )
-from everloop.gateway.extension.past import Seen
+from everloop.gateway.extension.past import find_task
 from everloop.gateway.extension.shell import Call, Extension, answer
 from everloop.gateway.http.errors import NotFoundError
 from everloop.gateway.settings import Stores
-from everloop.gateway.tasks.snapshots import refuse_if_read_only
+from everloop.gateway.tasks.snapshots import Snapshots, refuse_if_read_only
 from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.temporal.deletions import RUNNING, Deletions, KnownDeletion, deletion_id
 from everloop.stores.artifacts.errors import ArtifactIdError, ArtifactMissingError
@@ -31,11 +31,13 @@ from everloop.workflows.contract.names import context_key, root_task_id
 class DeletionRoutes:
     """Begins deletions, and tells how they stand. What is gone answers with the deletion that removed it."""
 
-    def __init__(self, extension: Extension, stores: Stores, seen: Seen, deletions: Deletions) -> None:
+    def __init__(
+        self, extension: Extension, stores: Stores, snapshots: Snapshots, deletions: Deletions
+    ) -> None:
         self._extension = extension
         self._contexts = stores.views.contexts
         self._artifacts = stores.artifacts
-        self._seen = seen
+        self._snapshots = snapshots
         self._deletions = deletions
 
     @property
@@ -56,7 +58,7 @@ class DeletionRoutes:
         if running := await self._running(target):
             return running
         try:
-            view = (await self._seen.find(call, task_id)).view
+            view = (await find_task(self._snapshots, call, task_id)).view
         except TaskUnknownError as error:
             return await self._repeated(target, error)
         return await self._begin(target.model_copy(update={"context_id": view.context_id}))
@@ -79,7 +81,7 @@ class DeletionRoutes:
         try:
             stored = await self._artifacts.get_artifact(context_key(call.owner, context_id), artifact_id)
             if is_bound_to_agents(call.caller):
-                await self._seen.find(call, root_task_id(stored.task_id))
+                await find_task(self._snapshots, call, root_task_id(stored.task_id))
         except (ArtifactMissingError, ArtifactIdError, TaskUnknownError):
             return await self._repeated(target, missing)
         return await self._begin(target)

@@ -25,7 +25,7 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Viewer, identity_of
-from everloop.gateway.extension.past import Seen
+from everloop.gateway.extension.past import find_task
 from everloop.gateway.extension.shell import Body, Call, Extension, answer
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.requests.messages import (
@@ -83,7 +83,6 @@ class Forks:
         views: TaskViews,
         tasks: Tasks,
         snapshots: Snapshots,
-        seen: Seen,
         histories: Histories,
         admission: Admission,
     ) -> None:
@@ -93,7 +92,6 @@ class Forks:
         self._views = views
         self._tasks = tasks
         self._snapshots = snapshots
-        self._seen = seen
         self._histories = histories
         self._admission = admission
 
@@ -104,7 +102,7 @@ class Forks:
 
     async def _fork(self, call: Call) -> Response:
         body, origin_id = await call.body(_ForkBody), call.id()
-        origin = (await self._seen.find(call, origin_id)).view
+        origin = (await find_task(self._snapshots, call, origin_id)).view
         if is_child_task_id(origin_id):
             raise InvalidParamsError(
                 f"task {origin_id!r} is a sub-agent's, which is read only; fork {origin.task_id!r}"

@@ -46,34 +46,28 @@ UNNAMED = "unknown"
 """The model of replies that do not say which one wrote them: summaries."""
 
 
-class Seen:
-    """Finds tasks of a caller's owner; those of sub-agents belong to whom the client's task belongs."""
+async def find_task(snapshots: Snapshots, call: Call, task_id: str) -> Snapshot:
+    """Return a client's task of the owner that a call is about; for a sub-agent's the one above it.
 
-    def __init__(self, snapshots: Snapshots) -> None:
-        self._snapshots = snapshots
-
-    async def find(self, call: Call, task_id: str) -> Snapshot:
-        """Return the client's task of this id, or above the sub-agent's.
-
-        Raises:
-            TaskUnknownError: there is none for this caller.
-            UnavailableError: its view is lost, and what it takes to rebuild it does not answer.
-        """
-        root = root_task_id(task_id)
-        agent_id = await self._snapshots.agent_of(root)
-        if agent_id is None or not may_use(call.caller, agent_id):
-            raise TaskUnknownError(task_id)
-        return await self._snapshots.open(root, Viewer(call.owner, agent_id))
+    Raises:
+        TaskUnknownError: there is none for this caller.
+        UnavailableError: its view is lost, and what it takes to rebuild it does not answer.
+    """
+    root = root_task_id(task_id)
+    agent_id = await snapshots.agent_of(root)
+    if agent_id is None or not may_use(call.caller, agent_id):
+        raise TaskUnknownError(task_id)
+    return await snapshots.open(root, Viewer(call.owner, agent_id))
 
 
 class Past:
     """Serves it."""
 
     def __init__(
-        self, extension: Extension, seen: Seen, histories: Histories, tasks: Tasks, public_url: str
+        self, extension: Extension, snapshots: Snapshots, histories: Histories, tasks: Tasks, public_url: str
     ) -> None:
         self._extension = extension
-        self._seen = seen
+        self._snapshots = snapshots
         self._histories = histories
         self._tasks = tasks
         self._public_url = public_url
@@ -128,7 +122,7 @@ class Past:
     async def _url(self, call: Call) -> TaskUrl:
         """Return how what belongs to the task of the address is found, for a caller who may see it."""
         task_id = call.id()
-        root = task_url_of((await self._seen.find(call, task_id)).view, self._public_url)
+        root = task_url_of((await find_task(self._snapshots, call, task_id)).view, self._public_url)
         return TaskUrl(task_id, root.context_id, root.public_url)
 
     async def _times(self, url: TaskUrl) -> "_Times":

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import may_use, named_approver_scopes
-from everloop.gateway.extension.approvals import question_json
+from everloop.gateway.extension.approvals import asked_in, question_json
 from everloop.gateway.extension.shell import Call, Extension, answer, page_token
 from everloop.stores.views.interface import TaskQuery, WaitingQuery
 from everloop.stores.views.store import TaskViews
@@ -82,13 +82,7 @@ class Questions:
             waiting = await self._views.list_waiting(
                 WaitingQuery(named_approver_scopes(call.caller), size, token)
             )
-            approvals = [
-                _json(task.view, question, now)
-                for task in waiting.tasks
-                if may_use(call.caller, task.view.agent_id)
-                for question in task.view.status.questions
-                if question.approvers == task.scope
-            ]
+            approvals = [_json(*each, now) for each in asked_in(waiting, call.caller)]
             return approvals, waiting.next_page_token
         query = TaskQuery(
             owner=call.owner,

@@ -44,6 +44,9 @@ from everloop.runtime.protocol.tasks import HTTP_BASE
 MAX_PAGE = 100
 USUAL_PAGE = 50
 
+MAX_NOTE = 2000
+"""Characters of what somebody adds to an answer or a skipped call; the model reads it."""
+
 _log = structlog.get_logger()
 _tracer = trace.get_tracer("everloop.gateway")
 

@@ -12,7 +12,6 @@ from typing import Self
 
 from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from everloop.gateway.errors import (
@@ -23,6 +22,7 @@ from everloop.gateway.errors import (
 )
 from everloop.gateway.tasks.past_events import HistoryReader
 from everloop.gateway.tasks.past_items import Item
+from everloop.gateway.tasks.runs import history_of
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.runtime.temporal.describe import describe
 from everloop.stores.views.interface import position_order
@@ -34,9 +34,6 @@ _LAST = 9_999_999_999_999_999_999
 """More than any number that entries of one millisecond have in a stream."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
-
-READ_AT_ONCE = 100
-"""Events of a history that are fetched with one call."""
 
 MAX_RUNS = 1000
 """Of a task that goes on and on: the newest ones."""
@@ -148,7 +145,7 @@ class Histories:
         for run_id in _from(after, await self._runs(task.task_id)):
             run, first = run_id[:8], (after.number, after.index)
             is_behind = run == after.run
-            async for event in self._history(task.task_id, run_id):
+            async for event in history_of(self._client, task.task_id, run_id):
                 told, at = reader.version, str(event.event_time.ToMilliseconds())
                 async with translate_blob_errors():
                     items = await reader.read(event, told=is_behind and event.event_id < after.number)
@@ -169,7 +166,7 @@ class Histories:
         runs = list[str]()
         while run_id and len(runs) < MAX_RUNS:
             try:
-                async with aclosing(self._history(task_id, run_id, 1)) as events:
+                async with aclosing(history_of(self._client, task_id, run_id, page_size=1)) as events:
                     first = await anext(events)
             except TaskUnknownError:
                 break
@@ -178,18 +175,6 @@ class Histories:
         if not runs:
             raise TaskUnknownError(task_id)
         return runs[::-1]
-
-    async def _history(
-        self, task_id: str, run_id: str, page_size: int = READ_AT_ONCE
-    ) -> AsyncGenerator[HistoryEvent]:
-        run = self._client.get_workflow_handle(task_id, run_id=run_id)
-        events = run.fetch_history_events(page_size=page_size)
-        while True:
-            async with translate_temporal_errors(), translate_not_found(task_id):
-                event = await anext(events, None)
-            if event is None:
-                return
-            yield event
 
     async def _narrated(
         self, task_id: str, after: Place, events: Sequence[PastEvent], *, is_end: bool

@@ -203,9 +203,9 @@ class Reconciler:
         known = await self._views.load(task_id, most=0)
         if known is None:
             return False
-        if isinstance(run, Alive) and run.is_cancel_requested and _is_untaken(known.view):
-            return await self._cancel_untaken(task_id)
         state = known.view.status.state
+        if isinstance(run, Alive) and run.is_cancel_requested and is_untaken(state, known.view.run_id):
+            return await self._cancel_untaken(task_id)
         if lags(state, known.view.run_id, known.view.version, run):
             try:
                 await self._catch_up(known.view, looked_at)
@@ -279,8 +279,9 @@ def last_published_at(snapshot: Snapshot) -> float:
     return position_order(snapshot.position)[0] / 1000
 
 
-def _is_untaken(view: TaskView) -> bool:
-    return view.status.state is TaskState.SUBMITTED and not view.run_id
+def is_untaken(state: TaskState, run_id: str) -> bool:
+    """Whether no worker has said anything of a task: it may have been canceled, which only Temporal tells."""
+    return state is TaskState.SUBMITTED and not run_id
 
 
 def lags(state: TaskState, run_id: str, version: int, run: Alive | Stuck | None) -> bool:

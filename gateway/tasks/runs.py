@@ -47,6 +47,9 @@ RECENT_EVENTS = 20
 
 PAGE_SIZE = 200
 
+EVENTS_AT_ONCE = 100
+"""Events of a history that are fetched with one call."""
+
 _RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
 _ENDINGS = {
@@ -225,6 +228,24 @@ class Runs:
         if isinstance(error, ApplicationError) and kind in _NAMED:
             return error.message, kind
         return f"an error in the workflow's code ({kind})", ""
+
+
+async def history_of(
+    client: Client, task_id: str, run_id: str, page_size: int = EVENTS_AT_ONCE
+) -> AsyncGenerator[HistoryEvent]:
+    """Yield the events of a run.
+
+    Raises:
+        TaskUnknownError: Temporal no longer has them.
+        TemporalUnavailableError: it does not tell.
+    """
+    events = client.get_workflow_handle(task_id, run_id=run_id).fetch_history_events(page_size=page_size)
+    while True:
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            event = await anext(events, None)
+        if event is None:
+            return
+        yield event
 
 
 def _alive(run: WorkflowExecution) -> Alive:

@@ -3,9 +3,11 @@
 An operator who uses Temporal's own UI or command does the same things, and is known by another signature.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import (
@@ -19,6 +21,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 
 from everloop.gateway.errors import CALL_TIMEOUT, translate_not_found, translate_temporal_errors
+from everloop.gateway.tasks.runs import history_of
 from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.ports import (
     AgentPort,
@@ -92,8 +95,7 @@ class Steering:
             identity=sign.identity,
             request_id=sign.request_id,
         )
-        async with translate_temporal_errors(), translate_not_found(task_id):
-            await self._service.signal_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+        await self._ask(task_id, self._service.signal_workflow_execution, request)
 
     async def cancel(self, task_id: str, sign: Signature) -> None:
         """Ask a task to stop."""
@@ -103,8 +105,7 @@ class Steering:
             identity=sign.identity,
             request_id=sign.request_id,
         )
-        async with translate_temporal_errors(), translate_not_found(task_id):
-            await self._service.request_cancel_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+        await self._ask(task_id, self._service.request_cancel_workflow_execution, request)
 
     async def unpause(self, task_id: str, run_id: str, sign: Signature) -> None:
         """Let a paused run go on."""
@@ -116,8 +117,7 @@ class Steering:
             reason="resumed",
             request_id=sign.request_id,
         )
-        async with translate_temporal_errors(), translate_not_found(task_id):
-            await self._service.unpause_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+        await self._ask(task_id, self._service.unpause_workflow_execution, request)
 
     async def unpause_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
         """Let a paused activity go on. History does not tell of it, so a note goes before."""
@@ -128,8 +128,7 @@ class Steering:
             id=activity_id,
             identity=sign.identity,
         )
-        async with translate_temporal_errors(), translate_not_found(task_id):
-            await self._service.unpause_activity(request, retry=True, timeout=_RPC_TIMEOUT)
+        await self._ask(task_id, self._service.unpause_activity, request)
 
     async def retry_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
         """Let an activity that waits for its next attempt begin it now; a note goes before, as above."""
@@ -140,8 +139,7 @@ class Steering:
             id=activity_id,
             identity=sign.identity,
         )
-        async with translate_temporal_errors(), translate_not_found(task_id):
-            await self._service.reset_activity(request, retry=True, timeout=_RPC_TIMEOUT)
+        await self._ask(task_id, self._service.reset_activity, request)
 
     async def reset(self, task_id: str, run_id: str, sign: Signature) -> bool:
         """Let a run that has ended go on in a new one, from before its end; return whether there is a place.
@@ -159,20 +157,19 @@ class Steering:
             request_id=sign.request_id,
             identity=sign.identity,
         )
-        async with translate_temporal_errors(), translate_not_found(task_id):
-            await self._service.reset_workflow_execution(request, retry=True, timeout=_RPC_TIMEOUT)
+        await self._ask(task_id, self._service.reset_workflow_execution, request)
         return True
+
+    async def _ask(self, task_id: str, call: Callable[..., Awaitable[object]], request: Message) -> None:
+        async with translate_temporal_errors(), translate_not_found(task_id):
+            await call(request, retry=True, timeout=_RPC_TIMEOUT)
 
     async def _last_good_point(self, task_id: str, run_id: str) -> int | None:
         """Return the step to take again: the one that led to the failure, or to the model's last reply."""
         found = _Point()
-        events = self._client.get_workflow_handle(task_id, run_id=run_id).fetch_history_events()
-        while True:
-            async with translate_temporal_errors(), translate_not_found(task_id):
-                event = await anext(events, None)
-            if event is None:
-                return found.event_id
+        async for event in history_of(self._client, task_id, run_id):
             found.read(event)
+        return found.event_id
 
 
 _FAILED_CALLS = ("activity_task_failed", "activity_task_timed_out")

@@ -9,12 +9,11 @@ import structlog
 from temporalio.service import RPCError
 
 from everloop.gateway.errors import STORE_FAILURES, GatewayError
-from everloop.gateway.tasks.reconcile import Reconciler, lags
+from everloop.gateway.tasks.reconcile import Reconciler, is_untaken, lags
 from everloop.gateway.tasks.runs import Runs
 from everloop.stores.retention import TASK_TTL
-from everloop.stores.views.interface import OpenTask, ViewStatus
+from everloop.stores.views.interface import OpenTask
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.tasks import TaskState
 
 SWEEP_PAUSE = 10.0
 """Seconds between two sweeps."""
@@ -149,7 +148,8 @@ class Sweep:
             yield [
                 each
                 for each, task in shown.items()
-                if lags(task.state, task.run_id, task.version, running.get(each)) or _is_untaken(task)
+                if lags(task.state, task.run_id, task.version, running.get(each))
+                or is_untaken(task.state, task.run_id)
             ]
 
     async def _reset(self) -> AsyncGenerator[list[str]]:
@@ -185,11 +185,6 @@ class Sweep:
             failures += [outcome for outcome in outcomes if outcome]
         if failures:
             raise failures[0]
-
-
-def _is_untaken(task: ViewStatus) -> bool:
-    """Whether no worker has said anything of it: it may have been canceled, which only Temporal tells."""
-    return task.state is TaskState.SUBMITTED and not task.run_id
 
 
 async def _one_page(tasks: Sequence[OpenTask]) -> AsyncGenerator[Sequence[OpenTask]]:

@@ -29,7 +29,7 @@ from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.extension.operator.actions import Actions, question_of
 from everloop.gateway.extension.operator.overview import Overview, Seen, Wanted
 from everloop.gateway.extension.operator.system import System
-from everloop.gateway.extension.shell import Body, Call, Extension, answer, name_of
+from everloop.gateway.extension.shell import MAX_NOTE, Body, Call, Extension, answer, name_of
 from everloop.gateway.http.errors import ConflictError
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
 from everloop.gateway.tasks.reconcile import Reconciler
@@ -37,9 +37,6 @@ from everloop.gateway.tasks.steering import Signature
 from everloop.workflows.contract.names import is_agent_id
 from everloop.workflows.contract.questions import Approval
 from everloop.workflows.contract.tasks import TaskState
-
-MAX_NOTE = 2000
-"""Characters; the model reads the note."""
 
 _NO_AGENT = "-"
 """Stands for the agents of a caller who is bound to what is the id of none."""
