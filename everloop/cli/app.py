@@ -17,7 +17,7 @@ from everloop.cli import housekeeping, keys, schedules, servers, stack
 from everloop.cli.author import add
 from everloop.cli.author.dev import dev
 from everloop.cli.author.new import new
-from everloop.cli.client import artifacts, chat, contexts, gateways, send, tasks
+from everloop.cli.client import artifacts, chat, contexts, gateways, tasks
 from everloop.cli.doctor import command as doctor
 from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
 
@@ -44,7 +44,6 @@ app = typer.Typer(
 app.command(rich_help_panel="Write")(new)
 app.add_typer(add.app, name="add", rich_help_panel="Write")
 app.command(rich_help_panel="Write")(dev)
-send.register(app)
 chat.register(app)
 app.add_typer(tasks.app, name="tasks", rich_help_panel="Talk to agents")
 app.add_typer(contexts.app, name="contexts", rich_help_panel="Talk to agents")

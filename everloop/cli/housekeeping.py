@@ -1,6 +1,7 @@
 """`everloop housekeeping` and `everloop reindex`: remove what nobody needs, bring back what Redis lost."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -22,13 +23,8 @@ from everloop.cli.servers import run_on_servers
 
 if TYPE_CHECKING:
     from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
-    from everloop.workflows.contract.housekeeping import HousekeepingResult, KindResult
-
-import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from everloop.deploy.reindex.progress import Progress
+    from everloop.workflows.contract.housekeeping import HousekeepingResult, KindResult
 
 T = TypeVar("T")
 

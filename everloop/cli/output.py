@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,6 +30,11 @@ NOTHING = "-"
 """What stands in a table where there is nothing."""
 
 GAP = 2
+
+TIME = "%Y-%m-%d %H:%M:%S"
+
+STEP = 1000
+UNITS = ("KB", "MB", "GB")
 
 
 def option(
@@ -65,7 +71,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for name in head:
         table.add_column(name, no_wrap=True)
     for row in rows:
-        table.add_row(*map(_text, row))
+        table.add_row(*map(styled, row))
     if not console.is_terminal:
         for line in _plain([head, *rows]):
             print_line(line)
@@ -84,7 +90,7 @@ def print_fields(fields: Mapping[str, str]) -> None:
     console = _console()
     for name, value in fields.items():
         if value:
-            console.print(_text(f"{name:<{width}}", "bold"), _text(value), sep="", soft_wrap=True)
+            console.print(styled(f"{name:<{width}}", "bold"), styled(value), sep="", soft_wrap=True)
 
 
 def print_line(line: str) -> None:
@@ -109,7 +115,9 @@ def print_notice(line: str) -> None:
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for number, part in enumerate(line.split("\n")):
-        console.print(*([] if number else [_text(f"{NAME}:", "bold red"), _text(" ")]), _text(part), sep="")
+        console.print(
+            *([] if number else [styled(f"{NAME}:", "bold red"), styled(" ")]), styled(part), sep=""
+        )
 
 
 def _console() -> "Console":
@@ -126,7 +134,7 @@ def _plain(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _text(value: str, style: str = "") -> "Text":
+def styled(value: str, style: str = "") -> "Text":
     """Return a text whose brackets are no markup, and which cannot steer the terminal."""
     from rich.text import Text
 
@@ -136,6 +144,26 @@ def _text(value: str, style: str = "") -> "Text":
 def printable(value: str) -> str:
     """Return a text that cannot steer the terminal."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in value)
+
+
+def cut(value: str, most: int) -> str:
+    """Return the beginning of a text that is longer than `most` letters."""
+    return value if len(value) <= most else f"{value[: max(most - 1, 0)]}…"
+
+
+def local_time(moment: datetime | None) -> str:
+    """Return a time as people here read it; empty if there is none."""
+    return f"{moment.astimezone():{TIME}}" if moment else ""
+
+
+def amount(count: int) -> str:
+    """Return a number of bytes for people."""
+    if count < STEP:
+        return f"{count} bytes"
+    size, units = count / STEP, list(UNITS)
+    while size >= STEP and len(units) > 1:
+        size, units = size / STEP, units[1:]
+    return f"{size:.1f} {units[0]}"
 
 
 class CommandError(typer.TyperException):

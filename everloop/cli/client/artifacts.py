@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from everloop.cli.client.calls import AgentId, ContextArgument, ContextId, ProfileName, asked, print_found
-from everloop.cli.client.send import send_message
-from everloop.cli.output import NOTHING, AsJson, CommandError, option, print_line
+from everloop.cli.client.chat import send_message
+from everloop.cli.output import NOTHING, AsJson, CommandError, amount, local_time, option, print_line
 
 if TYPE_CHECKING:
     from everloop.client import Client, Part, StoredArtifact
@@ -46,7 +46,6 @@ async def _listed(client: "Client", context: str, task: str) -> "list[StoredArti
 
 
 def _row(one: "StoredArtifact") -> tuple[str, ...]:
-    from everloop.cli.client.data import amount, local_time
 
     sizes = [part.size for part in one.parts if part.size is not None]
     types = dict.fromkeys(part.media_type or part.kind for part in one.parts)

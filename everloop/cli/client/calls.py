@@ -6,12 +6,15 @@ goes on.
 """
 
 import asyncio
+import base64
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
 
 import typer
 
@@ -27,6 +30,8 @@ from everloop.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from everloop.cli.client.profiles import Profile
     from everloop.client import Client, ClientError, Event, Result
 
@@ -69,6 +74,9 @@ ContextId = Annotated[
 ]
 Folder = Annotated[Path | None, option("FOLDER", "Save artifacts there, without asking.", name="--save")]
 Limit = Annotated[int, option("N", "How many at most.", most=10_000)]
+SEEN = "events"
+"""What a call saw on the way is no part of the task."""
+
 MOST_LISTED = 20
 """Of what is listed, how many are shown if nobody says how many."""
 
@@ -211,9 +219,35 @@ def finish(result: "Result", profile: str, *, detach: bool = False, as_json: boo
 
 def print_answer(value: object) -> None:
     """Print what a client answers as JSON."""
-    from everloop.cli.client.data import plain
-
     print_json(plain(value))
+
+
+def plain(value: object) -> "JsonValue":
+    """Return what a client answers as JSON, by the names of docs/client.md.
+
+    Bytes are base64, times ISO 8601.
+    """
+    from pydantic import BaseModel
+
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast("Sequence[object]", value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value) if each.name != SEEN}
+    return _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> "JsonValue":
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return str(value.value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 def print_found(

@@ -20,6 +20,8 @@ from everloop.cli.output import (
     NOTHING,
     AsJson,
     CommandError,
+    cut,
+    local_time,
     misused,
     option,
     print_fields,
@@ -64,13 +66,17 @@ async def _listed(client: "Client", query: str, limit: int) -> "list[Context]":
 
 
 def _row(context: "Context") -> tuple[str, ...]:
-    from everloop.cli.client.data import local_time
 
     title = " ".join(context.title.split())
-    cut = title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
     open_ = f" ({context.open_tasks} open)" if context.open_tasks else ""
     agents = ", ".join(context.agents) or NOTHING
-    return context.id, cut or NOTHING, f"{context.tasks}{open_}", agents, local_time(context.updated_at)
+    return (
+        context.id,
+        cut(title, LONGEST_TITLE) or NOTHING,
+        f"{context.tasks}{open_}",
+        agents,
+        local_time(context.updated_at),
+    )
 
 
 @app.command()
@@ -78,7 +84,6 @@ def show(context: ContextArgument, *, as_json: AsJson = False, profile: ProfileN
     """Show a conversation: all that was said, with calls of tools."""
     found, messages = asked(lambda client: _read(client, context), profile)
     from everloop.cli.client import task_reports
-    from everloop.cli.client.data import local_time
 
     if as_json:
         print_answer({"context": found, "messages": messages})

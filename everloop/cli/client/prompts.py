@@ -121,46 +121,32 @@ class _Choice:
 
 
 async def ask_text(  # noqa: PLR0913 -- all have names and defaults
-    mark: str = "> ",
+    mark: str,
     *,
-    default: str = "",
     check: Check | None = None,
     is_secret: bool = False,
     hint: str = "",
     lines: bool = False,
+    session: PromptSession[str] | None = None,
 ) -> str:
-    """Return a text that somebody types; `lines`: of several, ended by Enter, a new one by Alt-Enter."""
-    session = PromptSession[str](
-        key_bindings=_new_line() if lines else None, style=STYLE, interrupt_exception=PressedError
-    )
-    with at_terminal():
-        return await _asked(
-            session, mark, default=default, check=check, is_secret=is_secret, hint=hint, lines=lines
-        )
+    """Return a text that somebody types; `lines`: of several, ended by Enter, a new one by Alt-Enter.
 
-
-async def _asked(  # noqa: PLR0913 -- as of ask_text
-    session: PromptSession[str],
-    mark: str,
-    *,
-    default: str,
-    check: Check | None,
-    is_secret: bool,
-    hint: str,
-    lines: bool,
-) -> str:
+    `session` is that of a conversation, which remembers what was typed.
+    """
+    session = session or PromptSession[str](style=STYLE, interrupt_exception=PressedError)
     try:
-        return await session.prompt_async(
-            FormattedText([("class:mark", mark)]),
-            default=default,
-            is_password=is_secret,
-            validator=_Checked(check) if check else None,
-            validate_while_typing=False,
-            placeholder=FormattedText([("class:hint", hint)]),
-            multiline=lines,
-            prompt_continuation="  ",
-            handle_sigint=False,
-        )
+        with at_terminal():
+            return await session.prompt_async(
+                FormattedText([("class:mark", mark)]),
+                is_password=is_secret,
+                validator=_Checked(check) if check else None,
+                validate_while_typing=False,
+                placeholder=FormattedText([("class:hint", hint)]),
+                multiline=lines,
+                key_bindings=_new_line() if lines else None,
+                prompt_continuation="  ",
+                handle_sigint=False,
+            )
     except EOFError:
         raise LeftError from None
 
@@ -194,30 +180,16 @@ def _new_line() -> KeyBindings:
     return keys
 
 
-class Line:
-    """Where somebody writes messages: with a history that outlives the process, and completion."""
-
-    def __init__(self, history: Path, completer: Completer) -> None:
-        self._session = PromptSession[str](
-            history=_private_history(history),
-            completer=completer,
-            complete_while_typing=True,
-            key_bindings=_new_line(),
-            enable_history_search=True,
-            style=STYLE,
-            interrupt_exception=PressedError,
-        )
-
-    async def read(self, mark: str, hint: str = "") -> str:
-        """Return the next message.
-
-        Raises:
-            LeftError: there is none any more.
-        """
-        with at_terminal():
-            return await _asked(
-                self._session, mark, default="", check=None, is_secret=False, hint=hint, lines=True
-            )
+def conversation(history: Path, completer: Completer) -> PromptSession[str]:
+    """Return where somebody writes messages: with a history that outlives the process, and completion."""
+    return PromptSession[str](
+        history=_private_history(history),
+        completer=completer,
+        complete_while_typing=True,
+        enable_history_search=True,
+        style=STYLE,
+        interrupt_exception=PressedError,
+    )
 
 
 def _private_history(file: Path) -> FileHistory:

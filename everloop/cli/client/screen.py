@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from everloop.cli.client.data import amount
-from everloop.cli.output import printable
+from everloop.cli.output import amount, cut, printable, styled
 from everloop.client import (
     Artifact,
     ArtifactChanged,
@@ -114,9 +113,9 @@ class Screen:
         self._text.end()
         room = max(self._aside.width - indent, 1) if breaks and self._aside.is_terminal else sys.maxsize
         for part in line.split("\n"):
-            text = _styled(printable(part), style)
+            text = styled(part, style)
             for piece in text.wrap(self._aside, room) if cell_len(text.plain) > room else [text]:
-                self._aside.print(_styled(" " * indent), piece, sep="")
+                self._aside.print(styled(" " * indent), piece, sep="")
 
     def pause(self) -> None:
         """Leave the terminal to somebody else, such as a prompt."""
@@ -196,9 +195,9 @@ class Screen:
         if len(f"{mark} {name} → {came}{took}") <= room:
             self.say(f"{mark} {name} → {came}{took}", style, indent=indent)
         else:
-            self.say(f"{mark} {_cut(name, room - 2 - len(took))}{took}", style, indent=indent)
+            self.say(f"{mark} {cut(name, room - 2 - len(took))}{took}", style, indent=indent)
             # Why it failed is worth more lines than what it came to.
-            self.say(came if call.is_error else _cut(came, room - 4), "dim", indent=indent + 4)
+            self.say(came if call.is_error else cut(came, room - 4), "dim", indent=indent + 4)
         self._go_live()
 
     def _progress(self, event: Progress) -> None:
@@ -267,8 +266,8 @@ class Screen:
         indent, tail = "  " * (len(key) - 1), f"  {now - one.since:.0f} s"
         said = f" · {one.progress}" if one.progress else ""
         room = self._aside.width - len(indent) - len(tail) - 3
-        shown = _cut(one.name, max(room - len(said), min(room, 16)))
-        return f"{indent}{frame} {_cut(one_line(shown + said), room)}{tail}"
+        shown = cut(one.name, max(room - len(said), min(room, 16)))
+        return f"{indent}{frame} {cut(one_line(shown + said), room)}{tail}"
 
 
 class _Paragraph:
@@ -377,7 +376,7 @@ def _call(name: str, arguments: object) -> str:
         return one_line(name)
     if isinstance(arguments, dict):
         given = ", ".join(
-            f"{key}={_cut(json.dumps(value, ensure_ascii=False), LONGEST_ARGUMENT)}"
+            f"{key}={cut(json.dumps(value, ensure_ascii=False), LONGEST_ARGUMENT)}"
             for key, value in arguments.items()  # pyright: ignore[reportUnknownVariableType] -- any JSON
         )
     else:
@@ -388,13 +387,3 @@ def _call(name: str, arguments: object) -> str:
 def one_line(text: str) -> str:
     """Return a text on one line, which cannot steer the terminal."""
     return printable(" ".join(text.split()))
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: max(most - 1, 0)]}…"
-
-
-def _styled(text: str, style: str = "") -> "Text":
-    from rich.text import Text
-
-    return Text(text, style)

@@ -5,10 +5,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from everloop.cli.client.data import local_time
 from everloop.cli.client.questions import answering_command
 from everloop.cli.client.screen import clean, described, one_line, usage_line
-from everloop.cli.output import NOTHING, print_fields, print_json, print_line, print_table
+from everloop.cli.output import NOTHING, cut, local_time, print_fields, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -77,8 +76,7 @@ def _print_text(text: str) -> None:
 def _call_row(call: "ToolCall") -> tuple[str, str, str]:
 
     result = one_line(call.result or "")
-    cut = result if len(result) <= LONGEST else f"{result[:LONGEST]}…"
-    return call.name, call.outcome or "runs", cut or NOTHING
+    return call.name, call.outcome or "runs", cut(result, LONGEST) or NOTHING
 
 
 def _cost(cost: float | None) -> str:

@@ -22,11 +22,12 @@ from everloop.cli.client.calls import (
     asked,
     finish,
     follow_task,
+    plain,
     print_answer,
     print_found,
 )
 from everloop.cli.client.contexts import Yes, delete_for_good
-from everloop.cli.output import NOTHING, AsJson, CommandError, misused, option, print_line
+from everloop.cli.output import NOTHING, AsJson, CommandError, local_time, misused, option, print_line
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -79,7 +80,6 @@ async def _listed(gateway: Gateway, state: str, context: str, limit: int) -> "li
 
 
 def _row(task: "Result") -> tuple[str, str, str, str]:
-    from everloop.cli.client.data import local_time
 
     return task.id, task.state, local_time(task.updated_at) or NOTHING, task.context_id
 
@@ -96,7 +96,6 @@ def show(
 ) -> None:
     """Show a task: its state, what it asks, its calls, what it used, and its answer."""
     from everloop.cli.client import task_reports
-    from everloop.cli.client.data import plain
 
     if transcript:
         messages = asked(lambda client: client.transcript(task), profile, task_id=task)
