@@ -56,9 +56,10 @@ test: $(INSTALLED) console ## what each commit has to pass; servers are started 
 # Two of them had found what thawed workers wrote: 77130451 and 4418802.
 CHAOS_SEEDS ?= 77130451 4418802 90210377 2026 629844 31337
 
-test-all: test ## make test, what takes minutes, images, and six seeds of ten minutes of chaos (two hours)
+test-all: test ## make test, what takes minutes, a cluster of Redis, images, and six seeds of ten minutes of chaos (three hours)
 	$(BIN)/pytest -m slow --ignore tests/containers
-	$(BIN)/pytest -m "not slow" --redis-cluster tests/stores tests/acceptance/agents tests/acceptance/people tests/acceptance/scale
+	$(BIN)/pytest -m "not slow" --redis-cluster tests/stores $(addprefix tests/acceptance/,agents durability operations people scale)
+	$(BIN)/python -m tests.chaos --cluster --seconds 180 --seed 3
 	$(MAKE) test-containers
 	for seed in $(CHAOS_SEEDS); do $(BIN)/python -m tests.chaos --seconds 600 --seed $$seed; done
 

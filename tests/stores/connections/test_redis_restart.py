@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from everloop.runtime.redis import connect_redis
 from everloop.stores.steps import Lease
 from everloop.stores.tool_records import Claim, ToolRecords
@@ -16,7 +14,6 @@ from tests.stores.examples import chunk, entries_of, new_id, said, status, submi
 from tests.support.servers.processes import redis_answers, running_valkey, wait_until_answers
 
 
-@pytest.mark.one_server  # a cluster takes seconds to serve again after its servers answer
 async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     """With appendfsync always, all that was written outlives a kill, and the same client goes on."""
     task_id, outcome = new_id(), ToolMessage(call_id="done", name="search", content="found")

@@ -10,14 +10,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 from redis.exceptions import RedisError
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, free_port, temporal_command, valkey_command
+from everloop.runtime.cluster import ClusterRedis
 from everloop.runtime.encryption.cipher import NO_CIPHER
-from everloop.runtime.redis import connect_redis
+from everloop.runtime.redis import connect_redis, primaries
 from tests.support.servers.fork_server import Forked, can_fork, forked
 
 ROOT = Path(__file__).parents[3]
@@ -122,10 +124,17 @@ async def wait_until_answers(server: ServerProcess, check: Callable[[], Awaitabl
 
 
 async def redis_answers(url: str) -> bool:
-    """Whether PING answers, of a cluster at each primary."""
+    """Whether PING answers; of a cluster, whether each primary knows of nodes for all slots too."""
     try:
         async with connect_redis(url, NO_CIPHER) as connection:
-            return bool(await connection.ping())
+            await connection.ping()
+            if not isinstance(connection, ClusterRedis):
+                return True
+            for node in await primaries(connection):
+                asking = cast("Awaitable[Mapping[str, str]]", node.execute_command("CLUSTER INFO"))
+                if (await asking)["cluster_state"] != "ok":
+                    return False
+            return True
     except (OSError, RedisError):
         return False
 
