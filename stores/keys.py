@@ -50,7 +50,7 @@ def route_key(task_id: str) -> str:
 
 
 def task_keys_key(task_id: str) -> str:
-    """Redis hash: key of a client's task, or of its sub-agents → seconds that it lives after the end."""
+    """Redis hash: key of a sub-agent of a client's task → seconds that it lives after the end."""
     return f"{_task(task_id)}:keys"
 
 

@@ -13,27 +13,24 @@ local root_view, task_keys = KEYS[1], KEYS[2]
 local parts, operations = {}, {}
 local OVERTAKEN = 'overtaken'
 
--- How long keys live: as long as the client's task is open, and for their seconds after its end. Its hash of keys tells
--- which there are besides its own view, history and stream, and these seconds; it lives at least as long as they do.
+-- How long keys live: as long as the client's task is open, and for their seconds after its end. Which there are besides
+-- its view, history and stream, and these seconds, its view says (field `kept`: names and seconds in turn). Among them
+-- '?' stands where what was there before is not known, and '/' where there are keys of sub-agents, which a hash tells.
 
-local held, kept = nil, {}
-local registered, has_all = {}, false  -- what the hash of keys says of those that were asked for, or of all
+local own = root_view:match('^(.*)view$')  -- before the name of each key of the client's task
+local held, names, is_bare  -- as the view says, and whether it says nothing else; nil: it was not asked
+local kept = {}
 
 local function keep(key, seconds)  -- a key that may be new, or else would expire if its task is not known to be open
   kept[key] = seconds
 end
 
-local function is_registered(key)
-  if registered[key] == nil and not has_all then
-    local names = {key}
-    for other in pairs(kept) do
-      names[#names + 1] = registered[other] == nil and other ~= key and other or nil
-    end
-    for n, seconds in ipairs(redis.call('HMGET', task_keys, unpack(names))) do
-      registered[names[n]] = seconds
-    end
-  end
-  return registered[key]
+local function read_names(is_held, of_view, first)
+  held, names, is_bare = is_held == '1', of_view or '? 0 ', not first
+end
+
+local function is_named(name)
+  return (' ' .. names):find(' ' .. name .. ' ', 1, true) ~= nil
 end
 
 local function set_life(key, is_open, seconds)
@@ -44,41 +41,72 @@ local function set_life(key, is_open, seconds)
   end
 end
 
-local function keep_all()
-  if next(kept) == nil then
-    return
-  end
-  if held == nil then
-    held = redis.call('HGET', root_view, 'held') == '1'
-  end
-  local added, longest = {}, 0
+local function add_names()  -- of what was written in this trip; returns whether there are more
+  local before = names
   for key, seconds in pairs(kept) do
-    if not is_registered(key) then
-      added[#added + 1], added[#added + 2] = key, seconds
+    local name = key:sub(1, #own) == own and key:sub(#own + 1) or '/'
+    if not is_named(name) then
+      names = names .. name .. ' ' .. seconds .. ' '
+      if held and name ~= '/' and is_named('?') then
+        redis.call('PERSIST', key)
+      end
     end
-    if not held then
-      redis.call('EXPIRE', key, seconds)
+  end
+  return names ~= before
+end
+
+local function add_to_hash()  -- the keys of sub-agents
+  local longest = 0
+  for key, seconds in pairs(kept) do
+    if key:sub(1, #own) ~= own then
+      if redis.call('HSETNX', task_keys, key, seconds) == 1 and held and is_named('?') then
+        redis.call('PERSIST', key)
+      end
       longest = math.max(longest, tonumber(seconds))
     end
   end
-  if #added > 0 then
-    redis.call('HSET', task_keys, unpack(added))
-  end
-  if not held and redis.call('TTL', task_keys) < longest then
+  if not held and longest > 0 and redis.call('TTL', task_keys) < longest then
     redis.call('EXPIRE', task_keys, longest)
   end
 end
 
+local function keep_all()
+  if next(kept) == nil then
+    return
+  end
+  if not names then
+    read_names(unpack(redis.call('HMGET', root_view, 'held', 'kept', 'first')))
+  end
+  if add_names() then
+    redis.call('HSET', root_view, 'kept', names)
+  end
+  add_to_hash()
+  if held then
+    return
+  end
+  local longest = 0
+  for key, seconds in pairs(kept) do
+    redis.call('EXPIRE', key, seconds)
+    longest = math.max(longest, tonumber(seconds))
+  end
+  if is_bare and redis.call('TTL', root_view) < longest then
+    redis.call('EXPIRE', root_view, longest)
+  end
+end
+
 local function hold(is_open, seconds)  -- the keys of the task and its sub-agents, or let go of them
-  held, has_all = is_open, true
-  local known, longest = redis.call('HGETALL', task_keys), tonumber(seconds)
-  for n = 1, #known, 2 do
-    registered[known[n]] = known[n + 1]
-    if not is_open and known[n]:match(':secrets$') then
-      redis.call('DEL', known[n])
-    else
-      set_life(known[n], is_open, known[n + 1])
+  held = is_open
+  for name, life in names:gmatch('(%S+) (%S+)') do
+    if name == 'secrets' and not is_open then
+      redis.call('DEL', own .. name)
+    elseif name ~= '/' and name ~= '?' then
+      set_life(own .. name, is_open, life)
     end
+  end
+  local has_others = is_named('/') or is_named('?')
+  local known, longest = has_others and redis.call('HGETALL', task_keys) or {}, tonumber(seconds)
+  for n = 1, #known, 2 do
+    set_life(known[n], is_open, known[n + 1])
     longest = math.max(longest, tonumber(known[n + 1]))
   end
   if #known > 0 then

@@ -89,6 +89,10 @@ local function write_view()
   for first = 1, #removed, AT_ONCE do
     redis.call('HDEL', view, unpack(removed, first, math.min(first + AT_ONCE - 1, #removed)))
   end
+  if not root then
+    add_names()
+    new.kept = names ~= old.kept and names or nil
+  end
   write_all(view, new)
   if root then
     write_all(root_view, root_changes)
@@ -112,7 +116,7 @@ local function live_on(is_open)  -- or expire some time after the end, as does w
   if is_open and was_held then
     return
   end
-  if not (is_open and is_created) then  -- what is new lives for ever
+  if not (is_open and is_created and not old.kept) then  -- what is new lives for ever
     for key, seconds in pairs({[view] = time_to_live, [history] = time_to_live, [stream] = stream_life}) do
       set_life(key, is_open, seconds)
     end
@@ -143,7 +147,7 @@ local function answer(done, is_status)  -- who creates a task notifies nobody
       get('task'), get('changed'), get('at'), get('state'), get('approvers') or '', get('title') or '', get('used') or '',
     }
   end
-  local has_push = is_status and push and is_registered(push)
+  local has_push = is_status and push and is_named('push')
   for _, field in ipairs(has_push and redis.call('HKEYS', push) or {}) do
     configs[#configs + 1] = field:match('^config:(.*)$')
   end
@@ -253,6 +257,9 @@ local function create()
     set_status(status)
   end
   is_created = not old.first
+  if is_created and not old.kept then
+    names = ''  -- there was nothing before
+  end
   local position = emit({json = created, forwarded = ''})
   new.changed = is_first and position or get('changed')
   finish()

@@ -15,6 +15,7 @@
 -- Fields of the view:
 --   task                                the static part
 --   held                                1 while the client's task is open, so that none of its keys expires
+--   kept                                which other keys it has, and how long they live after its end (steps.lua)
 --   run, runs                           the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
 --   approvers                           scopes whose holders it asks
@@ -36,11 +37,11 @@ local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cos
 local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
 local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
-local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed', 'written'}
+local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed', 'written', 'kept'}
 local OF_STATUSES = {
   'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids', 'title', 'used',
 }
-local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed'}
+local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed', 'kept'}
 
 local view, history, stream, root_stream, records, push
 local run_id, time_to_live, stream_life, stream_length, stream_bytes, call, order
@@ -128,10 +129,10 @@ local function read_view(has_status, chunks)
   end
   old = read_all(view, names)
   if view == root_view then
-    held = old.held == '1'
+    read_names(old.held, old.kept, old.first)
   else
     root = read_all(root_view, OF_ROOT)
-    held = root.held == '1'
+    read_names(root.held, root.kept, root.first)
   end
   ids = old.ids or ' '
 end

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from everloop.stores.keys import (
     OPEN_TASKS_KEY,
+    history_key,
     owner_tasks_key,
     stream_key,
     view_key,
@@ -100,8 +101,24 @@ async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
         await redis.expire(key, 5)
 
     lives = [await redis.ttl(key) for key in await keys()]
-    assert len(lives) == 2 * 4 + 1  # and which they are
+    assert len(lives) == 2 * 4 + 2  # and which they are
     assert min(lives) > 1_000
+
+
+async def test_what_is_written_of_a_task_whose_view_was_lost_does_not_expire(
+    redis: Redis, views: TaskViews
+) -> None:
+    """It may expire since the task ended: an operator has reset it later than its view lived."""
+    view = submitted()
+    await views.create(view)
+    await keep_all(redis, view.task_id)
+    await views.publish(view.task_id, "run", [status(1, state=TaskState.COMPLETED)])
+    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+
+    await views.restore(view.model_copy(update={"run_id": "newer"}))
+    await keep_all(redis, view.task_id)
+
+    assert set((await lives(redis, view)).values()) == {-1}
 
 
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
