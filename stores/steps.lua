@@ -96,6 +96,11 @@ end
 
 local function hold(is_open, seconds)  -- the keys of the task and its sub-agents, or let go of them
   held = is_open
+  if is_named('?') then
+    for _, name in ipairs({'records', 'outcomes', 'push', 'secrets'}) do
+      names = is_named(name) and names or names .. name .. ' ' .. seconds .. ' '
+    end
+  end
   for name, life in names:gmatch('(%S+) (%S+)') do
     if name == 'secrets' and not is_open then
       redis.call('DEL', own .. name)

@@ -4,6 +4,7 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
+from everloop.stores.keys import view_key
 from everloop.stores.secrets import Secrets
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import child_task_id
@@ -84,3 +85,17 @@ async def test_secrets_are_forgotten_when_the_clients_task_ends(redis: Redis, en
     await views.publish(ending, "run", [status(1, state=TaskState.COMPLETED)])
 
     assert await secrets.get(view.task_id, "token") == (None if ends == "root" else "x")
+
+
+async def test_secrets_are_forgotten_though_the_view_was_lost(redis: Redis) -> None:
+    """It says which keys a task has; one that was put back says which there may be."""
+    view, views, secrets = submitted(), TaskViews(redis), Secrets(redis)
+    await views.create(view)
+    await secrets.put(view.task_id, "m", "x")
+    await secrets.accept(view.task_id, "m", "token")
+    await redis.delete(view_key(view.task_id))
+    await views.restore(view)
+
+    await views.publish(view.task_id, "run", [status(1, state=TaskState.COMPLETED)])
+
+    assert await secrets.get(view.task_id, "token") is None

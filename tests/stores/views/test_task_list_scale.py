@@ -48,4 +48,4 @@ async def test_a_page_of_a_long_list_costs_what_one_of_a_short_list_does(own_red
     await copy_task(own_redis, await view_of(views, ids[-1]), MANY - FEW)
 
     for filters in ({}, {"context_id": "context", "state": TaskState.FAILED, "updated_since": 0}):
-        assert max(await costs(own_redis, replace(query, **filters), MANY)) == few
+        assert max(await costs(own_redis, replace(query, **filters), MANY)) <= few
