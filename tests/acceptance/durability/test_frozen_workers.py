@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
+from tests.chaos.link import running_link
 from tests.support.a2a_client import Answer, connected, request, response_of
 from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
 from tests.support.servers.processes import until
@@ -35,14 +36,17 @@ async def test_a_tool_that_thaws_writes_nothing(
     folder = tmp_path / "marks"
     folder.mkdir()
     model.script = [Reply([tool_call(tool, json.dumps({"folder": str(folder)}))]), Reply(["Done."])]
-    frozen = await everloop.add_worker()
     gateway = await everloop.add_gateway()
 
-    async with connected(gateway.url) as client:
+    port = int(everloop.temporal_address.rpartition(":")[2])
+    async with connected(gateway.url) as client, running_link(port) as to_temporal:
+        frozen = await everloop.add_worker(TEMPORAL_ADDRESS=to_temporal.address)
         answer = Answer()
         reading = asyncio.create_task(answer.read(client.send_message(request("Work."))))
         await until((folder / "begun").exists)
         os.kill(frozen.pid, signal.SIGSTOP)
+        if tool == "work":
+            to_temporal.cut()  # else Temporal may hand it the next attempts, and wait for each
         await everloop.add_worker()
         await reading
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
@@ -56,7 +60,6 @@ async def test_a_tool_that_thaws_writes_nothing(
     assert response_of(task) == "Done."
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
     (result,) = model.requests[1].tool_results
-    # Temporal may hand further attempts to the frozen worker, which begins them when it goes on.
     assert int(result.removeprefix("by ")) > 1
     assert {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept} == set()
     assert after == task

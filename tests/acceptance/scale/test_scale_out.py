@@ -21,8 +21,10 @@ ONLY_SPLIT = "takes calls only of tasks begun with EVERLOOP_SPLIT_QUEUES=true"
 async def _who_ran_what(everloop: Deployment, task_id: str) -> dict[str, set[int]]:
     """Return activity type → process ids of the workers that ran it; a worker is called PID@HOST."""
     temporal = await Client.connect(everloop.temporal_address)
+    task = temporal.get_workflow_handle(task_id)
+    await task.result()  # its client is answered before it is over
     kinds, ran = dict[int, str](), defaultdict[str, set[int]](set)
-    async for event in temporal.get_workflow_handle(task_id).fetch_history_events():
+    async for event in task.fetch_history_events():
         if event.HasField("activity_task_scheduled_event_attributes"):
             kinds[event.event_id] = event.activity_task_scheduled_event_attributes.activity_type.name
         if event.HasField("activity_task_started_event_attributes"):
