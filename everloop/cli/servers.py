@@ -47,9 +47,15 @@ def use_local_stack() -> None:
 
     Not if the environment says anything of Temporal's connection, or where Redis is.
     """
-    if os.environ.get("EVERLOOP_REDIS_URL") or any(name.startswith("TEMPORAL_") for name in os.environ):
-        return
-    os.environ.update(addresses_of_stack(STATE))
+    if not are_servers_named():
+        os.environ.update(addresses_of_stack(STATE))
+
+
+def are_servers_named() -> bool:
+    """Whether the environment says anything of Temporal's connection, or where Redis is."""
+    return bool(os.environ.get("EVERLOOP_REDIS_URL")) or any(
+        name.startswith("TEMPORAL_") for name in os.environ
+    )
 
 
 def addresses_of_stack(directory: Path) -> dict[str, str]:

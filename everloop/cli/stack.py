@@ -3,10 +3,10 @@
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -102,9 +102,6 @@ def _run_stack(
 ) -> None:
     """Run a stack until a signal, which is how it ends; before it is up, it is interrupted."""
     check_local_servers()
-    from everloop.deploy.local.errors import LocalStackError
-    from everloop.deploy.local.supervisor import run_until_signal
-
     say, state = print_notice if as_json else _say, directory.absolute()
     is_up = asyncio.Event()
 
@@ -121,11 +118,23 @@ def _run_stack(
             await asyncio.Event().wait()
         return 0
 
-    with reported(LocalStackError, interrupted=INTERRUPTED_START):
-        run_until_signal(run())
-    if not is_up.is_set():
-        raise CommandError(INTERRUPTED_START, INTERRUPTED)
+    run_servers(run(), is_up.is_set)
     say("stopped")
+
+
+def run_servers(work: Coroutine[Any, Any, int], is_up: Callable[[], bool]) -> None:
+    """Run servers until a signal.
+
+    Raises:
+        CommandError: they do not start, or the signal came before they were up.
+    """
+    from everloop.deploy.local.errors import LocalStackError
+    from everloop.deploy.local.supervisor import run_until_signal
+
+    with reported(LocalStackError, interrupted=INTERRUPTED_START):
+        run_until_signal(work)
+    if not is_up():
+        raise CommandError(INTERRUPTED_START, INTERRUPTED)
 
 
 def _announce(stack: "LocalStack", *, as_json: bool) -> None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from everloop.cli.author.live_log import LiveLog, rendered
-from everloop.cli.author.project import ENV, Project, find_project, read_env, shown_path
+from everloop.cli.author.project import ENV, Project, find_project, read_env
 from everloop.cli.author.talk import HELP, Talk, can_talk
-from everloop.cli.output import INTERRUPTED, CommandError, print_fields, print_line, printable, reported
+from everloop.cli.output import CommandError, print_fields, print_line, styled
 from everloop.cli.servers import LOOPBACK, STATE, check_local_servers
+from everloop.cli.stack import Directory, run_servers
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from everloop.deploy.local.reloader import Reloader
     from everloop.deploy.local.stack import LocalStack
 
-INTERRUPTED_START = "interrupted before it was up; all that had started is stopped"
 LONG = str(24 * 60 * 60)
 """Seconds that an old worker gets to end its calls."""
 
@@ -54,9 +54,7 @@ def dev(
         Path | None,
         typer.Argument(metavar="[FILE|DIR]", help="Agents: a file, or a folder (default: agent.py, agents)."),
     ] = None,
-    directory: Annotated[
-        Path, typer.Option(metavar="PATH", file_okay=False, help="Where state is kept, logs included.")
-    ] = STATE,
+    directory: Directory = STATE,
 ) -> None:
     """Serve agents while you write them; a saved file is loaded at once.
 
@@ -69,15 +67,9 @@ def dev(
     check_local_servers()
     project = find_project(where)
     os.chdir(project.directory)
-    from everloop.deploy.local.errors import LocalStackError
-    from everloop.deploy.local.supervisor import run_until_signal
-
     session = _Session(project, directory.absolute(), dict(os.environ))
     session.read_settings()
-    with reported(LocalStackError, interrupted=INTERRUPTED_START):
-        run_until_signal(session.run())
-    if not session.is_up:
-        raise CommandError(INTERRUPTED_START, INTERRUPTED)
+    run_servers(session.run(), lambda: session.is_up)
     _say("stopped; tasks that have not ended go on at the next start")
 
 
@@ -264,6 +256,7 @@ def _agents_in(log: Path) -> list[str]:
 
 
 def _announce(stack: "LocalStack", project: Project) -> None:
+    from everloop.agents.errors import display_path
     from everloop.deploy.demo_model.script import MODEL
 
     is_scripted = stack.model == MODEL
@@ -274,7 +267,7 @@ def _announce(stack: "LocalStack", project: Project) -> None:
             "  Console": stack.console_url,
             "  Temporal UI": stack.temporal_ui,
             "  Model": STAND_IN if is_scripted else stack.model,
-            "  Logs": shown_path(stack.logs),
+            "  Logs": display_path(stack.logs),
             "  Agents": project.agents,
         }
     )
@@ -318,9 +311,7 @@ def _say_trouble(line: str) -> None:
 
 
 def _show(line: str, style: str) -> None:
-    from rich.text import Text
-
-    _print(Text(printable(line), style))
+    _print(styled(line, style))
 
 
 def _print(text: "Text") -> None:

@@ -67,9 +67,3 @@ def read_env(directory: Path) -> dict[str, str]:
 
 def _is_path(place: str) -> bool:
     return ":" not in place
-
-
-def shown_path(path: Path) -> str:
-    """Return a path as people know it: relative to where they are, if it is below."""
-    path, here = path.absolute(), Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everloop.client import Client, Content, Event, Question, Result
+    from everloop.client import Client, Content, Question, Result
 
 RECONNECT = 10.0
 """Seconds for which a gateway that is replaced is tried again."""
@@ -102,15 +102,12 @@ class Talk:
         try:
             async with aclosing(stream) as events:
                 async for event in events:
-                    self._note(event)
+                    self._task = event.task_id or self._task
                     if isinstance(event, Done):
                         self._tell(event.result)
         except ClientError as error:
             self._task = ""
             self._show(f"✗ {error}", "red")
-
-    def _note(self, event: "Event") -> None:
-        self._task = event.task_id or self._task
 
     def _tell(self, result: "Result") -> None:
         """Show what came of a message."""

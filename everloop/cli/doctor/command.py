@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,8 @@ import typer
 
 from everloop.cli.author.project import read_env
 from everloop.cli.client.calls import Gateway, ProfileName
-from everloop.cli.output import FAILED, AsJson, print_json, print_line, print_notice, reported
+from everloop.cli.output import FAILED, AsJson, print_json, print_line, print_notice, reported, styled
+from everloop.cli.servers import are_servers_named, use_local_stack
 
 if TYPE_CHECKING:
     from everloop.cli.doctor.findings import Finding
@@ -40,8 +42,6 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
 
     origin, chosen = choose_profile(profile)
     gateway = Gateway(chosen, origin)
-    from everloop.cli.servers import use_local_stack
-
     use_local_stack()
     noted = {name: value for name, value in read_env(Path.cwd()).items() if name not in os.environ}
     os.environ.update(noted)
@@ -65,10 +65,7 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
 
 def _is_served_here(gateway: Gateway) -> bool:
     """Whether the servers behind the gateway are to be looked at from here."""
-    names_servers = os.environ.get("EVERLOOP_REDIS_URL") or any(
-        name.startswith("TEMPORAL_") for name in os.environ
-    )
-    return bool(names_servers) or (urlsplit(gateway.profile.url).hostname or "") in HERE
+    return are_servers_named() or (urlsplit(gateway.profile.url).hostname or "") in HERE
 
 
 async def _examine(gateway: Gateway, noted: Collection[str], *, is_served_here: bool) -> "list[Finding]":
@@ -96,25 +93,20 @@ async def _examine(gateway: Gateway, noted: Collection[str], *, is_served_here: 
 
 def _print(finding: "Finding") -> None:
     """Print a finding; where the terminal is too narrow, what it says goes on below."""
-    import sys
-
     mark, style = MARKS[finding.state]
     if not sys.stdout.isatty():
         print_line(f"{finding.state:<8} {finding.name:<18} {finding.says}")
         return
     from rich.console import Console
-    from rich.text import Text
-
-    from everloop.cli.output import printable
 
     console = Console(highlight=False)
-    head, says = f"{mark} {finding.name}", Text(printable(finding.says))
+    head, says = f"{mark} {finding.name}", styled(finding.says)
     indent = 22 if console.width >= 80 else 4  # noqa: PLR2004 -- as wide as terminals are as a rule
     lines = says.wrap(console, max(console.width - indent, 10))
     if indent > len(head):
-        console.print(Text(f"{head:<{indent}}", style), lines[0], sep="")
+        console.print(styled(f"{head:<{indent}}", style), lines[0], sep="")
         lines = lines[1:]
     else:
-        console.print(Text(head, style))
+        console.print(styled(head, style))
     for line in lines:
         console.print(" " * indent, line, sep="")

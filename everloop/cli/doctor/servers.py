@@ -5,11 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from redis.asyncio import Redis
-from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
-    DescribeTaskQueueRequest,
     GetSystemInfoRequest,
 )
 from temporalio.client import Client
@@ -19,6 +16,7 @@ from everloop.cli.doctor.findings import Finding, note, ok, problem
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import namespace_retention
+from everloop.runtime.temporal.queues import WORKFLOW, queue_state
 from everloop.stores.blobs.settings import BlobSettings, opened_blobs
 from everloop.stores.keys import STORE_ID_KEY
 from everloop.stores.retention import RetentionSettings
@@ -82,13 +80,8 @@ async def _look_at_attributes(client: Client) -> Finding:
 
 async def _look_at_workers(client: Client) -> Finding:
     queue = WorkerSettings().task_queue
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    described = await client.workflow_service.describe_task_queue(request, timeout=_RPC_TIMEOUT)
-    names = {poller.identity for poller in described.pollers}
+    state = await queue_state(client, queue, WORKFLOW, rpc_timeout=_RPC_TIMEOUT)
+    names = {poller.identity for poller in state.pollers}
     if not names:
         return problem(
             "workers",
