@@ -2,21 +2,17 @@
 
 import argparse
 import asyncio
-import os
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rich.console import Console
-
 from bench.machine import Machine, describe_machine, describe_versions
-from bench.measures import artifacts, lists, open_tasks, processes, redis_use, streams, work
+from bench.measures import artifacts, lists, open_tasks, processes, streams, work
 from bench.orders import iterations_order
-from bench.report import RESULTS, WIDTH, print_table, write_results
+from bench.report import RESULTS, WIDTH, console, leave, print_table, write_results
 from bench.rows import AIMS, Row
 from bench.runs import send_message, time_to_first_event
 from bench.stack import Stack, running_stack
@@ -30,9 +26,7 @@ LIMIT = 900.0
 WARM_UPS = 5
 LOG_LINES = 20
 
-_console = Console()
-if not _console.is_terminal:
-    _console.width = WIDTH
+_console = console(WIDTH)
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ MEASUREMENTS = {
     "iteration": Measurement(work.iteration, 7, 2),
     "throughput": Measurement(work.throughput, 4, 1),
     "history": Measurement(work.history, 3, 1),
-    "redis": Measurement(redis_use.redis_use, 1, 1),
+    "redis": Measurement(work.redis_use, 1, 1),
     "tokens": Measurement(streams.tokens, 4, 1),
     "first-event": Measurement(streams.first_event, 5, 1),
     "artifacts": Measurement(artifacts.artifacts, 3, 1),
@@ -134,8 +128,4 @@ def _show_logs(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Temporal's native threads may abort an interpreter that tears itself down.
-    os._exit(exit_code)
+    leave(main())

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from bench.prose import prose
+from bench.orders import prose
 from everloop.agents.agent import Agent, Limits, Turn
 from everloop.agents.plugins import tools
 from everloop.agents.questions import InputRequired

@@ -7,35 +7,31 @@ runs by itself, one after the other: with two cores they would measure each othe
 import argparse
 import asyncio
 import importlib.util
-import os
 import re
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
-from uuid import uuid4
 
 import httpx
-import orjson
 import psutil
 from redis.asyncio import Redis
-from rich.console import Console
 from rich.table import Table
 
-from bench.report import WIDTH
+from bench.report import WIDTH, console, leave
 from bench.rows import Samples, percentile
+from bench.runs import message_of, result_of, streamed
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.deploy.local.settings import load_settings
 from everloop.deploy.local.stack import LocalStack, running_stack
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 AGENT = "bench.agent:without_model"
-HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
 WARM_UP = 20
 REPEATS = 60
 MANY = 50
@@ -43,9 +39,7 @@ MANY_REPEATS = 10
 IDLE = 35.0
 """Seconds after which a task has been silent for longer than anybody trusts it blindly."""
 
-_console = Console()
-if not _console.is_terminal:
-    _console.width = WIDTH + 40
+_console = console(WIDTH + 40)
 
 
 @dataclass
@@ -130,40 +124,21 @@ async def _timed(call: Callable[[], Awaitable[object]]) -> float:
 
 async def send(side: Side, http: httpx.AsyncClient) -> str:
     """Send a message, wait until its task has completed, and return its id."""
-    response = await http.post(side.url, content=_request("SendMessage", _message()), headers=HEADERS)
-    task = _result(response)["task"]
+    task = (await result_of(http, side.url, "SendMessage", message_of("hello")))["task"]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED", task
     return task["id"]
 
 
 async def get(side: Side, http: httpx.AsyncClient, task_id: str) -> None:
     """Ask for a task."""
-    response = await http.post(side.url, content=_request("GetTask", {"id": task_id}), headers=HEADERS)
-    assert _result(response)["id"] == task_id
+    assert (await result_of(http, side.url, "GetTask", {"id": task_id}))["id"] == task_id
 
 
 async def first_event(side: Side, http: httpx.AsyncClient) -> None:
     """Send a message and wait for the first event; the stream is left then."""
-    body = _request("SendStreamingMessage", _message())
-    async with http.stream("POST", side.url, content=body, headers=HEADERS) as response:
-        lines = response.aiter_lines()
-        while not (line := await anext(lines)).startswith("data:"):
-            pass
-        assert "result" in line, line
-
-
-def _message() -> dict[str, Any]:
-    return {"message": {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
-
-
-def _request(method: str, params: Mapping[str, Any]) -> bytes:
-    return orjson.dumps({"jsonrpc": "2.0", "id": "1", "method": method, "params": params})
-
-
-def _result(response: httpx.Response) -> dict[str, Any]:
-    answer = orjson.loads(response.content)
-    assert "result" in answer, answer
-    return answer["result"]
+    async with aclosing(streamed(http, side.url, message_of("hello"))) as lines:
+        line = await anext(lines)
+    assert "result" in line, line
 
 
 @asynccontextmanager
@@ -261,8 +236,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Temporal's native threads may abort an interpreter that tears itself down.
-    os._exit(exit_code)
+    leave(main())

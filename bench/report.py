@@ -1,10 +1,13 @@
 """What people read, a table, and what machines keep, a JSON file."""
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +18,21 @@ from bench.rows import AIMS, Row
 RESULTS = Path("bench-results.json")
 WIDTH = 130
 DECIMALS = {"": 0, "ms": 2, "s": 2, "/s": 1, "B": 0, "KB": 0, "x": 2, "MiB": 0, "MiB/s": 0}
+
+
+def console(width: int) -> Console:
+    """Return where figures are printed; one that is no terminal is so wide."""
+    made = Console()
+    if not made.is_terminal:
+        made.width = width
+    return made
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End the process: Temporal's native threads may abort an interpreter that tears itself down."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def print_table(console: Console, rows: Sequence[Row]) -> None:

@@ -6,11 +6,11 @@ from contextlib import aclosing
 from typing import Any, TypedDict
 from uuid import uuid4
 
+import httpx
 import orjson
 
-from bench.orders import Order
+from bench.orders import Order, TokenAges
 from bench.stack import Stack
-from bench.tokens import TokenAges
 
 HEADERS = {"Content-Type": "application/json", "A2A-Version": "1.0"}
 
@@ -50,7 +50,12 @@ async def send_answer(stack: Stack, task_id: str) -> None:
 
 async def ask_gateway(stack: Stack, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a call of the gateway."""
-    response = await stack.http.post(stack.gateway_url, **_call(method, params))
+    return await result_of(stack.http, stack.gateway_url, method, params)
+
+
+async def result_of(http: httpx.AsyncClient, url: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a call of a server."""
+    response = await http.post(url, **_call(method, params))
     answer = orjson.loads(response.content)
     assert "result" in answer, f"{method} was answered with {answer}"
     return answer["result"]
@@ -67,7 +72,7 @@ async def time_to_first_event(stack: Stack) -> float:
     """Return the milliseconds from sending a message to its first event; the stream is read to its end."""
     begin = time.perf_counter()
     first = None
-    async with aclosing(_streamed(stack, {"iterations": 0})) as lines:
+    async with aclosing(streamed(stack.http, stack.gateway_url, message_of({"iterations": 0}))) as lines:
         async for _ in lines:
             first = first or time.perf_counter()
     assert first, "the stream had no event"
@@ -77,7 +82,9 @@ async def time_to_first_event(stack: Stack) -> float:
 async def stream_task(stack: Stack, tokens: int, rate: float) -> list[float]:
     """Return how old each token of a streamed answer was when its event arrived, in milliseconds."""
     ages = TokenAges()
-    async with aclosing(_streamed(stack, {"tokens": tokens, "rate": rate})) as lines:
+    async with aclosing(
+        streamed(stack.http, stack.gateway_url, message_of({"tokens": tokens, "rate": rate}))
+    ) as lines:
         async for line in lines:
             ages.read(line)
     assert len(ages.milliseconds) == tokens, f"{len(ages.milliseconds)} of {tokens} tokens arrived"
@@ -98,22 +105,22 @@ async def stream_echo(stack: Stack, tokens: int, rate: float) -> list[float]:
 async def _sent(
     stack: Stack, order: Order | str, task_id: str = "", *, state: str = "TASK_STATE_COMPLETED"
 ) -> dict[str, Any]:
-    task = (await ask_gateway(stack, "SendMessage", _message(order, task_id)))["task"]
+    task = (await ask_gateway(stack, "SendMessage", message_of(order, task_id)))["task"]
     assert task["status"]["state"] == state, f"SendMessage was answered with {task}"
     return task
 
 
-async def _streamed(stack: Stack, order: Order) -> AsyncGenerator[str]:
+async def streamed(http: httpx.AsyncClient, url: str, message: dict[str, Any]) -> AsyncGenerator[str]:
     """Yield the data lines that answer a message, as they arrive."""
-    request = _call("SendStreamingMessage", _message(order))
-    async with stack.http.stream("POST", stack.gateway_url, **request) as response:
+    async with http.stream("POST", url, **_call("SendStreamingMessage", message)) as response:
         assert response.headers["content-type"].startswith("text/event-stream"), await response.aread()
         async for line in response.aiter_lines():
             if line.startswith("data:"):
                 yield line
 
 
-def _message(order: Order | str, task_id: str = "") -> dict[str, Any]:
+def message_of(order: Order | str, task_id: str = "") -> dict[str, Any]:
+    """Return the parameters of a call that sends an order, or a text."""
     text = order if isinstance(order, str) else orjson.dumps(order).decode()
     message: dict[str, Any] = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
     return {"message": {**message, "taskId": task_id} if task_id else message}

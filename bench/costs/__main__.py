@@ -7,9 +7,7 @@ what memory they take.
 
 import argparse
 import asyncio
-import os
 import re
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,14 +18,13 @@ import httpx
 from a2a.client import Client as A2AClient
 from a2a.types.a2a_pb2 import Task, TaskPushNotificationConfig, TaskState
 from redis.asyncio import Redis
-from rich.console import Console
 from temporalio.client import Client
 
 from bench.costs.agent import model
 from bench.costs.history import Weight, weigh
 from bench.costs.stores import Stores
 from bench.costs.table import Cost, cost_table
-from bench.report import WIDTH
+from bench.report import WIDTH, console, leave
 from bench.stack import memory_of, processor_ms
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.support.a2a_client import connected, request, send
@@ -47,9 +44,7 @@ BUSY = 120
 TOGETHER = 12
 HEARTBEATS = 'temporal_request_total{.*operation="RecordActivityTaskHeartbeat".*} (.+)'
 
-_console = Console()
-if not _console.is_terminal:
-    _console.width = WIDTH + 40
+_console = console(WIDTH + 40)
 
 
 @dataclass(frozen=True)
@@ -62,20 +57,18 @@ class Shape:
     is_left_open: bool = False
 
 
+QUESTION = Shape("a question, open", "ask", is_left_open=True)
 SHAPES = (
     Shape("an answer", "answer"),
     Shape("4 tools of 2 KB, answer", "work"),
     Shape("the same, quick tools", "quick"),
     Shape("a file of 1 MB, answer", "file"),
     Shape("an answer, with push", "answer", is_pushed=True),
-    Shape("a question, open", "ask", is_left_open=True),
+    QUESTION,
     Shape("a question, answered", "ask"),
     Shape("a sub-agent", "delegate"),
     Shape("a tool of 10 s", "wait"),
 )
-
-
-QUESTION = Shape("a question, open", "ask", is_left_open=True)
 
 
 @dataclass(frozen=True)
@@ -227,8 +220,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Temporal's native threads may abort an interpreter that tears itself down.
-    os._exit(exit_code)
+    leave(main())

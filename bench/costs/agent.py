@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from bench.prose import prose
-from everloop import Agent, InputRequired, ToolContext, sub_agent, tool, tools
+from bench.agent import ask, produce, produce_quickly
+from bench.orders import prose
+from everloop import Agent, ToolContext, sub_agent, tool, tools
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, tool_call
 
 RESULT_BYTES = 2_000
@@ -29,30 +30,10 @@ ITERATIONS = {"work": 4, "quick": 4}
 
 
 @tool(idempotent=True)
-async def produce(size: int) -> str:
-    """Return a text of `size` bytes."""
-    return prose(size)
-
-
-@tool(idempotent=True, quick=True)
-async def produce_quickly(size: int) -> str:
-    """Return the same, as a local activity."""
-    return prose(size)
-
-
-@tool(idempotent=True)
 async def write_file(size: int, context: ToolContext) -> str:
     """Leave a file behind."""
     await context.artifacts.write_file(f"file-{context.task_id}", iter([b"x" * size]))
     return "written"
-
-
-@tool
-def ask(context: ToolContext) -> str:
-    """Ask a question of a person."""
-    if context.answer is None:
-        raise InputRequired("Which?", "selection", options=["red", "blue"])
-    return str(context.answer)
 
 
 @tool(idempotent=True, timeout=timedelta(minutes=1))

@@ -5,15 +5,14 @@ It draws `docs/development/at-once.svg` and `docs/development/open-tasks.svg`.
 
 import argparse
 import asyncio
-import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.growing.at_once import at_once
-from bench.growing.cluster import cluster
+from bench.growing.at_once import at_once, cluster
 from bench.growing.open_tasks import open_tasks
 from bench.growing.plots import plot
+from bench.report import leave
 from bench.stack import running_stack
 
 NUMBERS = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -57,6 +56,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    # Temporal's native threads may abort an interpreter that tears itself down.
-    os._exit(exit_code)
+    leave(main())

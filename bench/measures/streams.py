@@ -9,10 +9,10 @@ from uuid import uuid4
 
 from redis.asyncio import Redis
 
+from bench.orders import TokenAges
 from bench.rows import Row, Samples, in_turn, percentile
 from bench.runs import stream_echo, stream_task, time_to_first_event
 from bench.stack import Stack
-from bench.tokens import TokenAges
 from tests.support.servers.processes import ROOT
 
 RATE = 40.0

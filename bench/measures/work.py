@@ -1,14 +1,18 @@
-"""Durable work: time of an iteration, tasks a second and what each costs, bytes of history."""
+"""Durable work: time of an iteration, tasks a second and what each costs, in history and in Redis."""
 
 import asyncio
 import time
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 
+from redis.asyncio import Redis
 from temporalio.api.enums.v1 import EventType
 
+from bench.costs.stores import Stores, StoreUse
+from bench.orders import Order, iterations_order
 from bench.rows import Row, Samples, compared, in_turn
-from bench.runs import runs_of
+from bench.runs import runs_of, send_message
 from bench.sides import Run, Side
 from bench.stack import Stack, processor_ms
 
@@ -136,3 +140,29 @@ async def _last_to_first(run: Run, model_activity: str) -> float:
                 begins.append(last)
     marks = [*begins, last][: LONG + 1]
     return (marks[-1] - marks[-1 - EDGE]) / (marks[EDGE] - marks[0])
+
+
+# What a task costs in Redis, sent through the gateway.
+
+TASKS = 10
+
+
+async def redis_use(stack: Stack, _: int) -> list[Row]:
+    """Count the commands of a plain answer, and weigh what "4 tools, answer" leaves behind."""
+    async with Redis.from_url(stack.redis_url) as redis:
+        stores = Stores(redis, Path(stack.deployment.environment["EVERLOOP_BLOB_DIRECTORY"]))
+        answer = await _use(stack, stores, iterations_order(0))
+        work = await _use(stack, stores, iterations_order(4))
+    return [
+        Row("Redis commands of a plain answer", "", answer.commands),
+        Row("Redis commands of 4 tools, answer", "", work.commands),
+        Row("Redis byte-days of 4 tools, answer", "B", work.byte_days),
+    ]
+
+
+async def _use(stack: Stack, stores: Stores, order: Order) -> StoreUse:
+    await send_message(stack, order)
+    before = await stores.use()
+    for _ in range(TASKS):
+        await send_message(stack, order)
+    return (await stores.use()).since(before, TASKS)

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from bench.agent import megabytes
-from bench.tokens import stamped_tokens
+from bench.orders import stamped_tokens
 from everloop.deploy.local.servers import LOOPBACK
 
 

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 from temporalio import activity, workflow
 
-from bench.orders import Order
-from bench.prose import prose
+from bench.orders import Order, prose
 
 TIMEOUT = timedelta(seconds=30)
 

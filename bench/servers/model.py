@@ -4,7 +4,7 @@
 JSON object: `{"iterations": n, "size": s}` asks for the tool `produce` (or `"tool"`) with size s until n
 results are there, and with `"asks": true` then for the tool `ask`;
 `{"megabytes": n}` asks once for the tool `write_file` with size n;
-`{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`bench.tokens`).
+`{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`bench.orders`).
 """
 
 import sys
@@ -16,8 +16,7 @@ import orjson
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from bench.orders import Order
-from bench.tokens import stamped_tokens
+from bench.orders import Order, stamped_tokens
 from everloop.deploy.local.servers import LOOPBACK
 
 HEADERS = [(b"content-type", b"text/event-stream")]

@@ -8,8 +8,7 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionFunctionToolParam
 from temporalio import activity, workflow
 
-from bench.orders import Order
-from bench.prose import prose
+from bench.orders import Order, prose
 
 TIMEOUT = timedelta(seconds=30)
 PARAMETERS: dict[str, object] = {

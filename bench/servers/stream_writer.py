@@ -5,7 +5,7 @@ import sys
 
 from redis.asyncio import Redis
 
-from bench.tokens import stamped_tokens
+from bench.orders import stamped_tokens
 
 
 async def write(url: str, key: str, count: int, rate: float) -> None:
