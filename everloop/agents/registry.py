@@ -4,7 +4,6 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_loader
 from itertools import accumulate
@@ -26,15 +25,7 @@ from everloop.runtime.settings import Settings
 # Agents that users wrote: in a module that is named, or in all files of a directory.
 
 
-@dataclass(frozen=True)
-class FoundAgent:
-    """An agent, and the file that it was found in."""
-
-    agent: Agent
-    file: str
-
-
-def _agents_of(location: str) -> list[FoundAgent]:
+def _agents_of(location: str) -> list[Agent]:
     """Return the agents of `module:attribute`, which is an agent or a list of them (default `agent`).
 
     Raises:
@@ -56,10 +47,10 @@ def _agents_of(location: str) -> list[FoundAgent]:
             f"EVERLOOP_AGENTS: {location!r} in {file} is a {type(value).__name__}; "
             "expected an Agent or a list of them"
         )
-    return [FoundAgent(agent, file) for agent in agents]
+    return agents
 
 
-def _agents_in(directory: Path) -> list[FoundAgent]:
+def _agents_in(directory: Path) -> list[Agent]:
     """Return the agents of all files `*.py` of a directory, by name of the file and order of definition.
 
     An agent, or a list of agents, counts if its name is public. Files whose names begin with `_` are there
@@ -131,7 +122,7 @@ def _is_imported_by_name(file: Path) -> bool:
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file.resolve()
 
 
-def _agents_in_file(file: Path) -> list[FoundAgent]:
+def _agents_in_file(file: Path) -> list[Agent]:
     with translate_import_errors(file):
         module = importlib.import_module(file.stem) if _is_imported_by_name(file) else _run(file)
     public = [value for name, value in vars(module).items() if not name.startswith("_")]
@@ -141,7 +132,7 @@ def _agents_in_file(file: Path) -> list[FoundAgent]:
             f"{display_path(file)}:1: it defines no agent; give one a public name, or call the file "
             f"_{file.name} if others import it"
         )
-    return [FoundAgent(agent, display_path(file)) for agent in agents]
+    return agents
 
 
 def _run(file: Path) -> ModuleType:
@@ -291,13 +282,13 @@ def load_agents(locations: str) -> AgentRegistry:
     _find_modules_here()
     named = [part for part in map(str.strip, locations.split(",")) if part]
     _check_names(Path(part).expanduser() for part in named if _is_directory(part))
-    found: list[FoundAgent] = []
+    found: list[Agent] = []
     for location in named:
         for each in _load(location):
-            if not any(each.agent is known.agent for known in found):
+            if not any(each is known for known in found):
                 _refuse_twin(each, found)
                 found.append(each)
-    return AgentRegistry(each.agent for each in found)
+    return AgentRegistry(found)
 
 
 def _find_modules_here() -> None:
@@ -306,7 +297,7 @@ def _find_modules_here() -> None:
         sys.path.insert(0, str(Path.cwd()))
 
 
-def _load(location: str) -> list[FoundAgent]:
+def _load(location: str) -> list[Agent]:
     path = Path(location).expanduser()
     if _is_directory(location):
         return _agents_in(path)
@@ -330,12 +321,11 @@ def _current(versions: dict[str, Agent]) -> Agent:
     return next(iter(versions.values()))
 
 
-def _refuse_twin(new: FoundAgent, known: Sequence[FoundAgent]) -> None:
+def _refuse_twin(agent: Agent, known: Sequence[Agent]) -> None:
     """Name the places of two agents that cannot be told apart."""
-    agent = new.agent
     for each in known:
-        if (each.agent.id, each.agent.spec.version) == (agent.id, agent.spec.version):
+        if (each.id, each.spec.version) == (agent.id, agent.spec.version):
             raise AgentDefinitionError(
-                f"{agent.place}: agent {agent.id!r}: {each.agent.place} has one of the same id and version "
+                f"{agent.place}: agent {agent.id!r}: {each.place} has one of the same id and version "
                 f"{agent.spec.version!r}; give each an id of its own, or each version its own `version`"
             )
