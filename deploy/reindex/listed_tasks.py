@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 
+from everloop.runtime.temporal.executions import quoted
 from everloop.workflows.contract.names import AGENT_ID, OWNER, WORKFLOW_TYPE, is_child_task_id
 
 PAGE_SIZE = 200
@@ -30,13 +31,13 @@ class Chosen:
         """What is asked of visibility."""
         conditions = [
             f"WorkflowType = '{WORKFLOW_TYPE}'",
-            f"TaskQueue = {_quoted(self.task_queue)}",
+            f"TaskQueue = {quoted(self.task_queue)}",
             "ExecutionStatus != 'ContinuedAsNew'",
             f"(ExecutionStatus = 'Running' OR CloseTime > '{self.ended_since.isoformat()}')",
         ]
         for attribute, value in ((AGENT_ID, self.agent_id), (OWNER, self.owner)):
             if value:
-                conditions.append(f"{attribute.name} = {_quoted(value)}")
+                conditions.append(f"{attribute.name} = {quoted(value)}")
         return " AND ".join(conditions)
 
 
@@ -71,9 +72,3 @@ def _tasks_of(page: Sequence[WorkflowExecution], seen: set[str]) -> list[FoundTa
         seen.add(run.id)
         tasks.append(FoundTask(run.id, run.status in {WorkflowExecutionStatus.RUNNING, None}))
     return tasks
-
-
-def _quoted(value: str) -> str:
-    """Return a value as a string of Temporal's list filters, whose escapes are those of SQL."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

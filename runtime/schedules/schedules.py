@@ -40,6 +40,7 @@ from everloop.runtime.schedules.definition import (
 from everloop.runtime.schedules.recurrence import UTC_NAME, NextRun, Recurrence, recurrence_of
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import is_unavailable
+from everloop.runtime.temporal.executions import quoted
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TaskInput
 
@@ -191,10 +192,9 @@ class Schedules:
         Raises:
             ScheduleRefusedError: this is no token of a page.
         """
-        quoted = owner.replace("\\", "\\\\").replace("'", "\\'")
         async with _answers():
             found = await self._client.list_schedules(
-                f"{names.OWNER.name} = '{quoted}'",
+                f"{names.OWNER.name} = {quoted(owner)}",
                 page_size=size,
                 next_page_token=token or None,
                 rpc_timeout=ANSWER_TIMEOUT,

@@ -47,9 +47,9 @@ class TaskExecutions:
         Raises:
             RPCError: Temporal does not answer.
         """
-        query = f"WorkflowType = '{names.WORKFLOW_TYPE}' AND {names.OWNER.name} = '{_escaped(owner)}'"
+        query = f"WorkflowType = '{names.WORKFLOW_TYPE}' AND {names.OWNER.name} = {quoted(owner)}"
         if context_id is not None:
-            query += f" AND {names.CONTEXT_ID.name} = '{_escaped(context_id)}'"
+            query += f" AND {names.CONTEXT_ID.name} = {quoted(context_id)}"
         async for run in self._listed(query):
             attributes = decode_typed_search_attributes(run.search_attributes)
             yield names.root_task_id(run.execution.workflow_id), attributes.get(names.CONTEXT_ID, "")
@@ -142,5 +142,7 @@ class TaskExecutions:
                 raise
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
+def quoted(value: str) -> str:
+    """Return a value as a string of Temporal's list filters, whose escapes are those of SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
