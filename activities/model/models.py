@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import ceil
 from typing import Any, cast
+from urllib.parse import urlsplit
 
-import httpx2
 import structlog
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
@@ -232,8 +232,9 @@ class Models:
                     aclosing(self._reply(chosen, sent)) as deltas,
                 ):
                     yield _timed(deltas, note_first)
-                self._record_reply(span, assembler)
-            usage = self.priced(sent, assembler.reply).usage
+                reply = assembler.reply
+                self._record_reply(span, reply, assembler.response_id)
+            usage = self.priced(sent, reply).usage
             passage.used = usage.input_tokens + usage.output_tokens
             record_usage(task.agent_id, chosen.name, usage)
 
@@ -284,14 +285,14 @@ class Models:
 
         An exception is recorded by its kind, not by its message; the address without secrets of its URL.
         """
-        url = httpx2.URL(chosen.provider.base_url)
+        url = urlsplit(chosen.provider.base_url)
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": chosen.provider.name,
             "gen_ai.request.model": request.model,
             "gen_ai.request.stream": True,
             "gen_ai.output.type": "json" if request.output else "text",
-            "server.address": url.host,
+            "server.address": url.hostname or "",
             "server.port": url.port or _PORTS.get(url.scheme, 0),
             **of_task(task, agent_name),
         }
@@ -301,11 +302,10 @@ class Models:
                 record_prompt(span, request.messages)
             yield span
 
-    def _record_reply(self, span: Span, assembler: ReplyAssembler) -> None:
-        reply = assembler.reply
+    def _record_reply(self, span: Span, reply: AssistantMessage, response_id: str) -> None:
         span.set_attributes(
             {
-                "gen_ai.response.id": assembler.response_id,
+                "gen_ai.response.id": response_id,
                 "gen_ai.response.model": reply.model,
                 "gen_ai.response.finish_reasons": [reply.finish_reason],
                 "gen_ai.usage.input_tokens": reply.usage.input_tokens,

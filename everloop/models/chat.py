@@ -19,6 +19,7 @@ from everloop.models.client import (
     DONE,
     Failures,
     Object,
+    address,
     drain,
     error_in,
     extend,
@@ -393,12 +394,13 @@ class Chat(Model):
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self._client = make_client(provider)
+        self._url = address(self._client, "chat/completions")
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
         failures = Failures(self.provider, request, model)
         body = chat_body(request, model, self.provider)
         with failures.translated():
-            async with posted(self._client, "chat/completions", body, request.settings) as answer:
+            async with posted(self._client, self._url, body, request.settings) as answer:
                 is_whole = answer.headers.get("content-type", "").startswith("application/json")
                 try:
                     read = _read_whole if is_whole else _read

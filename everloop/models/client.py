@@ -64,11 +64,18 @@ def make_client(provider: Provider) -> httpx2.AsyncClient:
     )
 
 
+def address(client: httpx2.AsyncClient, path: str) -> httpx2.URL:
+    """Return where a path is; a client that is given the path alone parses it anew for each call."""
+    return client.build_request("POST", path).url
+
+
 @asynccontextmanager
 async def posted(
-    client: httpx2.AsyncClient, path: str, body: Object, settings: ModelSettings
+    client: httpx2.AsyncClient, url: httpx2.URL, body: Object, settings: ModelSettings
 ) -> AsyncGenerator[httpx2.Response]:
     """Send a request, and yield the answer, of which the body is still to come.
+
+    `url` is as `address` returns it.
 
     Raises:
         HTTPStatusError: it is an error; its body has been read.
@@ -81,7 +88,7 @@ async def posted(
     longest = max(settings.first_token or SILENCE, settings.between_tokens or SILENCE)
     timeout = httpx2.Timeout(longest.total_seconds(), connect=CONNECT_TIMEOUT)
     headers = settings.extra_headers
-    async with client.stream("POST", path, content=written, headers=headers, timeout=timeout) as answer:
+    async with client.stream("POST", url, content=written, headers=headers, timeout=timeout) as answer:
         if not answer.is_success:
             await answer.aread()
             answer.raise_for_status()

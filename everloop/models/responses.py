@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import DONE, Failures, make_client, posted, read_events, read_json
+from everloop.models.client import DONE, Failures, address, make_client, posted, read_events, read_json
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -395,12 +395,13 @@ class Responses(Model):
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self._client = make_client(provider)
+        self._url = address(self._client, "responses")
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
         failures = Failures(self.provider, request, model)
         body = responses_body(request, model, self.provider)
         with failures.translated():
-            async with posted(self._client, "responses", body, request.settings) as answer:
+            async with posted(self._client, self._url, body, request.settings) as answer:
                 is_whole = answer.headers.get("content-type", "").startswith("application/json")
                 events = _whole(await answer.aread()) if is_whole else _events(answer.aiter_bytes())
                 try:

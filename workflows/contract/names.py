@@ -3,7 +3,6 @@
 import hashlib
 import re
 import uuid
-from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import quote, unquote
@@ -232,12 +231,12 @@ def name_calls(calls: Iterable[ToolCall], reply: int) -> tuple[ToolCall, ...]:
     asked; these are the same when the model is asked again after a Reset. They are nine letters and digits,
     the one form that all providers take back (Mistral takes no other).
     """
-    seen = Counter[tuple[str, str]]()
+    seen = dict[tuple[str, str], int]()
     named: list[ToolCall] = []
     for number, call in enumerate(calls, 1):
-        same = call.name, call.arguments
-        named.append(call.model_copy(update={"id": f"r{reply:05}c{number:02}", "repeat": seen[same]}))
-        seen[same] += 1
+        repeat = seen.get(same := (call.name, call.arguments), 0)
+        named.append(call.model_copy(update={"id": f"r{reply:05}c{number:02}", "repeat": repeat}))
+        seen[same] = repeat + 1
     return tuple(named)
 
 

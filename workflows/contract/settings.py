@@ -119,12 +119,14 @@ class ModelSettings:
         Of dicts the keys of both count; where both have one, ours does.
         """
         ours, theirs = dict(self.given()), dict(other.given())
+        if not theirs:
+            return self
         joined = {name: {**theirs[name], **ours[name]} for name in _DICTS & ours.keys() & theirs.keys()}
         return replace(self, **{**theirs, **ours, **joined})
 
     def given(self) -> Iterable[tuple[str, Any]]:
         """Yield the name and the value of each setting that is set."""
-        values = ((each.name, getattr(self, each.name)) for each in fields(self))
+        values = ((name, getattr(self, name)) for name in _SETTINGS)
         return ((name, value) for name, value in values if value is not None)
 
     def summary(self) -> str:
@@ -132,6 +134,7 @@ class ModelSettings:
         return ", ".join(f"{name} {_brief(value)}".rstrip() for name, value in self.given())
 
 
+_SETTINGS = tuple(each.name for each in fields(ModelSettings))
 _DICTS = {"extra_body", "extra_headers"}
 
 
