@@ -108,6 +108,33 @@ def test_settings_do_not_show_the_password() -> None:
     assert SECRET not in repr(settings) + str(settings)
 
 
+async def test_values_of_all_kinds_arrive(own_redis: Redis) -> None:
+    """Whether sent alone or in a pipeline; the largest is more than a connection takes at once."""
+    port = own_redis.connection_pool.connection_kwargs["port"]
+    large = "ä" * 4_000_000
+    async with connect_redis(f"redis://127.0.0.1:{port}/0") as redis:
+        await redis.rpush("list", "grüße", 7, 0.5, b"\x00\r\n", "", large)
+        async with redis.pipeline(transaction=True) as pipeline:
+            pipeline.lrange("list", 0, -2)
+            pipeline.rpush("list", "last")
+            kept, *_ = await pipeline.execute()
+        found = await redis.lrange("list", -2, -1)
+        set_to = await redis.config_get("maxmemory-policy")
+
+    assert kept == ["grüße", "7", "0.5", "\x00\r\n", ""]
+    assert found == [large, "last"]
+    assert set_to == {"maxmemory-policy": "noeviction"}
+
+
+async def test_a_connection_that_broke_between_two_commands_is_made_anew(own_redis: Redis) -> None:
+    """What the server has closed is no reason for the next command to fail."""
+    port = own_redis.connection_pool.connection_kwargs["port"]
+    async with connect_redis(f"redis://127.0.0.1:{port}/0") as redis:
+        await redis.set("name", "value")
+        await own_redis.client_kill_filter(_type="normal", skipme=True)
+        assert await redis.get("name") == "value"
+
+
 async def test_a_user_who_may_not_look_gets_a_warning(own_redis: Redis) -> None:
     """A managed Redis may refuse INFO; that is no reason not to work with it."""
     await own_redis.acl_setuser(
