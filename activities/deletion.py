@@ -1,7 +1,10 @@
 """Deleting from all that keeps anything: Temporal, Redis, blobs; one limited step a call."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import TypeVar
 
 import structlog
 from redis.asyncio import Redis
@@ -20,8 +23,6 @@ from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import (
-    PENDING_BLOBS_PREFIX,
-    context_tag,
     owner_prefix,
     request_rate_key,
     tool_result_key,
@@ -38,9 +39,12 @@ from everloop.workflows.contract.deletion import (
 )
 from everloop.workflows.contract.names import context_key, quoted, unquoted
 
-TASKS_A_STEP = 500
-CONTEXTS_A_STEP = 100
+STEP = 500
+"""Tasks, or contexts, that one step removes at most."""
+
 AT_ONCE = 10
+
+T = TypeVar("T")
 
 _NOTHING = Removed()
 
@@ -84,7 +88,7 @@ class StoreDeletion(DeletionPort):
                 case DeletionKind.ARTIFACT:
                     result = await self._remove_artifact(target)
                 case DeletionKind.CONTEXT:
-                    result = await self._remove_context(target.owner, target.context_id)
+                    result = await self._remove_context(target)
                 case DeletionKind.OWNER:
                     result = await self._remove_owner(target.owner)
         if result.removed != _NOTHING:
@@ -112,32 +116,32 @@ class StoreDeletion(DeletionPort):
             removed=Removed(artifacts=artifacts, blobs=blobs), found_nothing=not (shown or artifacts or blobs)
         )
 
-    async def _remove_context(self, owner: str, context_id: str) -> RemoveResult:
+    async def _remove_context(self, target: DeletionTarget) -> RemoveResult:
+        owner, context_id = target.owner, target.context_id
         known = await self._views.contexts.get(owner, context_id)
         tasks = {task.task_id: context_id for task in known.tasks} if known else dict[str, str]()
-        async for task_id, _ in self._executions.tasks_of(owner, context_id):
-            tasks[task_id] = context_id
-        step = await self._tasks(owner, _first(tasks, TASKS_A_STEP))
-        removed = step.removed + await self._content_of(context_key(owner, context_id))
+        is_used = known is not None and not (known.end and known.end <= datetime.now(UTC))
+        async with aclosing(self._executions.tasks_of(owner, context_id)) as found:
+            async for task_id, _, is_running in found:
+                tasks[task_id], is_used = context_id, is_used or is_running
+                if len(tasks) >= STEP and not target.if_over:
+                    break
+        if target.if_over and is_used:
+            return RemoveResult(found_nothing=True)
         if tasks:
-            return RemoveResult(removed=removed)
+            return await self._remove_tasks(owner, tasks)
+        context = context_key(owner, context_id)
+        removed = await self._content_of(context)
+        removed += Removed(keys=await self._remove_results(f"{context}:"))
         was_known = await self._views.contexts.forget(owner, context_id)
         return RemoveResult(removed=removed, found_nothing=removed == _NOTHING and not was_known)
 
     async def _remove_owner(self, owner: str) -> RemoveResult:
         schedules = await self._remove_schedules(owner)
-        # Also those of contexts of which nothing is known any more.
-        tasks = await self._views.lists.tasks_of(owner, TASKS_A_STEP)
-        contexts = await self._contexts_of(owner)
-        for context_id in contexts:
-            if len(tasks) < TASKS_A_STEP and (known := await self._views.contexts.get(owner, context_id)):
-                tasks |= {task.task_id: context_id for task in known.tasks}
-        async for task_id, context_id in self._executions.tasks_of(owner):
-            tasks.setdefault(task_id, context_id)
-        if tasks:
-            return await self._tasks(owner, _first(tasks, TASKS_A_STEP))
+        if tasks := await self._tasks_of(owner):
+            return await self._remove_tasks(owner, tasks)
         removed = _NOTHING
-        for context_id in sorted(contexts)[:CONTEXTS_A_STEP]:
+        for context_id in (contexts := await self._contexts_of(owner)):
             removed += await self._content_of(context_key(owner, context_id))
             await self._views.contexts.forget(owner, context_id)
         if contexts:
@@ -148,23 +152,46 @@ class StoreDeletion(DeletionPort):
         await self._redis.unlink(rate)  # uncounted: whoever asks how far this is makes it anew
         return RemoveResult(removed=Removed(keys=keys), found_nothing=not (schedules or keys))
 
+    async def _tasks_of(self, owner: str) -> Mapping[str, str]:
+        """Return some tasks, each with its context: none only if neither a list nor Temporal knows any."""
+        tasks = await self._views.lists.tasks_of(owner, STEP)
+        if not tasks:
+            for context_id in await self._views.contexts.ids(owner, STEP):
+                known = await self._views.contexts.get(owner, context_id)
+                tasks |= {task.task_id: context_id for task in known.tasks} if known else {}
+        if not tasks:
+            async with aclosing(self._executions.tasks_of(owner)) as found:
+                async for task_id, context_id, _ in found:
+                    tasks[task_id] = context_id
+                    if len(tasks) >= STEP:
+                        break
+        return tasks
+
+    async def _remove_tasks(self, owner: str, tasks: Mapping[str, str]) -> RemoveResult:
+        """Remove some of these tasks, which may not be all that there are."""
+        some = dict(list(tasks.items())[:STEP])
+        return RemoveResult(removed=(await self._tasks(owner, some)).removed)
+
     async def _tasks(self, owner: str, tasks: Mapping[str, str]) -> RemoveResult:
         """Remove tasks of these contexts; once nothing is found of them, their places in lists."""
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def forget(task_id: str) -> int:
-            async with gate:
-                ended = await self._executions.end(task_id)
-                return await self._executions.delete(task_id) + ended
-
-        known = await asyncio.gather(*map(forget, tasks))
+        known = await self._each(self._executions.remove, tasks)
         keys = await self._keys.keys_of(list(tasks))
-        folders = [await remove_folder(self._blobs, payload_folder(task_id)) for task_id in tasks]
+        folders = await self._each(lambda task: remove_folder(self._blobs, payload_folder(task)), tasks)
         blobs = sum(map(len, folders))
         if any(known) or keys or blobs:
             return RemoveResult(removed=Removed(keys=keys, blobs=blobs))
-        unlisted = [await self._unlist(owner, *each) for each in tasks.items()]
+        unlisted = await self._each(lambda task: self._unlist(owner, task, tasks[task]), tasks)
         return RemoveResult(removed=Removed(tasks=sum(unlisted)), found_nothing=not any(unlisted))
+
+    async def _each(self, work: Callable[[str], Awaitable[T]], tasks: Iterable[str]) -> list[T]:
+        """Do something to each task, a few at a time."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def do(task_id: str) -> T:
+            async with gate:
+                return await work(task_id)
+
+        return await asyncio.gather(*map(do, tasks))
 
     async def _unlist(self, owner: str, task_id: str, context_id: str) -> bool:
         was_listed = await self._views.lists.forget(owner, task_id)
@@ -175,10 +202,6 @@ class StoreDeletion(DeletionPort):
         """Remove what a context holds besides its tasks."""
         artifacts, blobs = await self._artifacts.of_context(context)
         keys = await self._conversations.remove(context)
-        keys += await remove_matching(
-            self._redis, f"{literal(PENDING_BLOBS_PREFIX + context_tag(context))}:*"
-        )
-        keys += await self._remove_results(f"{context}:")
         return Removed(artifacts=artifacts, blobs=blobs, keys=keys)
 
     async def _remove_results(self, prefix: str) -> int:
@@ -196,11 +219,10 @@ class StoreDeletion(DeletionPort):
                 continue
         return len(found)
 
-    async def _contexts_of(self, owner: str) -> set[str]:
+    async def _contexts_of(self, owner: str) -> Sequence[str]:
+        """Return some contexts: those that are listed, or else those of which something is left."""
+        if listed := await self._views.contexts.ids(owner, STEP):
+            return listed
         prefix = f"{quoted(owner)}:"
         keys = await self._artifacts.contexts_of(prefix) | await self._conversations.contexts_of(prefix)
-        return {*await self._views.contexts.ids(owner), *(unquoted(key.removeprefix(prefix)) for key in keys)}
-
-
-def _first(tasks: Mapping[str, str], count: int) -> Mapping[str, str]:
-    return dict(list(tasks.items())[:count])
+        return [unquoted(key.removeprefix(prefix)) for key in sorted(keys)[:STEP]]

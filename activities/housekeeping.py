@@ -1,8 +1,9 @@
 """Cleaning up the stores, one limited step a call."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import structlog
 from redis.asyncio import Redis
@@ -100,16 +101,11 @@ def _end(task: ContextTask) -> datetime | None:
     return task.changed_at + task.retention if task.retention and not task.is_open else None
 
 
-def _end_of_context(context: Context) -> datetime | None:
-    is_over = context.retention is not None and not context.open_tasks
-    return context.updated_at + context.retention if is_over and context.retention else None
-
-
 def _over(context: Context, at: datetime) -> Iterator[DeletionTarget]:
     """Yield what is to be deleted of a context: all of it, or tasks."""
-    named = {"owner": context.owner, "context_id": context.context_id}
-    if (end := _end_of_context(context)) and end <= at:
-        yield DeletionTarget(kind=DeletionKind.CONTEXT, **named)
+    named: Mapping[str, Any] = {"owner": context.owner, "context_id": context.context_id}
+    if context.end and context.end <= at:
+        yield DeletionTarget(kind=DeletionKind.CONTEXT, if_over=True, **named)
         return
     for task in context.tasks:
         if (end := _end(task)) and end <= at:
@@ -121,7 +117,7 @@ def _next_look(context: Context, at: datetime) -> datetime | None:
     given = [life for life in lives if life is not None]
     if not given:
         return None
-    ends = [end for end in (_end_of_context(context), *map(_end, context.tasks)) if end and end > at]
+    ends = [end for end in (context.end, *map(_end, context.tasks)) if end and end > at]
     return min([*ends, at + min([*given, LOOK_AFTER])])
 
 

@@ -12,16 +12,7 @@ def _task(task_id: str) -> str:
         TaskUnnamedError: there is no id.
     """
     root, slash, path = known_id(task_id).partition("/")
-    return f"{TASK_PREFIX}{root}}}{slash}{path}"
-
-
-TASK_PREFIX = "everloop:task:{"
-"""Before the id of a client's task, in each key of it and of its sub-agents."""
-
-
-def root_of_key(key: str) -> str:
-    """Return the client's task of a key that begins so."""
-    return key.removeprefix(TASK_PREFIX).partition("}")[0]
+    return f"everloop:task:{{{root}}}{slash}{path}"
 
 
 def view_key(task_id: str) -> str:
@@ -50,7 +41,10 @@ def route_key(task_id: str) -> str:
 
 
 def task_keys_key(task_id: str) -> str:
-    """Redis hash: key of a sub-agent of a client's task → seconds that it lives after the end."""
+    """Redis hash: key of a sub-agent of a client's task → seconds that it lives after the end.
+
+    The view names the keys of the task itself; after the end the hash has those, too, that outlive it.
+    """
     return f"{_task(task_id)}:keys"
 
 

@@ -101,12 +101,21 @@ local function hold(is_open, seconds)  -- the keys of the task and its sub-agent
       names = is_named(name) and names or names .. name .. ' ' .. seconds .. ' '
     end
   end
+  local outliving = {}  -- the view, which names them: what deletes a task looks into the hash, too
   for name, life in names:gmatch('(%S+) (%S+)') do
     if name == 'secrets' and not is_open then
       redis.call('DEL', own .. name)
     elseif name ~= '/' and name ~= '?' then
       set_life(own .. name, is_open, life)
+      if not is_open and tonumber(life) > tonumber(seconds) then
+        outliving[#outliving + 1], outliving[#outliving + 2] = own .. name, life
+      end
     end
+  end
+  if #outliving > 0 then
+    redis.call('HSET', task_keys, unpack(outliving))
+    names = is_named('/') and names or names .. '/ 0 '
+    redis.call('HSET', root_view, 'kept', names)
   end
   local has_others = is_named('/') or is_named('?')
   local known, longest = has_others and redis.call('HGETALL', task_keys) or {}, tonumber(seconds)

@@ -51,9 +51,13 @@ class KnownDeletion:
 
 
 def deletion_id(target: DeletionTarget) -> str:
-    """Return the id of the deletion of this; tasks have one of a kind, whatever context they are in."""
+    """Return the id of the deletion of this; tasks have one of a kind, whatever context they are in.
+
+    One that may stop is another than one that somebody asked for.
+    """
     is_task = target.kind is DeletionKind.TASK
     ids = [target.id] if is_task else [target.context_id, target.id]
+    ids += ["if over"] if target.if_over else []
     return derive_deletion_id(target.owner, target.kind, *ids)
 
 

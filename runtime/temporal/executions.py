@@ -39,8 +39,12 @@ class TaskExecutions:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def tasks_of(self, owner: str, context_id: str | None = None) -> AsyncGenerator[tuple[str, str]]:
-        """Yield clients' tasks and their contexts; None for all contexts. A task may come several times.
+    async def tasks_of(
+        self, owner: str, context_id: str | None = None
+    ) -> AsyncGenerator[tuple[str, str, bool]]:
+        """Yield clients' tasks, their contexts, and whether they run; None for all contexts.
+
+        A task may come several times.
 
         Visibility lags behind a little.
 
@@ -52,42 +56,37 @@ class TaskExecutions:
             query += f" AND {names.CONTEXT_ID.name} = {quoted(context_id)}"
         async for run in self._listed(query):
             attributes = decode_typed_search_attributes(run.search_attributes)
-            yield names.root_task_id(run.execution.workflow_id), attributes.get(names.CONTEXT_ID, "")
+            task_id, is_running = names.root_task_id(run.execution.workflow_id), run.status in _RUNNING
+            yield task_id, attributes.get(names.CONTEXT_ID, ""), is_running
 
-    async def end(self, task_id: str) -> bool:
-        """End a task that runs, with all that works for it: cancel it, and terminate what does not end soon.
+    async def remove(self, task_id: str) -> int:
+        """End a task that runs, with all that works for it, and ask Temporal to forget these workflows.
 
-        Return whether anything ran.
-
-        Raises:
-            RPCError: Temporal does not answer.
-        """
-        if ran := await self._is_running(task_id):
-            await self._quietly(self._client.get_workflow_handle(task_id).cancel(rpc_timeout=_RPC_TIMEOUT))
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._wait_for_end(task_id)
-            except TimeoutError:
-                await self._terminate(task_id)
-        async for workflow_id, _, is_running in self._runs(task_id):
-            if is_running and await self._is_running(workflow_id):
-                ran = True
-                await self._terminate(workflow_id)
-        return ran
-
-    async def delete(self, task_id: str) -> int:
-        """Ask Temporal to forget all workflows of a task; return how many runs it still knew.
-
+        It is cancelled, and what does not end soon is terminated. Return how many runs Temporal still knew.
         It forgets them a moment later.
 
         Raises:
             RPCError: Temporal does not answer.
         """
-        runs = {(workflow_id, run_id) async for workflow_id, run_id, _ in self._runs(task_id)}
-        if newest := await find_run(self._client, task_id):
+        newest, runs = await find_run(self._client, task_id), set[tuple[str, str]]()
+        if newest:
             runs.add((task_id, newest.run_id))
+            if newest.is_running:
+                await self._end(task_id)
+        async for workflow_id, run_id, is_running in self._runs(task_id):
+            runs.add((workflow_id, run_id))
+            if is_running and await self._is_running(workflow_id):
+                await self._terminate(workflow_id)
         await asyncio.gather(*(self._delete(*each) for each in runs))
         return len(runs)
+
+    async def _end(self, task_id: str) -> None:
+        await self._quietly(self._client.get_workflow_handle(task_id).cancel(rpc_timeout=_RPC_TIMEOUT))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._wait_for_end(task_id)
+        except TimeoutError:
+            await self._terminate(task_id)
 
     async def _runs(self, task_id: str) -> AsyncGenerator[tuple[str, str, bool]]:
         if _UNQUOTABLE & set(task_id):

@@ -32,6 +32,7 @@ from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.workflows.contract.messages import Usage
 
 _TASK, _AGENT, _KEEP = "task:", "agent:", "keep:"
+_HAS_TASK, _WITH_TITLE = -1, 2
 _NUMBERS = ("tasks", "open", "input", "output", "cost", "unpriced")
 
 MOST_LOOKED_AT = 1000
@@ -66,9 +67,11 @@ end
 
 _FORGET_TASK = """
 -- KEYS: what is known of a context. ARGV: task id. What it has used stays counted: it was used.
+-- Returns whether it was known, 2 if the title went with it.
 local task = redis.call('HGET', KEYS[1], 'task:' .. ARGV[1])
 redis.call('HDEL', KEYS[1], 'task:' .. ARGV[1], 'keep:' .. ARGV[1])
-if redis.call('HGET', KEYS[1], 'titled') == ARGV[1] then
+local is_titled = redis.call('HGET', KEYS[1], 'titled') == ARGV[1]
+if is_titled then
   redis.call('HDEL', KEYS[1], 'title', 'titled')
 end
 if not task then
@@ -82,7 +85,17 @@ end
 if redis.call('HINCRBY', KEYS[1], 'agent:' .. agent, -1) <= 0 then
   redis.call('HDEL', KEYS[1], 'agent:' .. agent)
 end
-return 1
+return is_titled and 2 or 1
+"""
+
+_FORGET = """
+-- KEYS: what is known of a context. Returns 1 if it was removed, -1 if it has a task, and stays.
+for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+  if name:sub(1, 5) == 'task:' then
+    return -1
+  end
+end
+return redis.call('DEL', KEYS[1])
 """
 
 
@@ -118,6 +131,11 @@ class Context:
     retention: timedelta | None
     tasks: Sequence[ContextTask] = field(default=(), repr=False)
 
+    @property
+    def end(self) -> datetime | None:
+        """Until when it is kept; None: its settings say so, or a task of it has not ended."""
+        return None if self.retention is None or self.open_tasks else self.updated_at + self.retention
+
 
 @dataclass(frozen=True)
 class ContextPage:
@@ -136,6 +154,7 @@ class Contexts:
         self._set = redis.register_script(_SET_IF_THERE)
         self._prolong = redis.register_script(_PROLONG)
         self._forget_task = redis.register_script(_FORGET_TASK)
+        self._forget = redis.register_script(_FORGET)
 
     async def page(self, owner: str, size: int, token: str = "", query: str = "") -> ContextPage:
         """Return contexts of an owner; with `query` those in whose title it stands, in any case.
@@ -192,14 +211,14 @@ class Contexts:
         If its title is how that task began, it gets another one.
         """
         keys = [context_info_key(owner, context_id)]
-        was_known = bool(await self._forget_task(keys=keys, args=[task_id]))
-        context = await self.get(owner, context_id)
-        if was_known and context and not context.title:
+        known = int(await self._forget_task(keys=keys, args=[task_id]))
+        context = await self.get(owner, context_id) if known == _WITH_TITLE else None
+        if context and not context.title:
             for task in context.tasks:
                 if title := cast("str | None", await self._redis.hget(view_key(task.task_id), "title")):
                     await self._change(owner, context_id, "title", title, "titled", task.task_id)
                     break
-        return was_known
+        return bool(known)
 
     async def prune(self, owner: str) -> None:
         """Take those out of the list of an owner of which Redis has forgotten all."""
@@ -230,16 +249,21 @@ class Contexts:
         else:
             await self._redis.zadd(RETENTIONS_KEY, {member: at.timestamp()}, xx=True)
 
-    async def ids(self, owner: str) -> list[str]:
-        """Return the ids of all contexts of an owner."""
-        found = cast("list[str]", await self._redis.zrange(owner_contexts_key(owner), 0, -1))
-        return list(map(unword, found))
+    async def ids(self, owner: str, most: int | None = None) -> list[str]:
+        """Return the ids of contexts of an owner, of all or so many at most."""
+        found = await self._redis.zrange(owner_contexts_key(owner), 0, most - 1 if most else -1)
+        return list(map(unword, cast("list[str]", found)))
 
     async def forget(self, owner: str, context_id: str) -> bool:
-        """Forget a context; return whether anything was known of it."""
-        await self._redis.zrem(RETENTIONS_KEY, f"{word(owner)} {word(context_id)}")
-        await self._redis.zrem(owner_contexts_key(owner), word(context_id))
-        return bool(await self._redis.delete(context_info_key(owner, context_id)))
+        """Forget a context, unless it has a task; return whether anything was known of it.
+
+        Its place in lists, which leads to it, goes last.
+        """
+        was_known = int(await self._forget(keys=[context_info_key(owner, context_id)]))
+        if was_known != _HAS_TASK:
+            await self._redis.zrem(RETENTIONS_KEY, f"{word(owner)} {word(context_id)}")
+            await self._redis.zrem(owner_contexts_key(owner), word(context_id))
+        return bool(was_known)
 
     async def _change(self, owner: str, context_id: str, *fields: str) -> bool:
         return bool(await self._set(keys=[context_info_key(owner, context_id)], args=list(fields)))

@@ -1,11 +1,21 @@
 """Removes all that Redis keeps of tasks, whatever it is."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import literal, remove_matching
-from everloop.stores.keys import TASK_PREFIX, root_of_key, view_key
+from everloop.stores.keys import (
+    history_key,
+    outcomes_key,
+    push_configs_key,
+    records_key,
+    route_key,
+    secrets_key,
+    stream_key,
+    task_keys_key,
+    view_key,
+)
 from everloop.stores.views.codec import word
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
@@ -35,20 +45,49 @@ return 1
 """
 
 
+_REMOVE_KEYS = """
+-- KEYS: hash of keys, view, and what else a client's task may have. Returns how many there were.
+local named, removed = {}, 0
+for name in (redis.call('HGET', KEYS[2], 'kept') or ''):gmatch('(%S+) %S+') do
+  named[#named + 1] = KEYS[2]:match('^(.*)view$') .. name
+end
+for _, keys in ipairs({redis.call('HKEYS', KEYS[1]), named, KEYS}) do
+  for _, key in ipairs(keys) do
+    removed = removed + redis.call('UNLINK', key)
+  end
+end
+return removed
+"""
+
+_KEYS = (
+    task_keys_key,
+    view_key,
+    history_key,
+    stream_key,
+    route_key,
+    records_key,
+    outcomes_key,
+    secrets_key,
+    push_configs_key,
+)
+"""Of each client's task. What has others in their names, transcripts, is named by the view or the hash."""
+
+
 class TaskRemoval:
-    """Looks through all keys that there are: nobody has a list of those of a task. It is safe to repeat."""
+    """Removes what Redis keeps in the hash slots of tasks. It is safe to repeat."""
 
     def __init__(self, redis: Redis, views: TaskViews) -> None:
         self._redis = redis
         self._views = views
         self._forget_artifact = redis.register_script(_FORGET_ARTIFACT)
+        self._remove_keys = redis.register_script(_REMOVE_KEYS)
 
     async def keys_of(self, task_ids: Sequence[str]) -> int:
         """Remove the keys of clients' tasks and their sub-agents; return how many there were."""
-        meant = frozenset(task_ids)
-        one = literal(task_ids[0]) if len(meant) == 1 else ""
-        match = f"{TASK_PREFIX}{one}}}*" if one else f"{TASK_PREFIX}*"
-        return await remove_matching(self._redis, match, lambda key: root_of_key(key) in meant)
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for task_id in task_ids:
+                await self._remove_keys(keys=[name(task_id) for name in _KEYS], client=pipeline)
+            return sum(cast("list[int]", await pipeline.execute()))
 
     async def artifact_of(self, task_id: str, artifact_id: str) -> int:
         """Remove an artifact from the view of a task, and from its stream; return from how many places."""

@@ -1,7 +1,9 @@
 """Steps of a deletion, where little is left of what is deleted."""
 
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from pathlib import Path
+from typing import cast
 
 import pytest_asyncio
 from redis.asyncio import Redis
@@ -16,9 +18,9 @@ from everloop.stores.conversations.store import Conversations
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
+from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, RemoveResult
 from everloop.workflows.contract.names import context_key
-from everloop.workflows.contract.tasks import TaskState
+from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, said, status, submitted
 from tests.support.memory.artifacts import MemoryArtifacts
 
@@ -45,8 +47,7 @@ async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
     """Its view may have expired just before its time was over, and Temporal has forgotten it long ago."""
     views, conversations = TaskViews(redis), Conversations(redis)
     view = submitted(owner=new_id(), context_id="c")
-    await views.create(view)
-    await views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
+    await completed_task(views, view)
     context = context_key(view.owner, "c")
     await conversations.append(context, view.task_id, [said("secret")])
     await conversations.append(context, "other", [said("stays")])
@@ -56,3 +57,72 @@ async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
 
     assert [step.found_nothing for step in steps] == [False, True, True]
     assert await conversations.get_recent(context, 10) == [said("stays")]
+
+
+async def test_steps_look_at_nothing_but_what_they_delete(redis: Redis, deletion: StoreDeletion) -> None:
+    """Keys are found by their names; all are looked through only once neither task nor context is left."""
+    views, owner = TaskViews(redis), new_id()
+    for context in ("a", "a", "b"):
+        await completed_task(views, submitted(owner=owner, context_id=context))
+    target = DeletionTarget(kind=DeletionKind.OWNER, owner=owner)
+    steps, scans = list[RemoveResult](), list[int]()
+    while not (steps and steps[-1].found_nothing):
+        before = await scans_of(redis)
+        steps.append(await ActivityEnvironment().run(deletion.remove, target))
+        scans.append(await scans_of(redis) - before)
+
+    assert [step.removed.tasks for step in steps] == [0, 3, 0, 0]
+    assert steps[0].removed.keys >= 9
+    assert scans[:3] == [0, 0, 0]
+    assert await redis.keys(f"*{owner}*") == []
+
+
+async def test_a_task_that_begins_in_a_context_whose_time_is_over_keeps_it(
+    redis: Redis, deletion: StoreDeletion
+) -> None:
+    """Also where the deletion of the others is under way: nothing that was said since then is lost."""
+    views, conversations, owner = TaskViews(redis), Conversations(redis), new_id()
+    old = [submitted(owner=owner, context_id=context) for context in ("early", "late", "late")]
+    for view in old:
+        await completed_task(views, view)
+        await conversations.append(context_key(owner, view.context_id), view.task_id, [said("old")])
+
+    async def begin(context: str) -> str:
+        new = submitted(owner=owner, context_id=context)
+        await views.create(new)
+        await views.publish(new.task_id, "run", [status(2)])
+        return new.task_id
+
+    async def steps(context: str, count: int) -> list[RemoveResult]:
+        target = DeletionTarget(kind=DeletionKind.CONTEXT, owner=owner, context_id=context, if_over=True)
+        return [await ActivityEnvironment().run(deletion.remove, target) for _ in range(count)]
+
+    for context in ("early", "late"):
+        assert await views.contexts.set_retention(owner, context, timedelta(hours=1))
+    await begin("early")
+    kept = await steps("early", 2)
+    gone = await steps("late", 2)
+    late = await begin("late")
+    await conversations.append(context_key(owner, "late"), late, [said("new")])
+    stopped = await steps("late", 2)
+
+    assert [step.found_nothing for step in (*kept, *stopped)] == [True] * 4
+    assert [step.removed.tasks for step in gone] == [0, 2]
+    assert await conversations.get_recent(context_key(owner, "early"), 9) == [said("old")]
+    assert await conversations.messages_of(context_key(owner, "late"), late) == [said("new")]
+    assert await views.state(late) is TaskState.WORKING
+    context = await views.contexts.get(owner, "late")
+    assert context is not None
+    assert [task.task_id for task in context.tasks] == [late]
+
+
+async def completed_task(views: TaskViews, view: TaskView) -> None:
+    """Keep a task that ended long ago."""
+    await views.create(view)
+    await views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
+
+
+async def scans_of(redis: Redis) -> int:
+    """Return how often the server looked through its keys."""
+    counts = cast("dict[str, dict[str, int]]", await redis.info("commandstats"))
+    return counts.get("cmdstat_scan", {"calls": 0})["calls"]

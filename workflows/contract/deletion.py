@@ -49,6 +49,8 @@ class DeletionTarget(Wire):
     owner: str
     context_id: str = ""
     id: str = ""
+    if_over: bool = False
+    """Of a context: nothing is deleted any more once a task begins in it, until its time is over again."""
 
     @property
     def name(self) -> str:

@@ -46,11 +46,12 @@ def test_failure_says_what_the_store_said(
     ("stack", "expected"),
     [
         (
-            (
-                '  File "/env/site/everloop/worker.py", line 7, in work\n    open("/home/ann")\n    ^^^^\n\n'
-                '  File "/home/ann/weather/agent.py", line 12, in look\n    raise ValueError\n'
-            ),
-            "everloop/worker.py:7 work\nagent.py:12 look",
+            '  File "/env/site/everloop/worker.py", line 7, in work\n    open("/home/ann")\n    ^^^^\n',
+            "everloop/worker.py:7 work",
+        ),
+        (
+            '  File "/env/a.py", line 1, in <module>\n\n  File "/home/ann/agent.py", line 12, in look\n',
+            "a.py:1 <module>\nagent.py:12 look",
         ),
         ('  File "<frozen importlib._bootstrap>", line 1, in _f\n', "<frozen importlib._bootstrap>:1 _f"),
         ("main.go:3\nrun.go:4", "main.go:3\nrun.go:4"),

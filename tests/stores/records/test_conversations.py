@@ -259,7 +259,10 @@ async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> No
 
 
 async def test_the_messages_of_a_task_can_be_removed(conversations: Conversations) -> None:
-    """Those of others keep their positions; summaries of what is gone go, and others stay."""
+    """Those of others keep their positions; summaries of what is gone go, and others stay.
+
+    A task that had nothing to say takes nothing of the next one with it.
+    """
     context = new_id()
     for number, task in enumerate(("a", "b", "c")):
         await conversations.append(context, f"nothing {task}", [])
@@ -267,6 +270,8 @@ async def test_the_messages_of_a_task_can_be_removed(conversations: Conversation
     for start in (0, 2, 4):
         await conversations.compact(context, ConversationSummary(start=start, end=start + 2, text=f"{start}"))
 
+    assert await conversations.messages_of(context, "nothing b") == []
+    assert await conversations.forget_task(context, "nothing b") == 0
     assert await conversations.messages_of(context, "b") == [said("b1"), ANSWER]
     assert (await conversations.forget_task(context, "b"), await conversations.forget_task(context, "b")) == (
         2,

@@ -71,13 +71,14 @@ async def test_a_title_is_how_the_first_message_begins(views: TaskViews) -> None
 
 
 async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) -> None:
-    """Its tasks, those of them that are open, and its agents; what was used stays."""
+    """Its tasks, those of them that are open, and its agents; what was used stays, as long as it has a task."""
     owner = new_id()
     ended, open_ = (submitted(owner=owner, context_id="c") for _ in range(2))
     for view in (ended, open_):
         await views.create(view)
     used_up = status(2, TaskState.COMPLETED, metadata=used(3, 1, 0.5))
     await views.publish(ended.task_id, "run", [used_up])
+    assert await views.contexts.forget(owner, "c")
     found = list[tuple[int, int, int, int]]()
     for view in (ended, ended, open_):
         await views.contexts.forget_task(owner, "c", view.task_id)
@@ -85,6 +86,8 @@ async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) 
         found.append((context.count, context.open_tasks, len(context.agents), context.usage.input_tokens))
 
     assert found == [(1, 1, 1, 3), (1, 1, 1, 3), (0, 0, 0, 3)]
+    assert [await views.contexts.forget(owner, "c") for _ in range(2)] == [True, False]
+    assert (await views.contexts.get(owner, "c"), await views.contexts.ids(owner)) == (None, [])
 
 
 async def test_pages_have_each_context_once_the_newest_first(views: TaskViews) -> None:
