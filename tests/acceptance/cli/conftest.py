@@ -11,7 +11,8 @@ from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_ser
 from tests.support.rigs.people import PEOPLE_AGENT
 
 ARTIFACT_AGENT = "tests.support.agents.artifacts:agent"
-AGENTS = f"{ACCEPTANCE_AGENT},{PEOPLE_AGENT},{ARTIFACT_AGENT}"
+CLERK = "tests.support.agents.operator:agent"
+AGENTS = f"{ACCEPTANCE_AGENT},{PEOPLE_AGENT},{ARTIFACT_AGENT},{CLERK}"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

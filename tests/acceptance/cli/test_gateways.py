@@ -9,11 +9,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.acceptance.cli.terminal import Shell
+from everloop.gateway.auth.scopes import APPROVE, READ, WRITE
+from tests.acceptance.cli.terminal import Ran, Shell
 from tests.support.rigs.deployment import Service
+from tests.support.rigs.people import call
+from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.processes import run_everloop
 from tests.support.servers.scripted_openai import Reply
 from tests.support.servers.tls import certificate_files, running_tls_proxy
+from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 
 SECRET = "not-to-be-shown-4711"
 
@@ -46,6 +50,46 @@ async def test_a_profile_keeps_a_key_that_nobody_else_reads_and_nothing_shows(
     for ran in (nobody, added, listed, sent, refused, removed):
         assert key not in ran.out + ran.err
     assert key not in file.read_text()
+
+
+@pytest.mark.slow
+async def test_an_approver_lets_a_call_of_somebody_else_run(service: Service, tmp_path: Path) -> None:
+    """Each has a profile with a token. Neither the owner nor a stranger may; a token of yesterday is told."""
+    issuer = SigningKey()
+    scopes = {"ann": f"{READ} {WRITE}", "eve": f"{READ} {WRITE}", "boss": f"{READ} {APPROVE}"}
+    tokens = {name: seed_secret(issuer.token(sub=name, scope=scope)) for name, scope in scopes.items()}
+    settings = {"EVERLOOP_JWT_ISSUER": ISSUER, "EVERLOOP_JWT_AUDIENCE": AUDIENCE, "EVERLOOP_AUTH": "jwt"}
+    key = str(issuer.write(tmp_path / "key.pem"))
+    gateway = await service.everloop.add_gateway(**settings, EVERLOOP_JWT_PUBLIC_KEY_FILE=key)
+    shell, renewed, told = Shell(tmp_path), tmp_path / "token", list[Ran]()
+    for name in ("ann", "eve"):
+        arguments = ("profiles", "add", name, gateway.url, "--agent", "clerk", "--auth", "token")
+        told.append(await shell.run(*arguments, stdin=tokens[name]))
+    renewed.write_text(issuer.token(sub="boss", exp=1))
+    told.append(await shell.run("profiles", "add", "boss", gateway.url, "--token-file", str(renewed)))
+
+    service.script([Reply([call("refund", {"amount": 5})]), Reply(["It is on its way."])])
+    sent = await shell.run("send", "Give 5 back", "--profile", "ann", "--json")
+    task = json.loads(sent.out)["id"]
+
+    async def approve(name: str) -> Ran:
+        return await shell.run("tasks", "approve", task, "--profile", name, "--note", "as promised")
+
+    by_ann, by_eve, too_late = await approve("ann"), await approve("eve"), await approve("boss")
+    renewed.write_text(tokens["boss"])
+    approved, again = await approve("boss"), await approve("boss")
+    done = await shell.run("tasks", "watch", task, "--profile", "ann")
+    gateway.process.stop()
+    waiting, told = json.loads(sent.out)["questions"], [*told, sent, by_ann, by_eve, too_late, approved, done]
+    assert [ran.code for ran in told] == [0, 0, 0, 6, 6, 1, 1, 0, 0]
+    assert [question["approvers"] for question in waiting] == [APPROVE]
+    assert f"this waits for somebody with the scope {APPROVE}" in by_ann.err
+    assert f"no task {task!r} here" in by_eve.err
+    assert "the token has expired" in too_late.err
+    assert (approved.out, again.code) == (f"approved {waiting[0]['id']} of {task}\n", 1)
+    assert done.out == "It is on its way.\n"
+    assert service.model.requests[-1].tool_results == ["refunded 5"]
+    assert [token for token in tokens.values() if any(token in ran.out + ran.err for ran in told)] == []
 
 
 async def test_a_file_with_secrets_that_others_could_read_is_closed(shell: Shell, tmp_path: Path) -> None:
