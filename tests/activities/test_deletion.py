@@ -15,8 +15,10 @@ from everloop.runtime.redis import remove_matching
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
+from everloop.stores.keys import view_key
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, RemoveResult
 from everloop.workflows.contract.names import context_key
@@ -57,6 +59,20 @@ async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
 
     assert [step.found_nothing for step in steps] == [False, True, True]
     assert await conversations.get_recent(context, 10) == [said("stays")]
+
+
+async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, deletion: StoreDeletion) -> None:
+    """A transcript may be kept for longer than the view that names it; then the hash of keys does."""
+    views, transcripts = TaskViews(redis, ttl=timedelta(days=1)), Transcripts(redis, ttl=timedelta(days=9))
+    view = submitted(owner=new_id(), context_id="c")
+    await views.create(view)
+    await transcripts.open(view.task_id, view.run_id, 1, [said("secret")])
+    await views.publish(view.task_id, view.run_id, [status(2, TaskState.COMPLETED)])
+    await redis.delete(view_key(view.task_id))
+    target = DeletionTarget(kind=DeletionKind.TASK, owner=view.owner, context_id="c", id=view.task_id)
+    await ActivityEnvironment().run(deletion.remove, target)
+
+    assert await redis.keys(f"everloop:task:{{{view.task_id}}}*") == []
 
 
 async def test_steps_look_at_nothing_but_what_they_delete(redis: Redis, deletion: StoreDeletion) -> None:

@@ -71,7 +71,7 @@ async def test_a_title_is_how_the_first_message_begins(views: TaskViews) -> None
 
 
 async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) -> None:
-    """Its tasks, those of them that are open, and its agents; what was used stays, as long as it has a task."""
+    """Its tasks, those of them that are open, and its agents; what was used stays while it has a task."""
     owner = new_id()
     ended, open_ = (submitted(owner=owner, context_id="c") for _ in range(2))
     for view in (ended, open_):
