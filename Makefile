@@ -47,11 +47,11 @@ types: $(INSTALLED) console ## types, strictly, of Python and of the console's T
 docs: $(INSTALLED) ## build the site of the documents into build/site, and follow its links
 	$(BIN)/python docs/development/site/build.py
 
-# Four processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
+# Five processes keep two cores busy, since tests that kill wait; each has servers of its own. In the order of their
 # folders, the longest come first.
 test: $(INSTALLED) console ## what each commit has to pass; servers are started as needed
 	$(BIN)/python gateway/console/build.py test
-	$(BIN)/pytest -m "not slow" -n 4 --dist loadfile --no-loadscope-reorder --ignore tests/containers
+	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore tests/containers
 
 # Two of them had found what thawed workers wrote: 77130451 and 4418802.
 CHAOS_SEEDS ?= 77130451 4418802 90210377 2026 629844 31337
