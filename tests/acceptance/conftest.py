@@ -17,6 +17,11 @@ from tests.support.rigs.people import PEOPLE_AGENT, Harness
 from tests.support.seeded_secrets import LogSearch
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
+ARTIFACT_AGENT = "tests.support.agents.artifacts:agent"
+SUB_AGENTS = "tests.support.agents.sub_agents:agents"
+CLERK = "tests.support.agents.operator:agent"
+AGENTS = f"{ACCEPTANCE_AGENT},{PEOPLE_AGENT},{ARTIFACT_AGENT},{SUB_AGENTS},{CLERK}"
+
 
 @pytest.fixture(scope="session")
 def log_search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogSearch]:
@@ -50,6 +55,19 @@ def steady(_steady: Service) -> Service:
     """A deployment that no test harms, with an empty script."""
     _steady.script(())
     return _steady
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def _service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    async with running_service(tmp_path_factory.mktemp("service"), AGENTS) as running:
+        yield running
+
+
+@pytest.fixture
+def service(_service: Service) -> Service:
+    """A deployment of agents that use tools and agents, ask people, and write; with an empty script."""
+    _service.script(())
+    return _service
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
