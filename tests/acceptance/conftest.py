@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.support.agents.artifacts import ARTIFACT_AGENT
 from tests.support.rigs.deployment import (
     ACCEPTANCE_AGENT,
     Deployment,
@@ -17,7 +18,6 @@ from tests.support.rigs.people import PEOPLE_AGENT, Harness
 from tests.support.seeded_secrets import LogSearch
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
-ARTIFACT_AGENT = "tests.support.agents.artifacts:agent"
 SUB_AGENTS = "tests.support.agents.sub_agents:agents"
 CLERK = "tests.support.agents.operator:agent"
 AGENTS = f"{ACCEPTANCE_AGENT},{PEOPLE_AGENT},{ARTIFACT_AGENT},{SUB_AGENTS},{CLERK}"
