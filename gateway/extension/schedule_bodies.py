@@ -29,7 +29,6 @@ from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES, ScheduleDef
 from everloop.runtime.schedules.recurrence import Recurrence, read_interval
 from everloop.stores.artifacts.changes import NewPart
 from everloop.stores.push.configs import PushConfig
-from everloop.workflows.contract.names import derive_push_config_id
 
 Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
 
@@ -145,21 +144,11 @@ class ScheduleReader:
             raise PushNotificationNotSupportedError("this server does not send push notifications")
         config = read_params(pb.TaskPushNotificationConfig, body.push_config)
         try:
-            await self._push.check(config, definition.owner)
+            return await self._push.read(
+                config, definition.id, definition.owner, context_id=definition.context_id
+            )
         except InvalidParamsError as error:
             raise InvalidParamsError(f"pushConfig.{error}") from None
-        return PushConfig(
-            id=config.id or derive_push_config_id(definition.id, config.url),
-            task_id=definition.id,
-            owner=definition.owner,
-            context_id=definition.context_id,
-            url=config.url,
-            token=config.token,
-            has_authentication=config.HasField("authentication"),
-            scheme=config.authentication.scheme,
-            credentials=config.authentication.credentials,
-            public_url=self._settings.url,
-        )
 
 
 def fields_of(body: ScheduleChange) -> list[str]:

@@ -56,25 +56,6 @@ def check_config(config: pb.TaskPushNotificationConfig) -> None:
         )
 
 
-def read_config(
-    config: pb.TaskPushNotificationConfig, view: TaskView, public_url: str, *, is_legacy: bool
-) -> PushConfig:
-    """Return a config of a task that has been checked; one without an id gets one that its URL decides."""
-    return PushConfig(
-        id=config.id or derive_push_config_id(view.task_id, config.url),
-        task_id=view.task_id,
-        owner=view.owner,
-        context_id=view.context_id,
-        url=config.url,
-        token=config.token,
-        has_authentication=config.HasField("authentication"),
-        scheme=config.authentication.scheme,
-        credentials=config.authentication.credentials,
-        is_legacy=is_legacy,
-        public_url=public_url,
-    )
-
-
 def show_config(config: PushConfig) -> pb.TaskPushNotificationConfig:
     """Return what the client has set."""
     authentication = pb.AuthenticationInfo(scheme=config.scheme, credentials=config.credentials)
@@ -162,6 +143,35 @@ class PushOperations:
             if is_another and len(config_ids) >= MAX_CONFIGS:
                 raise _too_many()
 
+    async def read(
+        self,
+        config: pb.TaskPushNotificationConfig,
+        task_id: str,
+        owner: str,
+        *,
+        context_id: str,
+        is_legacy: bool = False,
+    ) -> PushConfig:
+        """Return a config of a task, or of a schedule; one without an id gets one that its URL decides.
+
+        Raises:
+            InvalidParamsError, UnavailableNowError: as for `check`.
+        """
+        await self.check(config, owner)
+        return PushConfig(
+            id=config.id or derive_push_config_id(task_id, config.url),
+            task_id=task_id,
+            owner=owner,
+            context_id=context_id,
+            url=config.url,
+            token=config.token,
+            has_authentication=config.HasField("authentication"),
+            scheme=config.authentication.scheme,
+            credentials=config.authentication.credentials,
+            is_legacy=is_legacy,
+            public_url=self._public_url,
+        )
+
     async def create(
         self, view: TaskView, config: pb.TaskPushNotificationConfig, *, acknowledged: str, is_legacy: bool
     ) -> pb.TaskPushNotificationConfig:
@@ -174,8 +184,9 @@ class PushOperations:
         Raises:
             InvalidParamsError: as for `check`.
         """
-        await self.check(config, view.owner)
-        wanted = read_config(config, view, self._public_url, is_legacy=is_legacy)
+        wanted = await self.read(
+            config, view.task_id, view.owner, context_id=view.context_id, is_legacy=is_legacy
+        )
         try:
             await self._configs.put(wanted, position=acknowledged)
         except TooManyPushConfigsError:

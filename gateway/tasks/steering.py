@@ -120,26 +120,29 @@ class Steering:
         await self._ask(task_id, self._service.unpause_workflow_execution, request)
 
     async def unpause_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
-        """Let a paused activity go on. History does not tell of it, so a note goes before."""
-        await self.signal(task_id, "note", Note(note="let a paused call go on"), sign)
-        request = UnpauseActivityRequest(
-            namespace=self._client.namespace,
-            execution=WorkflowExecution(workflow_id=task_id),
-            id=activity_id,
-            identity=sign.identity,
-        )
-        await self._ask(task_id, self._service.unpause_activity, request)
+        """Let a paused activity go on."""
+        request = UnpauseActivityRequest(id=activity_id)
+        await self._on_call(task_id, sign, "let a paused call go on", self._service.unpause_activity, request)
 
     async def retry_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
-        """Let an activity that waits for its next attempt begin it now; a note goes before, as above."""
-        await self.signal(task_id, "note", Note(note="made a call again at once that had failed"), sign)
-        request = ResetActivityRequest(
-            namespace=self._client.namespace,
-            execution=WorkflowExecution(workflow_id=task_id),
-            id=activity_id,
-            identity=sign.identity,
-        )
-        await self._ask(task_id, self._service.reset_activity, request)
+        """Let an activity that waits for its next attempt begin it now."""
+        request = ResetActivityRequest(id=activity_id)
+        note = "made a call again at once that had failed"
+        await self._on_call(task_id, sign, note, self._service.reset_activity, request)
+
+    async def _on_call(
+        self,
+        task_id: str,
+        sign: Signature,
+        note: str,
+        call: Callable[..., Awaitable[object]],
+        request: UnpauseActivityRequest | ResetActivityRequest,
+    ) -> None:
+        """Do something to an activity. History does not tell of it, so a note goes before."""
+        await self.signal(task_id, "note", Note(note=note), sign)
+        request.namespace, request.identity = self._client.namespace, sign.identity
+        request.execution.workflow_id = task_id
+        await self._ask(task_id, call, request)
 
     async def reset(self, task_id: str, run_id: str, sign: Signature) -> bool:
         """Let a run that has ended go on in a new one, from before its end; return whether there is a place.
