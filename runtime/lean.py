@@ -29,9 +29,7 @@ def freeze_startup() -> None:
     gc.freeze()
 
 
+sys.modules.setdefault("httpx._main", None)  # pyright: ignore[reportArgumentType] -- None: no module; its command line, with rich
 load("structlog", "rich", "greenlet")  # tracebacks in colours, and locals of greenlets (4 MiB)
-load("httpx", "click")  # a command line
-load("httpx2", "click")  # a command line
 load("temporalio.client", "grpc")  # stubs of Temporal's API, beside the native client that is used (9 MiB)
 load("redis.asyncio", "opentelemetry.sdk")  # metrics of its own
-load("opentelemetry.sdk.resources", "psutil")  # a description of the process

@@ -22,13 +22,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import cast
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import httpcore
-import httpx
-
 from everloop.workflows.contract.tasks import Identity
+
+if TYPE_CHECKING:
+    from httpx import URL
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -207,12 +207,14 @@ def _unfit(scheme: str, host: str) -> str:
     )
 
 
-def read_url(text: str) -> httpx.URL:
+def read_url(text: str) -> "URL":
     """Return a URL that may be called, if its host is fit.
 
     Raises:
         UnfitUrlError: it is malformed, or carries what a webhook has no use for.
     """
+    import httpx  # noqa: PLC0415 -- 3 MiB, which processes do without until somebody names an address
+
     if len(text.encode()) > MAX_URL_BYTES:
         raise UnfitUrlError(f"has {len(text.encode())} bytes; it may have {MAX_URL_BYTES}")
     try:
@@ -230,43 +232,16 @@ def read_url(text: str) -> httpx.URL:
     return url
 
 
-def is_place(url: httpx.URL) -> bool:
+def is_place(url: "URL") -> bool:
     """Whether host and port of a URL are such that somebody may be found there."""
     host = url.raw_host.decode("ascii")
     is_host = _NAME.fullmatch(host) is not None or parse_address(host) is not None
     return is_host and (url.port is None or 0 < url.port <= MAX_PORT)
 
 
-def port_of(url: httpx.URL) -> int:
+def port_of(url: "URL") -> int:
     """Return the port to connect to."""
     return url.port or _PORTS[url.scheme]
-
-
-class JudgedBackend(httpcore.AsyncNetworkBackend):
-    """Looks a name up, judges what it finds, and connects to just that: asked again, it may be another."""
-
-    def __init__(self, policy: WebhookPolicy, *, is_plain: bool, owner: str = "") -> None:
-        self._policy = policy
-        self._owner = owner
-        self._is_plain = is_plain
-        self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 -- the interface's
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        addresses = await self._policy.addresses(host, port, is_plain=self._is_plain, owner=self._owner)
-        failure: Exception = OSError("no address")
-        for address in addresses:
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure
 
 
 def read_allowance(text: str) -> Allowance:
@@ -293,6 +268,8 @@ def _read_network(entry: str) -> Network:
 
 
 def _read_host(entry: str) -> tuple[str, int | None]:
+    import httpx  # noqa: PLC0415 -- as in `read_url`
+
     try:
         url = httpx.URL(f"any://{entry}")
     except (httpx.InvalidURL, UnicodeError):

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from everloop.agents.mcp import launcher
-from everloop.runtime.telemetry.metrics import Address
+from everloop.runtime.telemetry.settings import Address
 
 STEADY_AFTER = 60.0
 """Seconds after which a process that fails is not taken to be set up wrongly: it is started again. On a busy

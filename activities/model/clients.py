@@ -10,7 +10,6 @@ import structlog
 
 from everloop.agents.agent import Agent
 from everloop.models.catalogue import RUNGS, Catalogue, ChosenModel, Provider
-from everloop.models.chat import Chat
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -21,7 +20,6 @@ from everloop.models.interface import (
     OutputSchema,
     TextDelta,
 )
-from everloop.models.responses import Responses
 from everloop.runtime.settings import StartError
 from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.settings import ModelSettings
@@ -140,8 +138,12 @@ def make_model(provider: Provider) -> Model:
 def _maker(provider: Provider) -> Callable[[Provider], Model]:
     match provider.kind:
         case "chat":
+            from everloop.models.chat import Chat  # noqa: PLC0415 -- 3 MiB, and so on below
+
             return Chat
         case "responses":
+            from everloop.models.responses import Responses  # noqa: PLC0415 -- as for Chat
+
             return Responses
         case kind:
             module, _, attribute = kind.partition(":")
@@ -189,7 +191,8 @@ def _check_models(catalogue: Catalogue, agent: Agent) -> None:
     narrators = [plugin.narrator.model for plugin in agent.plugins if plugin.narrator]
     own = [catalogue.choose(name, agent.id) for name in agent.models or [agent.model]]
     for chosen in [*own, *(catalogue.choose(name, agent.id) for name in narrators if name)]:
-        _maker(chosen.provider)
+        if chosen.provider.kind not in {"chat", "responses"}:
+            _maker(chosen.provider)
     if agent.limits.cost is not None or any(plugin.needs_price for plugin in agent.plugins):
         for chosen in own:
             if not chosen.price:

@@ -39,8 +39,8 @@ from everloop.activities.telemetry import (
     timed_model_call,
 )
 from everloop.models.catalogue import Catalogue, ChosenModel, Provider, UnknownModelError
-from everloop.models.client import SILENCE
 from everloop.models.interface import (
+    SILENCE,
     Delta,
     Model,
     ModelDownError,

@@ -1,20 +1,16 @@
 """Delivers push notifications, one at a time."""
 
 import asyncio
-import json
 import ssl
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import httpcore
-import httpx
 import structlog
-from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import MessageToDict
 from structlog.contextvars import bound_contextvars
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -24,22 +20,24 @@ from everloop.activities.push.feed import News, Nothing, PushFeed, Subject, Task
 from everloop.activities.telemetry import DeliveryOutcome, record_delivery
 from everloop.runtime.outbound import (
     ForbiddenAddressError,
-    JudgedBackend,
     UnfitUrlError,
     WebhookPolicy,
     read_url,
     retry_after,
 )
-from everloop.runtime.protocol.tasks import TaskUrl, to_artifact, to_status, to_struct, to_task
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.names import derive_push_event_id
-from everloop.workflows.contract.parts import with_whole_numbers
 from everloop.workflows.contract.ports import PushPort
-from everloop.workflows.contract.tasks import Artifact, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import TaskView
+
+if TYPE_CHECKING:
+    from httpx import URL
+
+    from everloop.activities.push.notifications import Body
 
 # One POST to a webhook, to an address that was judged a moment before, and nowhere else.
 
@@ -76,7 +74,7 @@ class Webhooks:
         self, policy: WebhookPolicy, *, tls: ssl.SSLContext | None = None, time_limit: float = TIME_LIMIT
     ) -> None:
         self._policy = policy
-        self._tls = tls or httpx.create_ssl_context()
+        self._tls = tls
         self.time_limit = time_limit
 
     async def post(self, url: str, content: bytes, headers: Mapping[str, str], *, owner: str = "") -> Answer:
@@ -86,6 +84,10 @@ class Webhooks:
             RefusedError: this is no place to post to.
             UndeliveredError: there was no answer in time.
         """
+        import httpcore  # noqa: PLC0415 -- 4 MiB with TLS, which a worker does without that notifies nobody
+        import httpx  # noqa: PLC0415 -- likewise
+
+        self._tls = self._tls or httpx.create_ssl_context()
         try:
             async with asyncio.timeout(self.time_limit):
                 return await self._post(read_url(url), content, headers, owner)
@@ -99,7 +101,11 @@ class Webhooks:
         except (OSError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
             raise UndeliveredError(f"no answer from the webhook ({type(error).__name__})") from None
 
-    async def _post(self, url: httpx.URL, content: bytes, headers: Mapping[str, str], owner: str) -> Answer:
+    async def _post(self, url: "URL", content: bytes, headers: Mapping[str, str], owner: str) -> Answer:
+        import httpcore  # noqa: PLC0415 -- as in `post`
+
+        from everloop.runtime.judged_backend import JudgedBackend  # noqa: PLC0415 -- likewise
+
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         backend = JudgedBackend(self._policy, is_plain=url.scheme == "http", owner=owner)
         pairs = [("Host", url.netloc.decode("ascii")), ("Connection", "close"), *headers.items()]
@@ -118,72 +124,6 @@ class Webhooks:
 
 def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
-
-
-# Notifications as A2A has them. Pure.
-#
-# Source: A2A 1.0 §4.3.3 (a StreamResponse), and 0.3 §9.5 (a Task).
-
-
-@dataclass(frozen=True)
-class Body:
-    """What is posted."""
-
-    content: bytes
-    media_type: str
-
-
-def write_body(config: PushConfig, subject: Subject) -> Body:
-    """Return the notification for a client of A2A 1.0."""
-    task_url = TaskUrl(config.task_id, config.context_id, config.public_url)
-    match subject:
-        case TaskView():
-            response = pb.StreamResponse(task=to_task(subject, config.public_url))
-        case StatusChanged():
-            response = pb.StreamResponse(status_update=_status_update(subject, task_url))
-        case Artifact():
-            response = pb.StreamResponse(artifact_update=_artifact_update(subject, task_url))
-    return Body(_encode(MessageToDict(response)), "application/a2a+json")
-
-
-def write_legacy_body(config: PushConfig, view: TaskView) -> Body:
-    """Return the notification for a client of A2A 0.3: always the task."""
-    from a2a.compat.v0_3 import conversions  # noqa: PLC0415 -- 2 MiB for clients of old
-
-    task = conversions.to_compat_task(to_task(view, config.public_url))
-    return Body(_encode(task.model_dump(mode="json", by_alias=True, exclude_none=True)), "application/json")
-
-
-def with_status(view: TaskView, event: StatusChanged) -> TaskView:
-    """Return a view with an earlier status of its task."""
-    return view.model_copy(update={"status": _status(event)})
-
-
-def _status(event: StatusChanged) -> TaskStatus:
-    return TaskStatus(state=event.state, at=event.at, message=event.message, metadata=event.metadata)
-
-
-def _status_update(event: StatusChanged, task_url: TaskUrl) -> pb.TaskStatusUpdateEvent:
-    return pb.TaskStatusUpdateEvent(
-        task_id=task_url.task_id,
-        context_id=task_url.context_id,
-        status=to_status(_status(event), task_url),
-        metadata=to_struct(event.metadata),
-    )
-
-
-def _artifact_update(artifact: Artifact, task_url: TaskUrl) -> pb.TaskArtifactUpdateEvent:
-    return pb.TaskArtifactUpdateEvent(
-        task_id=task_url.task_id,
-        context_id=task_url.context_id,
-        artifact=to_artifact(artifact, task_url),
-        append=False,
-        last_chunk=True,
-    )
-
-
-def _encode(value: object) -> bytes:
-    return with_whole_numbers(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 DELIVERY_TIME = timedelta(hours=24)
@@ -252,8 +192,14 @@ class PushDelivering(PushPort):
         is_over = isinstance(news, Nothing) and news.is_over
         return DeliverPushResult(delivered=isinstance(news, News), done=is_over)
 
-    async def _body(self, config: PushConfig, subject: Subject) -> Body | None:
+    async def _body(self, config: PushConfig, subject: Subject) -> "Body | None":
         """Return what is posted; None for what a client of 0.3 has no word for."""
+        from everloop.activities.push.notifications import (  # noqa: PLC0415 -- see its head
+            with_status,
+            write_body,
+            write_legacy_body,
+        )
+
         if not config.is_legacy:
             return write_body(config, subject)
         match subject:
@@ -265,7 +211,7 @@ class PushDelivering(PushPort):
             case _:
                 return None
 
-    async def _send(self, config: PushConfig, lease: CallLease, body: Body, news: str) -> bool:
+    async def _send(self, config: PushConfig, lease: CallLease, body: "Body", news: str) -> bool:
         """Post, or leave out what was tried for long enough; return whether the webhook is still there."""
         try:
             return await self._post(config, lease, body, news)
@@ -285,7 +231,7 @@ class PushDelivering(PushPort):
         activity.heartbeat(news, now)
         return timedelta()
 
-    async def _post(self, config: PushConfig, lease: CallLease, body: Body, news: str) -> bool:
+    async def _post(self, config: PushConfig, lease: CallLease, body: "Body", news: str) -> bool:
         """Post, and return whether it was taken; if not, its webhook is gone, and so is the config.
 
         It is posted while nobody else can post what comes after it.
@@ -310,7 +256,7 @@ class PushDelivering(PushPort):
         return await self._judge(config, answer)
 
     async def _judge(self, config: PushConfig, answer: Answer) -> bool:
-        if httpx.codes.is_success(answer.status):
+        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             record_delivery("delivered")
             return True
         if answer.status == HTTPStatus.GONE:
@@ -333,7 +279,7 @@ def _authentication(config: PushConfig) -> dict[str, str]:
 
 
 def _problem(answer: Answer) -> str:
-    if httpx.codes.is_redirect(answer.status):
+    if HTTPStatus.MULTIPLE_CHOICES <= answer.status < HTTPStatus.BAD_REQUEST:
         return f"the webhook answered {answer.status}: redirects are not followed; set the URL it leads to"
     return f"the webhook answered {answer.status}; expected 2xx"
 

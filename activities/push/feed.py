@@ -8,7 +8,6 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
-from everloop.runtime.protocol.tasks import is_visible
 from everloop.runtime.temporal.describe import is_not_found
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.artifacts.store import Artifacts
@@ -126,6 +125,8 @@ class PushFeed:
         return await self._views.load(task_id)
 
     async def _subject(self, task_id: str, event: TaskEvent) -> Subject | None:
+        from everloop.runtime.protocol.tasks import is_visible  # noqa: PLC0415 -- A2A's messages take 3 MiB
+
         match event:
             case StatusChanged():
                 return event

@@ -18,6 +18,7 @@ import orjson
 
 from everloop.models.catalogue import Provider
 from everloop.models.interface import (
+    SILENCE,
     ModelBusyError,
     ModelDownError,
     ModelError,
@@ -39,9 +40,6 @@ MAX_STREAM = 256 * 1024 * 1024
 
 CONNECT_TIMEOUT = 5.0
 """Seconds until a connection to the provider must stand."""
-
-SILENCE = timedelta(minutes=5)
-"""How long a provider may be silent, before its reply and within it, unless settings say otherwise."""
 
 _POOL = httpx2.Limits(max_connections=None, max_keepalive_connections=200, keepalive_expiry=30)
 """Temporal bounds how many calls there are at once. A handshake takes as long as some replies: connections

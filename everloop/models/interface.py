@@ -22,6 +22,9 @@ from everloop.workflows.contract.settings import ModelSettings
 
 # What is asked.
 
+SILENCE = timedelta(minutes=5)
+"""How long a provider may be silent, before its reply and within it, unless settings say otherwise."""
+
 
 @dataclass(frozen=True)
 class OutputSchema:

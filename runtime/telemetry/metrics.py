@@ -1,4 +1,7 @@
-"""Where the metrics of a process go: to Prometheus, which reads them here, an OTLP endpoint, or both."""
+"""Where the metrics of a process go: to Prometheus, which reads them here, an OTLP endpoint, or both.
+
+Loaded where metrics are wanted (2 MiB).
+"""
 
 import http.client
 import socket
@@ -8,21 +11,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Annotated, NamedTuple
 
 import structlog
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.util.re import parse_env_headers
-from pydantic import BeforeValidator, Field
-from pydantic_settings import NoDecode
 from structlog.typing import FilteringBoundLogger
 from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
-from everloop.runtime.settings import Settings, StartError
-from everloop.runtime.telemetry.logs import LogLevel, temporal_core_logs
+from everloop.runtime.telemetry.logs import temporal_core_logs
+from everloop.runtime.telemetry.settings import Address, MetricsAddressError, TelemetrySettings
 
 # The HTTP listener of a process for operators: metrics as Prometheus reads them, and probes.
 
@@ -36,34 +35,6 @@ _POLL = 0.1
 """Seconds that closing may take: so often the thread looks whether it is to end."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
-
-
-class MetricsAddressError(StartError):
-    """EVERLOOP_METRICS_ADDRESS cannot be listened on; the message names it and says what to do."""
-
-
-class Address(NamedTuple):
-    """Where to listen."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """Read `host:port`; an IPv6 address stands in brackets.
-
-        Raises:
-            ValueError: it is something else.
-        """
-        host, _, port = text.rpartition(":")
-        is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 1 << 16  # noqa: PLR2004 -- the digits of 65535
-        is_bracketed = host.startswith("[") and host.endswith("]")
-        if not host.strip("[]") or not is_port or (":" in host and not is_bracketed):
-            raise ValueError(f"{text!r} is no host:port; expected an address such as 127.0.0.1:9464")
-        return cls(host.strip("[]"), int(port))
 
 
 class MetricsListener:
@@ -228,67 +199,6 @@ SHUTDOWN_TIMEOUT = 5_000
 """Milliseconds that the last metrics may take to get out."""
 
 
-def _parse(given: object) -> object:
-    if not isinstance(given, str):
-        return given
-    try:
-        return Address.parse(given)
-    except ValueError as error:
-        raise ValueError(f"{error}, or leave it empty") from None
-
-
-class TelemetrySettings(Settings):
-    """Where logs, traces and metrics go. An empty variable counts as not set.
-
-    The OpenTelemetry SDK itself reads the other OTEL_* variables (OpenTelemetry specification, "Environment
-    Variable Specification"); the Temporal SDK gets only those of this class.
-    """
-
-    log_level: LogLevel = Field(default="info", validation_alias="EVERLOOP_LOG_LEVEL")
-    """`debug`, `info`, `warning`, `error` or `critical`."""
-    address: Annotated[Address | None, NoDecode, BeforeValidator(_parse)] = Field(
-        default=None, validation_alias="EVERLOOP_METRICS_ADDRESS"
-    )
-    """`host:port` where Prometheus reads metrics at `/metrics`, with `/healthz` and `/readyz` beside it.
-    Everybody who reaches it may read them. Unset: nowhere. See docs/operation/metrics.md."""
-    endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
-    """Where traces and metrics are sent by OTLP. Unset: nowhere. See docs/operation/traces-and-logs.md."""
-    traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    """The same for traces alone."""
-    metrics_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-    """The same for metrics alone."""
-    headers: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_HEADERS", repr=False)
-    """Headers that go along with both, as `name=value`, separated by commas."""
-    metrics_headers: str = Field(
-        default="", validation_alias="OTEL_EXPORTER_OTLP_METRICS_HEADERS", repr=False
-    )
-    """The same for metrics alone."""
-    exporter: str = Field(default="otlp", validation_alias="OTEL_METRICS_EXPORTER")
-    """`none`: metrics are not sent."""
-    interval: float = Field(default=60_000, gt=0, validation_alias="OTEL_METRIC_EXPORT_INTERVAL")
-    """Milliseconds from one sending of metrics to the next."""
-    sdk_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
-    """`true`: neither traces nor metrics are sent."""
-
-    @property
-    def traces(self) -> bool:
-        """Whether spans are exported."""
-        return bool(self.traces_endpoint or self.endpoint) and not self.sdk_disabled
-
-    @property
-    def otlp_url(self) -> str:
-        """Where metrics are sent; empty if they are not."""
-        if self.exporter == "none" or self.sdk_disabled:
-            return ""
-        general = f"{self.endpoint.rstrip('/')}/v1/metrics" if self.endpoint else ""
-        return self.metrics_endpoint or general
-
-    @property
-    def otlp_headers(self) -> Mapping[str, str]:
-        """What is sent along, for instance to authenticate."""
-        return parse_env_headers(self.metrics_headers or self.headers, liberal=True)
-
-
 @dataclass(frozen=True)
 class Metrics:
     """What is switched on of metrics."""
@@ -306,8 +216,8 @@ class Metrics:
             _log.warning("metrics not sent", error=str(error))
 
 
-def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics | None:
-    """Serve and send metrics as the settings say; None if nobody wants them.
+def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics:
+    """Serve and send metrics as the settings say, of which one wants them.
 
     It has to be called before any Temporal client is made.
     The Temporal SDK writes to one place only: to Prometheus, if that is wanted.
@@ -316,8 +226,6 @@ def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics | 
         MetricsAddressError: the listener's address is taken, or the endpoint is no URL.
     """
     url = settings.otlp_url
-    if not settings.address and not url:
-        return None
     readers: list[MetricReader] = []
     listener = None
     if url:

@@ -6,15 +6,18 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import structlog
-from opentelemetry.sdk.resources import Resource
 from temporalio.client import Plugin
 from temporalio.runtime import Runtime, TelemetryConfig
 
+from everloop.runtime.lean import load
 from everloop.runtime.telemetry.logs import configure_logs, temporal_core_logs
-from everloop.runtime.telemetry.metrics import Metrics, TelemetrySettings, start_metrics
+from everloop.runtime.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
     from temporalio.contrib.opentelemetry import ReplaySafeTracerProvider
+
+    from everloop.runtime.telemetry.metrics import Metrics
 
 SHUTDOWN_WAIT = 5.0
 """Seconds that a process that ends waits for its collector."""
@@ -30,7 +33,7 @@ class Telemetry:
     """What a process switched on. `plugins` carry the trace context through Temporal."""
 
     tracers: "ReplaySafeTracerProvider | None"
-    metrics: Metrics | None
+    metrics: "Metrics | None"
     plugins: Sequence[Plugin]
 
     def ready(self) -> None:
@@ -71,9 +74,15 @@ def configure_telemetry(service: str) -> Telemetry:
     """
     settings = TelemetrySettings()
     configure_logs(settings.log_level)
-    resource = Resource({"service.name": service}).merge(_resource_of_the_environment())
-    # First, because it can fail.
-    metrics = start_metrics(settings, resource) or _log_temporal_core()
+    if not settings.metrics:
+        _log_temporal_core()
+        if not settings.traces:
+            return Telemetry(None, None, ())
+    resource, metrics = _resource(service), None
+    if settings.metrics:  # first, because it can fail
+        from everloop.runtime.telemetry.metrics import start_metrics  # noqa: PLC0415 -- see its head
+
+        metrics = start_metrics(settings, resource)
     if not settings.traces:
         return Telemetry(None, metrics, ())
     from everloop.runtime.telemetry.traces import start_traces  # noqa: PLC0415 -- see its head
@@ -89,10 +98,12 @@ def _log_temporal_core() -> None:
     )
 
 
-def _resource_of_the_environment() -> Resource:
-    """Return what the OTEL_* variables say, without the SDK's own default for a missing service name."""
-    resource = Resource.create()
-    attributes = dict(resource.attributes)
+def _resource(service: str) -> "Resource":
+    """Return what the OTEL_* variables say; the SDK has a default of its own for a missing service name."""
+    load("opentelemetry.sdk.resources", "psutil")  # a description of the process
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 -- 1 MiB, for who wants traces or metrics
+
+    attributes = dict(Resource.create().attributes)
     if str(attributes.get("service.name", "")).startswith("unknown_service"):
         del attributes["service.name"]
-    return Resource(attributes)
+    return Resource({"service.name": service}).merge(Resource(attributes))

@@ -24,7 +24,8 @@ from opentelemetry import propagate
 from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import PeerAwayError, PeerError, PeerRefusedError, peer_error
 from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
-from everloop.runtime.outbound import JudgedBackend, WebhookPolicy
+from everloop.runtime.judged_backend import JudgedBackend
+from everloop.runtime.outbound import WebhookPolicy
 
 CARD_TTL = 300.0
 """Seconds for which a card is taken for current."""

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.runtime.settings import explain
-from everloop.runtime.telemetry.metrics import Address, MetricsListener, TelemetrySettings
+from everloop.runtime.telemetry.metrics import MetricsListener
+from everloop.runtime.telemetry.settings import Address, TelemetrySettings
 
 OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 

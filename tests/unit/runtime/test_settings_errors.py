@@ -7,7 +7,7 @@ from everloop.deploy.local.settings import StackSettings
 from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.redis import StoreSettings
 from everloop.runtime.settings import PREFIX, SETTINGS, Settings, explain, unknown_settings
-from everloop.runtime.telemetry.metrics import TelemetrySettings
+from everloop.runtime.telemetry.settings import TelemetrySettings
 from tests.support.deploy.process_settings import process_settings, variables_of
 
 
