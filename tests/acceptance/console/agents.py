@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from pydantic import JsonValue
 
-from everloop import Agent, Limits, ToolContext, artifacts, prompt, sub_agent, tool, tools
+from everloop import Agent, Limits, Skill, ToolContext, artifacts, prompt, sub_agent, tool, tools
 from tests.support.agents.marks import append_line, until_open
 
 CONSOLE_AGENTS = "tests.acceptance.console.agents:agents"
@@ -92,6 +92,7 @@ writer = Agent(
     plugins=[prompt("Follow the script."), tools(count_lines)],
 )
 
+EXAMPLE = "How many lines has c.md?"
 EVIL = '<img src=x onerror="window.harmed=1">'
 
 agent = Agent(
@@ -99,6 +100,7 @@ agent = Agent(
     name="Studio",
     description="Reads, writes and asks. Its model follows the script of a test.",
     model="scripted",
+    skills=[Skill(id="count", name="Count", description="Counts lines.", examples=[EXAMPLE])],
     plugins=[
         prompt("Follow the script."),
         tools(publish, count_lines, send_report, many_lines),

@@ -10,6 +10,7 @@ from everloop.gateway.console.build import WEB
 from tests.acceptance.console.conftest import say
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import call
+from tests.support.servers.processes import run_everloop
 from tests.support.servers.scripted_openai import Refusal, Reply
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,10 @@ async def test_the_system_page_says_who_works_on_what(service: Service, page: Pa
 
 
 async def test_a_task_that_failed_is_reset(service: Service, page: Page) -> None:
-    """The list says why it does not go on; the button lets it, and the events tell what was done."""
+    """The list says why it does not go on; the button lets it, and the events tell what was done.
+
+    The run that has failed is still counted, as a run.
+    """
     service.script([Refusal(401, message="the key is wrong")])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "Fail for want of a key")
@@ -50,6 +54,8 @@ async def test_a_task_that_failed_is_reset(service: Service, page: Page) -> None
     await expect(page.locator(".answer")).to_have_text("Now it works.")
     await page.locator(".tabs").get_by_role("button", name="events").click()
     await expect(page.locator(".event-list")).to_contain_text("reset by")
+    await page.get_by_role("link", name="System").click()
+    await expect(page.get_by_role("list", name="Runs of tasks")).to_contain_text("failed")
 
 
 async def test_a_call_is_skipped(service: Service, page: Page, tmp_path: Path) -> None:
@@ -75,3 +81,31 @@ async def test_a_call_is_skipped(service: Service, page: Page, tmp_path: Path) -
     assert "there is no such file" in str(service.model.requests[-1].messages)
     await page.locator(".tabs").get_by_role("button", name="events").click()
     await expect(page.locator(".event-list")).to_contain_text("operator")
+
+
+async def test_a_paused_task_goes_on(service: Service, page: Page, tmp_path: Path) -> None:
+    """The page says who paused it and why; Resume lets it go on, which its events tell."""
+    gate = tmp_path / "gate"
+    hanging = call("count_lines", {"path": "c.md", "ledger": "", "gate": str(gate)})
+    service.script([Reply([hanging]), Reply(["It has 120."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Count the paused lines")
+    await expect(page.locator(".progress")).to_be_visible()
+    await page.get_by_role("link", name="Details").click()
+    await expect(page.locator(".tabs")).to_be_visible()
+    details = page.url
+    pause = ("temporal", "workflow", "pause", "-w", details.rpartition("/")[2], "--reason", "a look")
+    code, said = await run_everloop(service.everloop.environment, *pause)
+    assert code == 0, said
+    gate.touch()
+
+    await page.get_by_role("link", name="Operator").click()
+    await page.get_by_role("link", name="Count the paused lines").click()
+    stuck = page.get_by_role("region", name="The task is stuck")
+    await expect(stuck).to_contain_text("(a look)")
+    await stuck.get_by_role("button", name="Resume").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("the paused task goes on")).to_be_visible()
+    await page.goto(details)
+
+    await expect(page.locator(".answer")).to_have_text("It has 120.")

@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from everloop.gateway.console.build import WEB
+from tests.acceptance.console.agents import EXAMPLE
 from tests.acceptance.console.conftest import say
 from tests.acceptance.console.picture import draw
 from tests.support.rigs.deployment import Service
@@ -89,6 +90,18 @@ async def test_a_task_shows_what_it_may_do_and_is_exported(service: Service, pag
     assert whole["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert whole["events"][0]["type"] == "taskCreated"
     assert whole["usage"]["total"]["inputTokens"] == 100
+
+
+async def test_an_example_is_a_message(service: Service, page: Page) -> None:
+    """An empty chat shows what the skills of its agent name; what is chosen can be changed, and sent."""
+    service.script([Reply(["It has 120."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await page.get_by_role("button", name=EXAMPLE).click()
+    await expect(page.get_by_role("textbox", name="Write a message")).to_have_value(EXAMPLE)
+    await page.keyboard.press("Enter")
+
+    await expect(page.locator(".answer")).to_have_text("It has 120.")
+    assert EXAMPLE in str(service.model.requests[-1].messages)
 
 
 async def test_the_last_message_is_edited(service: Service, page: Page) -> None:

@@ -66,13 +66,21 @@ function Health({ report }: { report: SystemReport }) {
           <b>{stuck.value.length} stuck</b>
           <a href={href(["operator"])}>{stuck.value.length ? "See why, and help" : "All tasks get on"}</a>
         </li>
-        {tasks.map(([state, count]) => (
-          <li key={state} class="tile">
-            <b>{count}</b>
-            <a href={href(["operator"], { show: "all", state })}>{state.replace(/-/g, " ")}</a>
-          </li>
-        ))}
       </ul>
+      {tasks.length > 0 && (
+        <>
+          <h2>Runs of tasks</h2>
+          <ul class="tiles" aria-label="Runs of tasks">
+            {tasks.map(([state, count]) => (
+              <li key={state} class="tile">
+                <b>{count}</b>
+                <a href={href(["operator"], { show: "all", state })}>{state.replace(/-/g, " ")}</a>
+              </li>
+            ))}
+          </ul>
+          <p class="note">Sub-agents have tasks of their own. One that was reset has two runs: the one before has failed.</p>
+        </>
+      )}
     </>
   );
 }
