@@ -38,7 +38,8 @@ class Subscription:
     """The events of one task, in order, from a position on; iterating ends when the stream is lost or closed.
 
     A stream is lost when it no longer holds the event at our position: Redis was emptied, or the stream
-    was trimmed past us. Whoever iterates then needs a new snapshot.
+    was trimmed past us; or when Redis has lost events before the next one. Whoever iterates then needs a new
+    snapshot.
     """
 
     def __init__(
@@ -94,6 +95,9 @@ class Subscription:
             if event is None:
                 await (self._catch_up() if self._behind else self._wait())
             elif position_order(event.position) > position_order(self._position):
+                if event.follows_loss:
+                    self._lose()
+                    break
                 self._position = event.position
                 return event
         raise StopAsyncIteration
@@ -131,8 +135,11 @@ class Subscription:
 
     async def _check_that_it_is_held(self) -> None:
         if not await self._fanout.views.holds(self._task_id, self._position):
-            self._lost = True
-            self.close()
+            self._lose()
+
+    def _lose(self) -> None:
+        self._lost = True
+        self.close()
 
 
 @dataclass

@@ -81,7 +81,8 @@ class RedisEventReader:
     def _parse(self, task_id: str, entry: _Entry) -> StreamedEvent | None:
         position, fields = entry
         try:
-            return StreamedEvent(task_id, position, ViewCodec(task_id, self._cipher).streamed(fields))
+            event = ViewCodec(task_id, self._cipher).streamed(fields)
+            return StreamedEvent(task_id, position, event, follows_loss="lost" in fields)
         except EncryptionError as error:  # of one task; the others are to go on
             _log.error("event skipped", task_id=task_id, position=position, problem=str(error))
             return None

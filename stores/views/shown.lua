@@ -29,7 +29,7 @@ operations['shown.task'] = function(keys, arguments)
     return {size, redis.call('HGETALL', view), messages, false}
   end
   local fields = {}
-  for n, name in ipairs({'task', 'status_run', 'status', 'last'}) do
+  for n, name in ipairs({'task', 'status_run', 'status', 'last', 'lost'}) do
     fields[2 * n - 1], fields[2 * n] = name, redis.call('HGET', view, name)
   end
   return {size, fields, {}, redis.call('HGET', view, 'ids') or ''}

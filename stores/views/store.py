@@ -209,7 +209,7 @@ class TaskViews:
             pipeline.lrange(history_key(task_id), *newest)
             *sizes, fields, history = await pipeline.execute()
         view = self._codec(task_id).view(fields, history)
-        return Snapshot(view, fields.get("last", START), _sum(sizes)) if view else None
+        return _snapshot(view, fields, _sum(sizes)) if view else None
 
     def _loading(self, task_id: str, most: int, history_length: int | None = None) -> Step[Snapshot | None]:
         def read(loaded: _Loaded) -> Snapshot | None:
@@ -220,7 +220,7 @@ class TaskViews:
             if view is None:
                 return None
             ids = None if left_out is None else frozenset(map(unword, left_out.split()))
-            return Snapshot(view, fields.get("last", START), size, ids)
+            return _snapshot(view, fields, size, ids)
 
         keys = [view_key(task_id), history_key(task_id)]
         newest = "all" if history_length is None else history_length
@@ -389,6 +389,12 @@ class TaskViews:
 def _read_change(reply: _Reply) -> Published:
     _, listed, push = reply
     return Published(listing=listing_of(listed) if listed else None, push=tuple(push))
+
+
+def _snapshot(
+    view: TaskView, fields: Mapping[str, str], size: int, left_out: frozenset[str] | None = None
+) -> Snapshot:
+    return Snapshot(view, fields.get("last", START), size, left_out, has_lost_statuses="lost" in fields)
 
 
 def _sum(sizes: Iterable[int | None]) -> int:

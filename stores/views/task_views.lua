@@ -39,6 +39,11 @@ local function is_current(status)
     and tonumber(get('step')) == status.step
 end
 
+local function follows_loss(status)  -- whether Redis has lost what this run said before it: it counts its statuses
+  local known = get('status_run')
+  return (known == run_id or known == '') and status.version > tonumber(get('version')) + 1
+end
+
 local function add_message(message)
   local id = message.id
   if message.json == '' or added[id] or ids:find(' ' .. id .. ' ', 1, true) then
@@ -166,9 +171,12 @@ function fold.status(status)
     listed = listed or has_status
     return nil
   end
-  local before = get('state')
+  local before, has_lost = get('state'), follows_loss(status)
   set_status(status)
-  new.changed, has_status = emit(status.event), true
+  if has_lost then
+    new.lost = '1'
+  end
+  new.changed, has_status = emit(status.event, has_lost), true
   -- Lists need not follow at once where a task just begins to work: whoever reads them, or sweeps, sees to that.
   listed = not (before == 'submitted' and status.state == 'working')
   return before ~= status.state and status.state or nil
@@ -300,6 +308,9 @@ local function restore()
   if applies then  -- last: followers get nothing after a terminal status
     set_status(status)
     new.changed = emit(status.event)
+  end
+  if old.lost then
+    removed[#removed + 1] = 'lost'
   end
   has_published = true
   finish()

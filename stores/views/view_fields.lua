@@ -18,6 +18,7 @@
 --   kept                                which other keys it has, and how long they live after its end (steps.lua)
 --   run, runs                           the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
+--   lost                                1 while only the workflow knows statuses before it, which Redis has lost
 --   approvers                           scopes whose holders it asks
 --   used                                tokens in and out, cost in billionths of a dollar, 1 if that is not known
 --   title                               how its first message begins
@@ -40,6 +41,7 @@ local TERMINAL = {completed = true, failed = true, canceled = true, rejected = t
 local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed', 'written', 'kept'}
 local OF_STATUSES = {
   'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids', 'title', 'used',
+  'lost',
 }
 local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed', 'kept'}
 
@@ -149,11 +151,11 @@ local function cut(stream_key)  -- to half of what it may have, of which the new
   return size
 end
 
-local function append_to(stream_key, known, changed, run, json, part)
+local function append_to(stream_key, known, changed, run, json, name, part)  -- and a field of this name, if there is one
   local position
   if part then
     position = redis.call(
-      'XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json, 'part', part)
+      'XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json, name, part)
   else
     position = redis.call('XADD', stream_key, 'MAXLEN', '~', stream_length, '*', 'run', run, 'event', json)
   end
@@ -174,11 +176,14 @@ local function forward(json)
   end
 end
 
-local function emit(event)
+local function emit(event, follows_loss)
   has_published = true
   if event.forwarded ~= '' then
     forward(event.forwarded)
   end
-  return append_to(stream, old, new, run_id, event.json, event.part)
+  if follows_loss then
+    return append_to(stream, old, new, run_id, event.json, 'lost', '1')
+  end
+  return append_to(stream, old, new, run_id, event.json, 'part', event.part)
 end
 

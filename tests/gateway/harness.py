@@ -194,7 +194,7 @@ class StoodIn:
         self.id = task.id
         self._views = views
         self._handle = client.get_workflow_handle_for(StandInTask.run, task.id)
-        self._version = 1
+        self._version = 0
 
     async def publish(
         self,
@@ -213,6 +213,10 @@ class StoodIn:
             questions=questions,
         )
         await self._views.publish(self.id, "run", [status])
+
+    def lose_status(self) -> None:
+        """Have published a status that Redis has lost."""
+        self._version += 1
 
     async def messages(self) -> list[UserMessage]:
         """Return what the workflow has taken in."""

@@ -8,7 +8,9 @@ Fold rules (`everloop.stores.views` follows them):
 - `status`: applies when (version, step) is greater than that of the last status of the same run, or when
   the run is new; otherwise it is dropped. The message of the status it replaces (unless its step is above
   0: such a note is no part of the conversation), then `received`, are appended to the view's history; a
-  message id that stands there already is not appended again.
+  message id that stands there already is not appended again. A run counts its statuses and publishes all of
+  them, so a number that is not the next one tells that the store has lost some: the view and the event are
+  marked, until the workflow has told what is missing.
 - A terminal `status` other than completed marks every draft that is not complete as failed; so does a chunk
   that says it. A failed draft takes no more chunks; a newer draft takes its place as before.
 - `artifact-chunk`: belongs to a draft, ordered by (position, attempt) within a run. Index n appends when it

@@ -8,16 +8,18 @@ import pytest
 from a2a.client import A2AClientError
 from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from a2a.utils.errors import TaskNotFoundError
+from google.protobuf.json_format import MessageToDict
 from temporalio import workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.redis import connect_redis
+from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.harness import running_gateway, scripted_worker, unique
+from tests.gateway.harness import StoodIn, running_gateway, scripted_worker, stand_in_worker, unique
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.servers.processes import running_valkey
 
@@ -98,6 +100,40 @@ async def test_the_beginning_is_not_shown_where_clients_know_more(tmp_path: Path
             await views.publish(task.id, "run", [status])
             with pytest.raises(A2AClientError, match="503"):
                 await a2a.get_task(GetTaskRequest(id=task.id))
+
+
+async def test_what_a_lost_status_said_comes_back_from_the_workflow(client: Client, views: TaskViews) -> None:
+    """A failover of Redis lost the status that took a message in: who follows gets the whole task.
+
+    So does who comes back to the stream from before it, and who asks for the task.
+    """
+    queue, first, second = unique("torn"), unique("first"), unique("second")
+    async with (
+        stand_in_worker(client, queue),
+        running_gateway(client, views, queue=queue) as gateway,
+        connected(gateway.url) as streaming,
+        connected(gateway.url, streaming=False) as a2a,
+    ):
+        follower = Answer()
+        stream = streaming.send_message(asked := request(first))
+        follower.add(await anext(stream))
+        task = StoodIn(client, views, follower.responses[0].task)
+        await task.publish(State.WORKING)
+        follower.add(await anext(stream))
+        before = (await views.read({task.id: START}, wait=0))[-1].position
+        await send(a2a, request(second, task_id=task.id, return_immediately=True))
+        task.lose_status()
+        await task.publish(State.INPUT_REQUIRED)
+        await follower.read(stream)
+        got = await a2a.get_task(GetTaskRequest(id=task.id))
+        again = MessageToDict(asked)
+        later = await gateway.call("SendStreamingMessage", again, **{"Last-Event-ID": before})
+        await task.end()
+
+    whole = follower.responses[-1].task
+    assert [message.parts[0].text for message in whole.history] == [first, second]
+    assert (got.history, got.status.state) == (whole.history, TaskState.TASK_STATE_INPUT_REQUIRED)
+    assert second in later.text
 
 
 @workflow.defn(name="SomethingElse", sandboxed=False)

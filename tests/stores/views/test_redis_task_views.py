@@ -24,7 +24,7 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskCreated
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import AGENT_ID, chunk, new_id, said, status, submitted, view_of
+from tests.stores.examples import AGENT_ID, answered, chunk, new_id, said, status, submitted, view_of
 from tests.support.many_tasks import expire_task
 
 
@@ -174,6 +174,23 @@ async def test_an_event_that_cannot_be_read_is_skipped(redis: Redis, views: Task
 
     assert (created.event, found.event) == (TaskCreated(), status(1))
     assert [entry["log_level"] for entry in logs if entry.get("task_id") == view.task_id] == ["warning"]
+
+
+async def test_a_status_that_follows_a_loss_says_so(views: TaskViews) -> None:
+    """Its number is not the next one; until the workflow has told the rest, the view says it too."""
+    view = submitted()
+    await views.create(view)
+    await views.publish(view.task_id, "run", [status(1), status(3)])
+    loaded = [await views.load(view.task_id), await views.load(view.task_id, most=0)]
+    events = await views.read({view.task_id: START}, wait=0)
+    await views.restore(answered(view, "run", 3, history=(said("m1"), said("m2"))))
+    loaded.append(await views.load(view.task_id))
+    await views.publish(view.task_id, "run", [status(4)])
+    loaded.append(await views.load(view.task_id))
+
+    assert [shown and shown.has_lost_statuses for shown in loaded] == [True, True, False, False]
+    assert [event.follows_loss for event in events] == [False, False, True]
+    assert said("m2") in (await view_of(views, view.task_id)).history
 
 
 async def test_appending_to_a_long_text_costs_no_more_than_to_a_short_one(

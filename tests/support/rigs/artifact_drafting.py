@@ -70,7 +70,7 @@ class Reader:
 
     async def chunks(self) -> list[ArtifactChunk]:
         streamed = await self.views.read({TASK.task_id: START}, wait=0, limit=1000)
-        return [event for _, _, event in streamed if isinstance(event, ArtifactChunk)]
+        return [each.event for each in streamed if isinstance(each.event, ArtifactChunk)]
 
 
 class Attempt:
