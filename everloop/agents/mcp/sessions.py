@@ -88,14 +88,13 @@ AskPage = Callable[[str | None], Awaitable[ListToolsResult]]
 class ToolList:
     """The tools that are offered, by their names at the server; asked for when they may have changed.
 
-    `announces_changes`: the server says when they have; else a list is good for `known_for` seconds (60).
+    `announces_changes`: the server says when they have; else a list is good for `KNOWN_FOR` seconds.
     """
 
-    def __init__(self, server: McpDefinition, ask: AskPage, *, known_for: float = KNOWN_FOR) -> None:
+    def __init__(self, server: McpDefinition, ask: AskPage) -> None:
         self.announces_changes = False
         self._server = server
         self._ask = ask
-        self._known_for = known_for
         self._known: Mapping[str, Tool] | None = None
         self._known_until = 0.0
         self._changes = 0
@@ -136,7 +135,7 @@ class ToolList:
         found = await self._pages()
         if changes == self._changes:
             self._known = found
-            self._known_until = asyncio.get_running_loop().time() + self._known_for
+            self._known_until = asyncio.get_running_loop().time() + KNOWN_FOR
         return found
 
     async def _pages(self) -> Mapping[str, Tool]:

@@ -102,13 +102,7 @@ class Gateway:
         return self.profile.client(max(names, key=len, default=""))
 
 
-def ask(
-    work: Callable[[Gateway], Coroutine[Any, Any, T]],
-    profile: str,
-    agent: str = "",
-    *,
-    interrupted: str = "interrupted",
-) -> T:
+def ask(work: Callable[[Gateway], Coroutine[Any, Any, T]], profile: str, agent: str = "") -> T:
     """Run what asks the gateway of a profile, and return its result.
 
     Raises:
@@ -122,7 +116,7 @@ def ask(
             reconfigure(errors="replace")  # what agents write may be more than a terminal can show
     origin, chosen = choose_profile(profile)
     gateway = Gateway(chosen, origin, agent)
-    with reported(interrupted=interrupted):
+    with reported():
         try:
             return asyncio.run(work(gateway))
         except ClientError as error:
