@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -39,7 +40,6 @@ from everloop.gateway.errors import (
     translate_temporal_errors,
 )
 from everloop.runtime.temporal.describe import describe, find_run, is_not_found, namespace_id
-from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -58,6 +58,7 @@ from everloop.workflows.contract.tasks import (
     TaskState,
     TaskStatus,
     TaskView,
+    TranscriptPage,
     begun,
 )
 
@@ -88,7 +89,7 @@ _UPDATE = "wait_for_route"
 _UPDATE_ID = f"everloop/{_UPDATE}"
 """The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
 
-TaskHandle = WorkflowHandle[AgentTask, TaskResult]
+TaskHandle = WorkflowHandle[Any, TaskResult]
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class Tasks:
         """
         try:
             async with asyncio.timeout(QUERY_TIMEOUT), translate_not_found(task_id), translate_blob_errors():
-                taken = await self._handle(task_id).query(AgentTask.taken_in, message.message_id)
+                taken = await self._handle(task_id).query("taken_in", message.message_id, result_type=str)
         except (TimeoutError, RPCError, WorkflowQueryFailedError, ValueError):
             return False
         return taken == content_digest(message)
@@ -259,7 +260,7 @@ class Tasks:
             PayloadLostError, PayloadsUnavailableError: what it answered cannot be read.
         """
         async with self._answering(task_id):
-            return await self._handle(task_id).query(AgentTask.view)
+            return await self._handle(task_id).query("view", result_type=TaskView)
 
     @asynccontextmanager
     async def _answering(self, task_id: str) -> AsyncGenerator[None]:
@@ -283,7 +284,7 @@ class Tasks:
             as `view` does.
         """
         async with self._answering(task_id):
-            return await self._handle(task_id).query(AgentTask.progress)
+            return await self._handle(task_id).query("progress", result_type=TaskProgress)
 
     async def transcript(self, task_id: str) -> list[TranscriptMessage]:
         """Ask the workflow for all that was said in its task.
@@ -294,7 +295,7 @@ class Tasks:
         messages, start = list[TranscriptMessage](), 0
         while True:
             async with self._answering(task_id):
-                page = await self._handle(task_id).query(AgentTask.transcript, start)
+                page = await self._handle(task_id).query("transcript", start, result_type=TranscriptPage)
             messages += page.messages
             if page.next is None:
                 return messages
@@ -363,7 +364,7 @@ class Tasks:
         await namespace_id(self._client, rpc_timeout=timedelta(seconds=CALL_TIMEOUT))
 
     def _handle(self, task_id: str) -> TaskHandle:
-        return self._client.get_workflow_handle_for(AgentTask.run, task_id)
+        return self._client.get_workflow_handle(task_id, result_type=TaskResult)
 
 
 def submitted_view(task_id: str, task: TaskInput) -> TaskView:
