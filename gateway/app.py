@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -62,6 +61,9 @@ from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import cancel
 from everloop.runtime.schedules.schedules import Schedules
 from everloop.runtime.temporal.deletions import Deletions
+
+if TYPE_CHECKING:
+    from a2a.server.request_handlers.request_handler import RequestHandler
 
 
 def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
@@ -202,7 +204,7 @@ async def _working(
 _AGENT = "/agents/{agent}"
 
 
-def _binding_routes(handler: RequestHandler, shell: HttpShell) -> list[Route]:
+def _binding_routes(handler: "RequestHandler", shell: HttpShell) -> list[Route]:
     """Return the routes of JSON-RPC and HTTP+JSON, in both versions.
 
     Longer addresses come first, so that no tenant is taken for the first word of one.

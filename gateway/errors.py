@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
-from a2a.server.jsonrpc_models import JSONRPCError
-from a2a.server.request_handlers import response_helpers
 from a2a.utils import errors as sdk
 from a2a.utils.errors import (
     A2AError,
@@ -63,7 +61,6 @@ def known_as(
         sdk.JSON_RPC_ERROR_CODE_MAP[kind] = jsonrpc
         sdk.A2A_ERROR_MAPPING[kind] = ErrorMapping(http, grpc_status, reason)
         sdk.A2A_ERROR_REASONS[kind] = reason
-        response_helpers.EXCEPTION_MAP[kind] = JSONRPCError
         return kind
 
     return register

@@ -19,7 +19,7 @@ from a2a.utils.errors import A2AError
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc_calls import CallContexts, Calls, Context, know_errors
-from everloop.gateway.bindings.legacy import LegacyHandler
+from everloop.gateway.bindings.legacy_handler import LegacyHandler
 from everloop.gateway.context import MAX_HEAD_BYTES
 from everloop.gateway.http.server import STALLED_AFTER, AddressInUseError
 from everloop.gateway.settings import GatewaySettings

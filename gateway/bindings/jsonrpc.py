@@ -2,24 +2,33 @@
 
 import unicodedata
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from a2a.compat.v0_3 import types as types03
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler
-from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0
-from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, MethodNotFoundError
+from a2a.utils.error_handlers import build_error_details
+from a2a.utils.errors import (
+    JSON_RPC_ERROR_CODE_MAP,
+    A2AError,
+    InternalError,
+    InvalidParamsError,
+    InvalidRequestError,
+    MethodNotFoundError,
+)
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, LegacyHandler
+from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, serve_legacy
 from everloop.gateway.bindings.shell import Binding, begin_call, error_stream, respond_with
 from everloop.gateway.http.errors import as_a2a, status_of
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS
 from everloop.gateway.requests.proto import INT32_MAX, is_strict_base64, read_params
+
+if TYPE_CHECKING:
+    from a2a.server.request_handlers.request_handler import RequestHandler
 
 RequestId = str | int | None
 
@@ -32,9 +41,8 @@ MAX_ID = 2**63
 class JsonRpcBinding(Binding):
     """Answers JSON-RPC requests; the HTTP status of errors is 200, but for those that HTTP has one for."""
 
-    def __init__(self, handler: RequestHandler) -> None:
+    def __init__(self, handler: "RequestHandler") -> None:
         self._handler = handler
-        self._legacy = LegacyHandler(handler)
 
     async def respond(self, request: A2ARequest) -> Response:
         """Check the envelope (JSON-RPC 2.0 §4), the version, the scope and the parameters, then do it."""
@@ -69,7 +77,7 @@ class JsonRpcBinding(Binding):
     ) -> Response:
         """Answer in A2A 0.3. A stream that cannot begin is one event that says why, unless HTTP says it."""
         params = read_legacy_params(operation, body)
-        result = getattr(self._legacy, operation.method)(params, context)
+        result = serve_legacy(self._handler, operation, params, context)
 
         def answer(result: object) -> object:
             written = _legacy_json(result)  # of a stream it is an answer already
@@ -89,7 +97,10 @@ class JsonRpcBinding(Binding):
 
 
 def _error(request: A2ARequest, failure: Exception) -> object:
-    return build_error_response(request.rpc_id, as_a2a(failure))
+    error = as_a2a(failure)
+    code = JSON_RPC_ERROR_CODE_MAP.get(type(error), JSON_RPC_ERROR_CODE_MAP[InternalError])
+    described = {"code": code, "message": str(error), "data": build_error_details(error)}
+    return {"jsonrpc": "2.0", "id": request.rpc_id, "error": described}
 
 
 def read_legacy_params(operation: Operation, body: object) -> BaseModel:

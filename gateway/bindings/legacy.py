@@ -1,16 +1,13 @@
 """A2A 0.3: its operations on every binding, and its addresses of HTTP+JSON, under /v1."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
 from a2a.compat.v0_3 import types as types03
 from a2a.compat.v0_3.proto_utils import FromProto, ToProto
-from a2a.compat.v0_3.request_handler import RequestHandler03
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
@@ -18,39 +15,24 @@ from pydantic import BaseModel
 
 from everloop.gateway.bindings.rest import RestCall, RestCalls, read_query
 from everloop.gateway.http.requests import A2ARequest
-from everloop.gateway.operations.operation import OPERATIONS
+from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import is_strict_base64, read_params
+from everloop.runtime.lean import load
 
-_WAITING = frozenset({types03.TaskState.input_required, types03.TaskState.auth_required})
+if TYPE_CHECKING:
+    from a2a.server.request_handlers.request_handler import RequestHandler
 
-Response = types03.SendStreamingMessageSuccessResponse
 
+def serve_legacy(
+    handler: "RequestHandler", operation: Operation, params: BaseModel, context: ServerCallContext
+) -> Any:  # noqa: ANN401 -- something to await, or a stream
+    """Begin an operation of A2A 0.3."""
+    load(
+        "a2a.server.request_handlers", "grpc"
+    )  # the binding has it from elsewhere, where it is wanted (9 MiB)
+    from everloop.gateway.bindings.legacy_handler import LegacyHandler  # noqa: PLC0415 -- see its head
 
-class LegacyHandler(RequestHandler03):
-    """Differs from the SDK's: the status that ends the stream of a message is final (0.3 §7.2).
-
-    Its own marks those of ended tasks only; the stream ends where the task waits for its user, too. The list
-    of interfaces of the extended card names the preferred one again (0.3 §5.6.2).
-    """
-
-    async def on_get_extended_agent_card(
-        self, request: types03.GetAuthenticatedExtendedCardRequest, context: ServerCallContext
-    ) -> types03.AgentCard:
-        card = await super().on_get_extended_agent_card(request, context)
-        preferred = types03.AgentInterface(url=card.url, transport=card.preferred_transport or "JSONRPC")
-        card.additional_interfaces = [preferred, *(card.additional_interfaces or [])]
-        return card
-
-    async def on_message_send_stream(
-        self, request: types03.SendMessageRequest, context: ServerCallContext
-    ) -> AsyncGenerator[Response]:
-        responses = cast("AsyncGenerator[Response]", super().on_message_send_stream(request, context))
-        async with aclosing(responses):
-            async for response in responses:
-                result = response.result
-                if isinstance(result, types03.TaskStatusUpdateEvent) and result.status.state in _WAITING:
-                    result.final = True
-                yield response
+    return getattr(LegacyHandler(handler), operation.method)(params, context)
 
 
 LEGACY_REQUESTS: Mapping[str, type[BaseModel]] = {
@@ -85,13 +67,12 @@ def check_parts(request: pb03.SendMessageRequest) -> None:
 Read = Callable[[type[BaseModel], A2ARequest], Awaitable[BaseModel]]
 
 
-def legacy_rest_calls(handler: RequestHandler) -> RestCalls:
+def legacy_rest_calls(handler: "RequestHandler") -> RestCalls:
     """Return all addresses, and what each HTTP method does there."""
-    legacy = LegacyHandler(handler)
 
     def call(name: str, write: Callable[[Any], Any], read: Read = _read_path) -> RestCall:
         operation = OPERATIONS[name]
-        serve = getattr(legacy, operation.method)
+        serve = partial(serve_legacy, handler, operation)
         return RestCall(operation, partial(read, LEGACY_REQUESTS[name]), serve, write)
 
     configs = "/v1/tasks/{id}/pushNotificationConfigs"

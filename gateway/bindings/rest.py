@@ -3,10 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.utils.constants import A2A_JSON_MEDIA_TYPE, PROTOCOL_VERSION_1_0
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import JSON_RPC_ERROR_CODE_MAP, A2AError, InternalError
@@ -21,6 +20,9 @@ from everloop.gateway.http.errors import MethodNotAllowedError, as_a2a
 from everloop.gateway.http.requests import MEDIA_TYPES, A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import read_params
+
+if TYPE_CHECKING:
+    from a2a.server.request_handlers.request_handler import RequestHandler
 
 _M = TypeVar("_M", bound=Message)
 
@@ -133,7 +135,7 @@ _BODIES = {"SendMessage", "SendStreamingMessage", "CreateTaskPushNotificationCon
 _QUERIES = {"GetTask", "ListTasks", "ListTaskPushNotificationConfigs"}
 
 
-def rest_calls(handler: RequestHandler) -> RestCalls:
+def rest_calls(handler: "RequestHandler") -> RestCalls:
     """Return all addresses of A2A 1.0 (§5.3), and what each HTTP method does there."""
 
     def call(name: str) -> RestCall:

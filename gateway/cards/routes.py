@@ -7,9 +7,10 @@ from email.utils import format_datetime, parsedate_to_datetime
 from typing import Any, cast
 
 import orjson
-from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.compat.v0_3.conversions import to_compat_agent_card
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -60,9 +61,22 @@ def _documents(cards: Cards, agent: Agent) -> dict[str, object]:
 
 def _merged(card: pb.AgentCard) -> dict[str, Any]:
     """Return a card with the fields of A2A 0.3; its list of interfaces has the preferred one too (§5.6.2)."""
-    fields = agent_card_to_dict(card)
+    legacy = to_compat_agent_card(card).model_dump(exclude_none=True)
+    if not legacy.get("supportsAuthenticatedExtendedCard"):
+        legacy.pop("supportsAuthenticatedExtendedCard", None)
+    fields = cast("dict[str, Any]", _completed(MessageToDict(card), legacy))
     preferred = {"url": fields["url"], "transport": fields["preferredTransport"]}
     return {**fields, "additionalInterfaces": [preferred, *fields["additionalInterfaces"]]}
+
+
+def _completed(card: JsonValue, legacy: JsonValue) -> JsonValue:
+    """Return a card, or a part of one, with what it lacks of the same in another version."""
+    if isinstance(card, dict) and isinstance(legacy, dict):
+        return card | {name: _completed(card.get(name, value), value) for name, value in legacy.items()}
+    if isinstance(card, list) and isinstance(legacy, list):
+        both = [_completed(own, other) for own, other in zip(card, legacy, strict=False)]
+        return [*both, *card[len(both) :]]
+    return card
 
 
 def _entry(cards: Cards, agent: Agent) -> dict[str, str]:

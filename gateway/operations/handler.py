@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 
-from a2a.server.events import Event
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import (
     PushNotificationNotSupportedError,
@@ -18,7 +17,7 @@ from everloop.gateway.context import identity_of, viewer_of_view
 from everloop.gateway.errors import TaskTooLargeError, UnavailableNowError
 from everloop.gateway.operations.admission import Admission, Admitted, DirectAnswer
 from everloop.gateway.operations.files import InputFiles
-from everloop.gateway.operations.operation import Call, OpenStreams, operation, stream_operation
+from everloop.gateway.operations.operation import Call, Event, OpenStreams, operation, stream_operation
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.operations.updates import UpdateTranslator
 from everloop.gateway.requests.fields import check_id, read_history_length, read_list_request

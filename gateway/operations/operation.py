@@ -12,7 +12,6 @@ from functools import wraps
 from typing import Any, Protocol, TypeVar
 
 from a2a.server.context import ServerCallContext
-from a2a.server.events import Event
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import proto_utils
 from google.protobuf.json_format import MessageToDict
@@ -26,6 +25,9 @@ from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError, a
 from everloop.gateway.instruments import requests_refused
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+
+Event = pb.Task | pb.Message | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
+"""What a stream consists of. The SDK names it beside its queues, of which a gateway has none."""
 
 
 @dataclass(frozen=True)
