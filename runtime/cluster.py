@@ -37,6 +37,9 @@ _REDIRECTIONS = 20
 _PAUSE = 0.05
 """Seconds until a command is tried again whose keys are on both sides of a move."""
 
+_SLOW = 0.25
+"""Seconds after which a reply may be that of a node which stood still and has been replaced meanwhile."""
+
 _LOOK_TIMEOUT = 2.0
 """Seconds that a node may take to tell who has which slots, before another one is asked."""
 
@@ -131,8 +134,9 @@ class ClusterRedis(Redis):
         await self._look()
         address, asking = self._owners[slot], False
         for _ in range(_REDIRECTIONS):
+            begun = asyncio.get_running_loop().time()
             try:
-                return await work(self.node(address), asking)
+                reply = await work(self.node(address), asking)
             except MovedError as error:
                 address, asking = self.note_move(error, address), False
             except AskError as error:
@@ -142,7 +146,26 @@ class ClusterRedis(Redis):
             except (*UNSERVED, ResponseError) as error:
                 self.note_failure(error)
                 raise
+            else:
+                await self.confirm(address, [] if asking else [slot], begun)
+                return reply
         raise ConnectionError(f"slot {slot} moves for too long; try again")
+
+    async def confirm(self, address: str, slots: Iterable[int], begun: float) -> None:
+        """Make sure, of a reply that was slow, that the node which gave it still has the slots.
+
+        A primary that stood still, and goes on when its replica has taken over, first does what waits in its
+        sockets: that is lost. The others know better than it does.
+
+        Raises:
+            redis.exceptions.ConnectionError: it was replaced; nobody knows whether its reply counts.
+        """
+        if asyncio.get_running_loop().time() - begun < _SLOW:
+            return
+        self._is_stale = True
+        await self._look(doubted=address)
+        if any(self._owners[slot] != address for slot in slots):
+            raise ConnectionError(f"{address} was replaced before it answered; try again")
 
     def note_failure(self, error: Exception) -> None:
         """Look who has its slots before the next command, where this error of a node says that it may not.
@@ -162,17 +185,17 @@ class ClusterRedis(Redis):
         self._is_stale = True
         return address
 
-    async def _look(self) -> None:
+    async def _look(self, doubted: str = "") -> None:
         if not self._is_stale:
             return
         async with self._looking:
             if not self._is_stale:
                 return
-            self._owners = await self._ask_who_owns()
+            self._owners = await self._ask_who_owns(doubted)
             self._is_stale = False
 
-    async def _ask_who_owns(self) -> list[str]:
-        """Return the owners of all slots, as the first node says that answers.
+    async def _ask_who_owns(self, doubted: str) -> list[str]:
+        """Return the owners of all slots, as the first node says that answers; one in doubt is asked last.
 
         Raises:
             redis.exceptions.ConnectionError: none does, or slots are without a node.
@@ -180,7 +203,7 @@ class ClusterRedis(Redis):
         known = sorted(set(self._owners))
         random.shuffle(known)
         problem: Exception | None = None
-        for address in dict.fromkeys([*known, *self._addresses]):
+        for address in sorted(dict.fromkeys([*known, *self._addresses]), key=doubted.__eq__):
             try:
                 async with asyncio.timeout(_LOOK_TIMEOUT):
                     ranges = cast("list[Any]", await self.node(address).execute_command("CLUSTER", "SLOTS"))
@@ -208,9 +231,11 @@ class ClusterPipeline(Pipeline):
         super().__init__(cluster.connection_pool, dict(callbacks), transaction, None)
         self._cluster = cluster
         self._address = ""
+        self._watched = 0
 
     async def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
         if args[0] == "WATCH" and self.connection is None:
+            self._watched = slot_of(args[1])
             self._address = await self._cluster.owner(args[1])
             self.connection_pool = self._cluster.node(self._address).connection_pool
         return await self._unmoved(
@@ -246,14 +271,18 @@ class ClusterPipeline(Pipeline):
 
     async def _unmoved(self, watched: Awaitable[T]) -> T:
         """Return what a command of a transaction that watches keys answers."""
+        begun = asyncio.get_running_loop().time()
         try:
-            return await watched
+            reply = await watched
         except MovedError as error:
             self._cluster.note_move(error, self._address)
             raise WatchError("the slot of the watched keys has moved") from error
-        except UNSERVED as error:
+        except (*UNSERVED, ResponseError) as error:
             self._cluster.note_failure(error)
             raise
+        if self._address:
+            await self._cluster.confirm(self._address, [self._watched], begun)
+        return reply
 
     async def _execute_everywhere(self, stack: _Stack, *, raise_on_error: bool) -> list[Any]:
         scripts = set(self.scripts)
@@ -262,11 +291,16 @@ class ClusterPipeline(Pipeline):
         for position, (args, _) in enumerate(stack):
             groups.setdefault(await self._cluster.owner(str(key_of(args))), []).append(position)
 
-        async def execute(address: str, positions: Iterable[int]) -> list[Any]:
+        async def execute(address: str, positions: Sequence[int]) -> list[Any]:
             pipeline = self._cluster.node(address).pipeline(transaction=False)
             pipeline.command_stack = [stack[position] for position in positions]
             pipeline.scripts = set(scripts)
-            return await pipeline.execute(raise_on_error=False)
+            begun = asyncio.get_running_loop().time()
+            replies = await pipeline.execute(raise_on_error=False)
+            done = zip(positions, replies, strict=True)
+            keys = [str(key_of(stack[place][0])) for place, reply in done if not _says_unserved(reply)]
+            await self._cluster.confirm(address, map(slot_of, keys), begun)
+            return replies
 
         try:
             replies_of_groups = await asyncio.gather(*(execute(*group) for group in groups.items()))
@@ -275,12 +309,19 @@ class ClusterPipeline(Pipeline):
             raise
         found = dict(zip(chain(*groups.values()), chain(*replies_of_groups), strict=True))
         replies = [found[position] for position in range(len(stack))]
-        for position, (args, options) in enumerate(stack):
-            if _says_unserved(replies[position]):
-                replies[position] = await self._cluster.execute_command(*args, **options)
+        await self._follow(stack, replies, scripts)
         if raise_on_error:
             self.raise_first_error(cast("Any", stack), replies)
         return replies
+
+    async def _follow(self, stack: _Stack, replies: list[Any], scripts: set[Any]) -> None:
+        """Ask again, one by one, for what a node does not serve; put the replies in their places."""
+        elsewhere = [place for place, reply in enumerate(replies) if _says_unserved(reply)]
+        for script in scripts if elsewhere else ():  # a node that has taken over may know none
+            await self._cluster.execute_command("SCRIPT LOAD", script.script)
+        for place in elsewhere:
+            args, options = stack[place]
+            replies[place] = await self._cluster.execute_command(*args, **options)
 
 
 def key_of(args: Sequence[Any]) -> str | None:

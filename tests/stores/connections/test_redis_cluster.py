@@ -1,5 +1,8 @@
 """Work with a cluster of six servers: who asks need not know where a key is, nor that it moves."""
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -7,10 +10,12 @@ import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import ClusterCrossSlotError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from everloop.runtime.redis import RedisUnfitError, check_redis, connect_redis, primaries, scan_page
 from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
 
+WAYS = ("alone", "transaction", "watch", "pipeline", "script")
 KEYS = [f"everloop:test:{{{number}}}" for number in range(50)]
 
 
@@ -124,7 +129,30 @@ async def test_a_killed_primary_is_replaced(cluster: RedisCluster, redis: Redis)
     assert await check_redis(redis) == []
 
 
-@pytest.mark.parametrize("how", ["alone", "transaction", "pipeline", "script"])
+@pytest.mark.parametrize("how", WAYS)
+async def test_what_a_replaced_primary_answers_does_not_count(
+    cluster: RedisCluster, redis: Redis, how: str
+) -> None:
+    """It stood still, and does what it was sent when its replica has taken over: that is lost, not done."""
+    await redis.set("{a}x", "1")
+    await cluster.until_synchronised()
+    frozen = await cluster.primary_of("{a}x")
+    os.kill(frozen.process.pid, signal.SIGSTOP)
+    try:
+        writing = asyncio.create_task(_write(redis, "{a}x", how))
+        await cluster.until_replaced(frozen)
+    finally:
+        os.kill(frozen.process.pid, signal.SIGCONT)
+
+    try:
+        await writing
+    except (RedisConnectionError, RedisTimeoutError):
+        await _write(redis, "{a}x", how)
+    assert await redis.get("{a}x") == "2"
+    await cluster.until_synchronised()
+
+
+@pytest.mark.parametrize("how", WAYS)
 async def test_a_primary_that_may_not_write_is_no_connection(redis: Redis, how: str) -> None:
     """`min-replicas-to-write` refuses: callers try again, as while a slot has no primary."""
     await redis.set("{a}x", "1")
@@ -142,7 +170,10 @@ async def _write(redis: Redis, key: str, how: str) -> None:
     if how == "alone":
         await redis.set(key, "2")
         return
-    async with redis.pipeline(transaction=how == "transaction") as pipeline:
+    async with redis.pipeline(transaction=how in {"transaction", "watch"}) as pipeline:
+        if how == "watch":
+            await pipeline.watch(key)
+            pipeline.multi()
         script = pipeline.register_script("return redis.call('SET', KEYS[1], '2')")
         await script(keys=[key]) if how == "script" else pipeline.set(key, "2")
         pipeline.get(key)

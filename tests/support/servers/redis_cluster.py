@@ -90,8 +90,14 @@ class RedisCluster(ServerProcess):
         """SIGKILL a primary, once its replica has all that it has; return when that one has taken over."""
         await self.until_synchronised()
         node.process.kill()
+        await self.until_replaced(node)
+
+    async def until_replaced(self, node: Node) -> None:
+        """Wait until the replica of a primary that does not answer has taken over."""
+        others = [other for other in self.nodes if other != node]
         for _ in range(_MOST_LOOKS):
-            if node not in {owner for _, owner in await self._slots()} and await self._is_ok():
+            owners = {owner for _, owner in await self._slots(others)}
+            if node not in owners and await self._is_ok(others):
                 return
             await asyncio.sleep(_PAUSE)
         raise AssertionError(f"nobody took over from {node.address}")
@@ -130,16 +136,16 @@ class RedisCluster(ServerProcess):
         found = [str(key) for _ in range(most) if (key := await _ask(node, "RANDOMKEY"))]
         return list({slot_of(key): key for key in found}.values())
 
-    async def _slots(self) -> list[tuple[range, Node]]:
-        for node in self.nodes:
+    async def _slots(self, nodes: Sequence[Node] = ()) -> list[tuple[range, Node]]:
+        for node in nodes or self.nodes:
             if node.process.is_running():
                 ranges = cast("list[Any]", await _ask(node, "CLUSTER", "SLOTS"))
                 known = {node.id: node for node in self.nodes}
                 return [(range(first, last + 1), known[owner[2]]) for first, last, owner, *_ in ranges]
         raise AssertionError("no node runs")
 
-    async def _is_ok(self) -> bool:
-        running = [node for node in self.nodes if node.process.is_running()]
+    async def _is_ok(self, nodes: Sequence[Node] = ()) -> bool:
+        running = [node for node in nodes or self.nodes if node.process.is_running()]
         infos = [str(await _ask(node, "CLUSTER", "INFO")) for node in running]
         return all("cluster_state:ok" in info for info in infos)
 
