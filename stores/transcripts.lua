@@ -2,10 +2,12 @@
 
 local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
 
-local function write(key, arguments, first)  -- positions and messages in turn
+local function write(key, arguments, first)  -- positions and messages in turn; returns how many are new there
+  local added = 0
   for n = first, #arguments, AT_ONCE do
-    redis.call('HSET', key, unpack(arguments, n, math.min(n + AT_ONCE - 1, #arguments)))
+    added = added + redis.call('HSET', key, unpack(arguments, n, math.min(n + AT_ONCE - 1, #arguments)))
   end
+  return added
 end
 
 local function copy_missing(from, to, start)  -- the positions below `start` that the run does not have
@@ -53,15 +55,16 @@ end
 -- Returns the messages from the first that is read up to the first that is written, and the one behind the last.
 operations['transcript.open'] = function(keys, arguments)
   local transcript, previous = unpack(keys)
-  local seconds, start, first, last, is_only = unpack(arguments, 1, 5)
+  local seconds, is_only, start, first, last = arguments[1], arguments[5], unpack(arguments, 2, 4)
+  start, first, last = tonumber(start), tonumber(first), tonumber(last)
   if previous ~= transcript then
-    copy_missing(previous, transcript, tonumber(start))
+    copy_missing(previous, transcript, start)
   end
-  write(transcript, arguments, 6)
+  local is_new = write(transcript, arguments, 6) == last  -- all of it: no attempt before has left a reply
   if #arguments > 5 or previous ~= transcript then
     keep(transcript, seconds)
   end
-  local found = read(transcript, tonumber(first), tonumber(start), tonumber(last))
+  local found = is_new and last > 0 and {false} or read(transcript, first, start, last)
   return found, is_only == '1' and not has_just(found)
 end
 
