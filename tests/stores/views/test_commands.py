@@ -27,7 +27,7 @@ async def commands(redis: Redis) -> int:
 
 @pytest.mark.one_server  # it counts the commands of one
 async def test_a_plain_answer_takes_so_many_commands(own_redis: Redis) -> None:
-    """None that could be left out: a trip reads and writes a key once, and tells once when it expires."""
+    """A key is read once in a trip, written once, and told once when it expires."""
     views, records, transcripts = TaskViews(own_redis), ToolRecords(own_redis), Transcripts(own_redis)
     conversations, counted = Conversations(own_redis), dict[str, int]()
 

@@ -152,3 +152,20 @@ async def test_who_comes_late_changes_no_list(
     assert await store.told(view) == before
     is_open = await store.redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
     assert is_open is not newer.state.is_terminal
+
+
+@pytest.mark.parametrize("wanted", [None, TaskState.SUBMITTED, TaskState.WORKING])
+async def test_who_reads_a_page_finds_what_has_begun_to_work(store: Store, wanted: TaskState | None) -> None:
+    """No list was told of it: in its place by the time of that status, and no more among those that wait."""
+    older, newer = (submitted(owner="o" + new_id(), seconds=n) for n in range(2))
+    newer = newer.model_copy(update={"owner": older.owner})
+    for view in (older, newer):
+        await store.views.create(view)
+    await store.views.publish(older.task_id, "run", [status(1, seconds=60)])
+
+    query = TaskQuery(older.owner, AGENT_ID, state=wanted, with_history=0, with_artifacts=False)
+    page = await store.views.list_tasks(query)
+
+    expected = {None: [older, newer], TaskState.SUBMITTED: [newer], TaskState.WORKING: [older]}[wanted]
+    assert [view.task_id for view in page.views] == [view.task_id for view in expected]
+    assert page.total == len(expected)
