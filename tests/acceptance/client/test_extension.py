@@ -96,12 +96,14 @@ async def test_schedules_are_made_changed_run_and_removed(service: Service) -> N
 
     async with Client(service.gateway.url, agent="desk") as client:
         made = await client.create_schedule(
-            "Report.", id="daily-1", cron="0 9 * * 1-5", time_zone="Europe/Berlin", files=[notes]
+            "Report.", id="daily-1", cron="0 9 29 2 *", time_zone="Europe/Berlin", files=[notes]
         )
         again = await client.create_schedule(
-            "Report.", id="daily-1", cron="0 9 * * 1-5", time_zone="Europe/Berlin", files=[notes]
+            "Report.", id="daily-1", cron="0 9 29 2 *", time_zone="Europe/Berlin", files=[notes]
         )
-        changed = await client.change_schedule("daily-1", every=timedelta(minutes=90), note="as asked")
+        changed = await client.change_schedule(
+            "daily-1", every=timedelta(days=100, minutes=90), note="as asked"
+        )
         paused = await client.pause_schedule("daily-1")
         resumed = await client.resume_schedule("daily-1")
         task_id = await client.run_schedule("daily-1")
@@ -118,12 +120,12 @@ async def test_schedules_are_made_changed_run_and_removed(service: Service) -> N
     assert (made.id, made.agent, made.cron, made.time_zone) == (
         "daily-1",
         "desk",
-        "0 9 * * 1-5",
+        "0 9 29 2 *",
         "Europe/Berlin",
     )
     assert (made.parts[0].text, made.parts[1].filename) == ("Report.", "notes.txt")
     assert made.created_at == again.created_at
-    assert (changed.every, changed.cron, changed.note) == ("1h30m", "", "as asked")
+    assert (changed.every, changed.cron, changed.note) == ("100d1h30m", "", "as asked")
     assert (paused.paused, resumed.paused) == (True, False)
     assert isinstance(end, Done)
     assert end.result.text == "Reported."

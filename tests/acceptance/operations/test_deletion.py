@@ -237,14 +237,14 @@ async def test_everything_of_an_owner_goes_for_an_admin(rig: Rig) -> None:
         rig.client("law") as admin,
     ):
         task = await client.send(f"Say {secret}", context_id=context)
-        await client.create_schedule(f"Say {secret}", id="daily", every="24h")
+        await client.create_schedule(f"Say {secret}", id="yearly", cron="0 0 1 1 *")
         await ann.send("Stay", context_id=f"{context}-of-ann")
         with pytest.raises(ForbiddenError):
             await ann.delete_owner(owner="bob")
         read = await admin.context(context, owner="bob")
         deletion = await ended(admin, await admin.delete_owner(owner="bob"), owner="bob")
         with pytest.raises(NotFoundError):
-            await client.schedule("daily")
+            await client.schedule("yearly")
         mine = [each.id async for each in client.contexts()]
         hers = [each.id async for each in ann.contexts()]
 

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from everloop.activities.push.delivery import DELIVERY_TIME, Answer, Webhooks
 from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.steps import Lease, OvertakenError
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
@@ -21,6 +22,7 @@ from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status, told
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushRig, push_rig
 from tests.support.servers.webhook import Notification, artifacts_of, running_webhook
 
@@ -349,6 +351,27 @@ async def test_a_config_that_is_not_there_ends_its_delivery(*, is_lost: bool) ->
     assert (end, hook.taken) == (DONE, [])
     logged = [(line["log_level"], line["event"].partition(":")[0]) for line in lines]
     assert logged == [("error", "push config lost")] * is_lost
+
+
+class Slow(MemoryPushConfigs):
+    """Is read for so long that a later attempt gets the webhook meanwhile."""
+
+    leases: MemoryToolRecords
+
+    async def position(self, task_id: str, config_id: str) -> str:
+        await self.leases.revoke(Lease(task_id, f"push {config_id}", "later", "9", 2))
+        return await super().position(task_id, config_id)
+
+
+async def test_an_overtaken_attempt_posts_nothing() -> None:
+    """Its worker may have been frozen: it asks whether the webhook is still its own before it posts."""
+    configs, webhooks = Slow(), Webhooks(LOOPBACK_ALLOWED, time_limit=60)  # longer than its lease
+    async with push_rig(configs=configs, webhooks=webhooks) as (rig, hook):
+        configs.leases = rig.leases
+        await rig.begin(ENDED)
+        with pytest.raises(OvertakenError):
+            await rig.deliver()
+    assert hook.taken == []
 
 
 Act = Callable[[str], Awaitable[None]]

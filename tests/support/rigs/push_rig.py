@@ -54,9 +54,9 @@ class PushRig:
     ) -> None:
         self.task = submitted()
         self.views, self.configs = views or MemoryTaskViews(), configs or MemoryPushConfigs()
-        self.workflows = KnownWorkflows()
+        self.workflows, self.leases = KnownWorkflows(), MemoryToolRecords()
         self.port = PushDelivering(
-            self.configs, self.views, self.workflows, webhooks or Webhooks(policy), MemoryToolRecords()
+            self.configs, self.views, self.workflows, webhooks or Webhooks(policy), self.leases
         )
         self.config = PushConfig(
             id=new_id(),
