@@ -227,6 +227,23 @@ async def test_an_answered_question_is_not_asked_again(ending: str) -> None:
     assert not [each for each in result.events if isinstance(each, Question)]
 
 
+def asking(*ids: str) -> Json:
+    described: list[JsonValue] = [{"id": each, "kind": "clarification", "text": "Which?"} for each in ids]
+    message: Json = {"messageId": "q", "role": "ROLE_AGENT", "parts": [{"data": {"questions": described}}]}
+    waiting: Json = {"state": "TASK_STATE_INPUT_REQUIRED", "message": message}
+    return {"statusUpdate": {"taskId": "t", "contextId": "c", "status": waiting}}
+
+
+async def test_a_question_that_stays_open_is_told_once() -> None:
+    """Each status names all that are open: another one comes, and one is answered."""
+    async with running() as everloop, Client(everloop.url) as client:
+        updates = [task("WORKING"), asking("a"), asking("a", "b"), asking("b")]
+        everloop.script = [[*map(event, updates), COMPLETED]]
+        events = [each async for each in client.watch("t")]
+
+    assert [each.id for each in events if isinstance(each, Question)] == ["a", "b"]
+
+
 async def test_an_answer_may_start_over() -> None:
     """The model was asked again: what came before is void. What ends lines in Unicode ends none here."""
     pieces = [
