@@ -304,6 +304,16 @@ async def test_a_refusal_says_what_it_is(case: str) -> None:
         assert caught.value.retry_after == 7
 
 
+async def test_a_refusal_that_would_come_again_is_not_waited_out() -> None:
+    """The connection is lost, and the next one is refused: the key has expired meanwhile."""
+    async with running() as everloop, Client(everloop.url) as client:
+        everloop.script = [[event(task("WORKING"), "1"), "cut"], _refusal(403), [COMPLETED]]
+        with pytest.raises(ForbiddenError):
+            await client.send("x")
+
+    assert [each["method"] for each in everloop.calls] == ["SendStreamingMessage", "SubscribeToTask"]
+
+
 async def test_a_task_whose_streams_all_end_is_read() -> None:
     """Of a server that is no Everloop, nothing tells that the next subscription would last longer."""
     async with running() as everloop, Client(everloop.url) as client:
