@@ -85,7 +85,7 @@ def configure_logs(level: LogLevel, out: TextIO | None = None) -> None:
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
+        wrapper_class=structlog.make_filtering_bound_logger(level),  # what is not logged costs nothing
         cache_logger_on_first_use=True,
     )
     foreign = [structlog.stdlib.ExtraAdder(_TEMPORAL), _flatten_temporal, _first_line]
