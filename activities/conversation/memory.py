@@ -49,7 +49,8 @@ class RememberedConversation(ContextPort):
         lease = await begin_attempt(self._leases, call.task.task_id, f"context {call.task.run_id}")
         recent = await self._recent(context, memory)
         summaries = () if memory.strategy == "window" else await self._conversations.get_summaries(context)
-        messages = recalled(summaries, recent, (await self._conversations.get_span(context)).stop)
+        end = (await self._conversations.get_span(context)).stop if summaries else 0
+        messages = recalled(summaries, recent, end)
         # Also if there are none: an earlier attempt may have put some that are forgotten since.
         await self._transcripts.put(call.task.task_id, call.task.run_id, 0, messages, lease)
         return LoadContextResult(messages=tuple(messages))

@@ -52,8 +52,8 @@ def recalled(
 ) -> list[ConversationMessage]:
     """Return the messages with which a transcript begins, as far as there is room: the newest ones.
 
-    `recent` are the last messages of the conversation, up to position `end`. A summary is recalled unless it
-    begins among those of them that are.
+    `recent` are the last messages of the conversation, up to position `end`, which counts where there are
+    summaries: one is recalled unless it begins among those of them that are.
     """
     kept = list(recent)
     while True:

@@ -226,7 +226,8 @@ class Conversations:
         if max_messages < 1:
             return []
         newest = await self._read(context, -max_messages)
-        if not any(isinstance(message, UserMessage) for message in newest):  # a turn longer than that
+        is_all = len(newest) < max_messages
+        if not (is_all or any(isinstance(message, UserMessage) for message in newest)):  # a longer turn
             newest = await self._read(context, 0)
         newest = [message for message in newest if message != FORGOTTEN]
         return newest_messages(newest, Room.of_tokens(max_messages, max_tokens, self.count_tokens))

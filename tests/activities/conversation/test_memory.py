@@ -1,7 +1,8 @@
 """What a task recalls of its context, and what it leaves to remember."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 import pytest_asyncio
@@ -54,6 +55,23 @@ async def test_what_was_said_is_recalled_by_its_owner_only(rig: ConversationRig)
     opened = await rig.transcripts.open("now", "run", 2)
     assert opened.messages == recalled
     assert await rig.load("bob") == ()
+
+
+async def test_the_beginning_of_a_context_is_looked_at_no_oftener_than_needed(
+    rig: ConversationRig, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most contexts have one task: two looks for what fits, with files and without, and a write."""
+    asked = list[str]()
+    execute = cast("Callable[..., Awaitable[Any]]", redis.execute_command)
+
+    async def counted(*words: str, **options: Any) -> Any:  # noqa: ANN401 -- as Redis has it
+        asked.append(words[0])
+        return await execute(*words, **options)
+
+    await rig.load("bob")  # Redis has the script from now on
+    monkeypatch.setattr(redis, "execute_command", counted)
+    assert await rig.load() == ()
+    assert asked == ["LRANGE", "LRANGE", "EVALSHA"]
 
 
 async def test_what_is_recalled_begins_with_the_user(rig: ConversationRig) -> None:
