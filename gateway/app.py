@@ -19,7 +19,7 @@ from everloop.gateway.bindings.legacy import legacy_rest_calls
 from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
 from everloop.gateway.bindings.shell import Endpoint, HttpShell
 from everloop.gateway.cards.cards import Cards, CardSettings
-from everloop.gateway.cards.page import HomePage
+from everloop.gateway.cards.page import home_route
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.console.routes import console_routes
@@ -156,7 +156,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     app = Starlette(
         routes=[
             *card_routes(cards),
-            HomePage(cards, settings.url).route,
+            home_route(cards, settings.url),
             *Downloads(stores, settings, access, snapshots, steps).routes,
             *Approvals(stores, tasks, snapshots, extension).routes,
             *Questions(extension, agents, views).routes,

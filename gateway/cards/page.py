@@ -77,19 +77,14 @@ _EXAMPLE = """curl {address} -H 'A2A-Version: 1.0' -H 'Content-Type: application
     "messageId": "m1", "role": "ROLE_USER", "parts": [{{"text": "Hello"}}]}}}}}}'"""
 
 
-class HomePage:
-    """The page of a gateway, which stays the same as long as the process runs."""
+def home_route(cards: Cards, url: str) -> Route:
+    """Return the route of the page, which stays the same: the root, for who would rather have HTML."""
+    body = _page(cards, url)
 
-    def __init__(self, cards: Cards, url: str) -> None:
-        self._body = _page(cards, url)
+    async def respond(_: Request) -> Response:
+        return HTMLResponse(body, headers=_HEADERS)
 
-    @property
-    def route(self) -> Route:
-        """GET and HEAD of the root, for who would rather have HTML than anything else."""
-        return _ForBrowsers("/", self._respond, methods=["GET"])
-
-    async def _respond(self, _: Request) -> Response:
-        return HTMLResponse(self._body, headers=_HEADERS)
+    return _ForBrowsers("/", respond, methods=["GET"])
 
 
 class _ForBrowsers(Route):
