@@ -225,6 +225,7 @@ def _with_settings(stack: "LocalStack") -> "LocalStack":
         settings = load_settings()
     except StackSettingsError as error:
         show_flaw(str(error))
+        _show("  until then the settings before count", "dim")
         return stack
     if settings.uses_demo_model and not stack.settings.uses_demo_model:
         _show("✗ without a model the stand-in is needed: start `everloop dev` again", "bold red")
