@@ -5,14 +5,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
+import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 from temporalio.client import Client
+from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.service import RPCError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.deletion import StoreDeletion
 from everloop.runtime.redis import remove_matching
+from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
+from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import view_key
@@ -20,11 +25,13 @@ from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import names
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, RemoveResult
-from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, said, status, submitted
 from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.rigs.operator import until
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -59,6 +66,51 @@ async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
 
     assert [step.found_nothing for step in steps] == [False, True, True]
     assert await conversations.get_recent(context, 10) == [said("stays")]
+
+
+async def test_files_of_a_task_and_its_sub_agents_go_with_it(
+    redis: Redis, deletion: StoreDeletion, tmp_path: Path
+) -> None:
+    """With their content; those of other tasks of its context stay."""
+    views, view = TaskViews(redis), submitted(owner=new_id(), context_id="c")
+    await completed_task(views, view)
+    context, blobs = context_key(view.owner, "c"), LocalBlobs(tmp_path)
+    artifacts = Artifacts(redis, blobs, views, ttl=timedelta(days=1), inline_limit=10)
+    writers = {"own": view.task_id, "below": child_task_id(view.task_id, "call"), "stays": new_id()}
+    for artifact_id, task_id in writers.items():
+        content = f"the content of {artifact_id}".encode()
+        await artifacts.apply(
+            context, artifact_id, Create(task_id, (NewPart("file", content),), complete=True)
+        )
+    await done(
+        deletion, DeletionTarget(kind=DeletionKind.TASK, owner=view.owner, context_id="c", id=view.task_id)
+    )
+    blobs.close()
+
+    assert [each.artifact_id for each in await artifacts.list_artifacts(context)] == ["stays"]
+    files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert [each for each in writers if f"content of {each}".encode() in files] == ["stays"]
+
+
+async def test_a_context_goes_with_a_task_that_only_temporal_knows(
+    deletion: StoreDeletion, temporal_address: str
+) -> None:
+    """Redis has lost it."""
+    client, owner = await Client.connect(temporal_address), new_id()
+    attributes = [SearchAttributePair(names.OWNER, owner), SearchAttributePair(names.CONTEXT_ID, "c")]
+    task = await client.start_workflow(
+        names.WORKFLOW_TYPE,
+        id=new_id(),
+        task_queue="nobody",
+        search_attributes=TypedSearchAttributes(attributes),
+    )
+    await task.terminate()
+    query = f"{names.OWNER.name} = '{owner}' AND ExecutionStatus = 'Terminated'"
+    await until(lambda: client.count_workflows(query), does=lambda found: found.count == 1)
+    await done(deletion, DeletionTarget(kind=DeletionKind.CONTEXT, owner=owner, context_id="c"))
+
+    with pytest.raises(RPCError, match="not found"):
+        await task.describe()
 
 
 async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, deletion: StoreDeletion) -> None:
@@ -130,6 +182,13 @@ async def test_a_task_that_begins_in_a_context_whose_time_is_over_keeps_it(
     context = await views.contexts.get(owner, "late")
     assert context is not None
     assert [task.task_id for task in context.tasks] == [late]
+
+
+async def done(deletion: StoreDeletion, target: DeletionTarget) -> None:
+    """Take steps until one finds nothing any more."""
+    await until(
+        lambda: ActivityEnvironment().run(deletion.remove, target), does=lambda step: step.found_nothing
+    )
 
 
 async def completed_task(views: TaskViews, view: TaskView) -> None:
