@@ -15,11 +15,21 @@ from temporalio.client import Client
 
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.requests.messages import IncomingMessage
+from everloop.gateway.tasks.fanout import EventFanout
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.runtime.redis import connect_redis
+from everloop.stores.keys import stream_key
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Narrated, ProviderToolRan, TaskEvent
 from everloop.workflows.contract.tasks import TaskState
-from tests.gateway.harness import PromptModel, RunningGateway, running_gateway, unique
+from tests.gateway.harness import (
+    PromptModel,
+    RunningGateway,
+    StoodIn,
+    running_gateway,
+    stand_in_worker,
+    unique,
+)
 from tests.gateway.streams.followed_tasks import FollowedTask, working_task
 from tests.gateway.streams.sse import stream
 from tests.stores.examples import status
@@ -196,3 +206,28 @@ async def test_nothing_is_narrated_after_a_question_or_the_end(
         (A2AState.TASK_STATE_WORKING, True),
         (A2AState.TASK_STATE_COMPLETED, False),
     ]
+
+
+async def test_whoever_follows_a_stream_that_is_lost_goes_on_from_a_fresh_snapshot(
+    client: Client, views: TaskViews, redis_url: str
+) -> None:
+    """Redis has dropped it: the stream to the client does not end before the task does."""
+    queue, fanout = unique("lost"), EventFanout(views, idle_check=0.05)
+    async with (
+        connect_redis(redis_url) as redis,
+        stand_in_worker(client, queue),
+        running_gateway(client, views, queue=queue, fanout=fanout) as gateway,
+        connected(gateway.url) as a2a,
+        connected(gateway.url, streaming=False) as blocking,
+    ):
+        sent = await send(blocking, request(unique("wait"), return_immediately=True))
+        task, events = StoodIn(client, views, sent), a2a.subscribe(SubscribeToTaskRequest(id=sent.id))
+        first = await anext(events)
+        await redis.delete(stream_key(task.id))
+        again = await anext(events)
+        await task.publish(TaskState.COMPLETED)
+        rest = [each async for each in events]
+        await task.end()
+
+    assert first.task == again.task
+    assert [each.status_update.status.state for each in rest] == [A2AState.TASK_STATE_COMPLETED]
