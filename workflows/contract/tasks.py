@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AfterValidator, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -192,6 +192,20 @@ class AgentSpec(Wire):
     """At a limit the model is asked once more, without tools, to answer with what it has."""
 
 
+_specs: dict[str, AgentSpec] = {}
+
+
+def _shared(spec: AgentSpec) -> AgentSpec:
+    """Return the specification that an earlier task of the agent had, if it is the same.
+
+    A worker that keeps many tasks in memory would else have it once for each: 5 KB with four tools.
+    """
+    known = _specs.setdefault(spec.id, spec)
+    if known != spec:
+        known = _specs[spec.id] = spec
+    return known  # not what is there now: workflows of another version run in threads beside this one
+
+
 class Identity(Wire):
     """Who started a task, for its tools: nothing secret, for history keeps it.
 
@@ -233,7 +247,7 @@ class TaskInput(Wire):
     context_id: str
     owner: str
     created_at: datetime
-    agent: AgentSpec
+    agent: Annotated[AgentSpec, AfterValidator(_shared)]
     depth: int = 0
     """0 for the task of a client, 1 for that of a sub-agent, 2 for that of its sub-agent."""
     guards: tuple[GuardRules, ...] = ()

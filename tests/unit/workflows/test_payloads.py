@@ -29,7 +29,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import derive_context_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER, Wire, WirePayloadConverter
 from everloop.workflows.contract.settings import Compaction, Memory, ModelSettings
-from everloop.workflows.contract.tasks import AgentSpec, TaskRef, TaskState, TaskStatus
+from everloop.workflows.contract.tasks import AgentSpec, TaskRef, TaskState, TaskStatus, ToolSpec
 from everloop.workflows.state import CarriedTask, TaskRunState
 
 CONVERTER = WirePayloadConverter()
@@ -136,3 +136,26 @@ def test_what_an_author_defines_arrives_as_what_a_task_pins() -> None:
     pinned = convert.from_payload(payload, AgentSpec)
     assert (pinned.memory, pinned.compaction) == (Memory(5), Compaction("summary"))
     assert pinned.settings == ModelSettings(**asked)
+
+
+def test_tasks_of_an_agent_share_its_specification_as_long_as_it_is_the_same() -> None:
+    """A worker of a thousand tasks has what they pin of their agent once; another version is its own."""
+    spec = AgentSpec(id="shared", tools={"search": ToolSpec(timeout=5)})
+    first, second, changed = (_decoded(_begun(each)) for each in (spec, spec, _another_version(spec)))
+    assert first.agent is second.agent
+    assert changed.agent == _another_version(spec)
+    assert first.agent == spec
+
+
+def _another_version(spec: AgentSpec) -> AgentSpec:
+    return spec.model_copy(update={"version": "2"})
+
+
+def _begun(agent: AgentSpec) -> CarriedTask:
+    return CarriedTask(context_id="c", owner="o", message=HELLO, created_at=NOW, agent=agent)
+
+
+def _decoded(task: CarriedTask) -> CarriedTask:
+    (decoded,) = CONVERTER.from_payloads(CONVERTER.to_payloads([task]), [CarriedTask])
+    assert isinstance(decoded, CarriedTask)
+    return decoded
