@@ -119,15 +119,16 @@ class Everloop(Side):
         await parked.run.result()
 
     async def _start(self, order: Order, turns: int) -> Run:
+        task_id = str(uuid4())
         task = TaskInput(
-            context_id=str(uuid4()),
+            context_id=names.derive_context_id(task_id),  # as for a client that names none
             owner=f"bench-{next(self._numbers) % OWNERS}",
             agent=agent.spec,
             message=_message(orjson.dumps({**order, "asks": turns > 1}).decode()),
             created_at=datetime.now(UTC),
         )
         return await self._temporal.start_workflow(
-            names.WORKFLOW_TYPE, task, id=str(uuid4()), task_queue=self._task_queue
+            names.WORKFLOW_TYPE, task, id=task_id, task_queue=self._task_queue
         )
 
     async def _question(self, run: Run) -> str:
