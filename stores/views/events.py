@@ -130,6 +130,9 @@ class _ClusterStreams:
     tell when it has changed since (CLIENT TRACKING, which is meant for caches; a script that adds to a stream
     need not do anything for it). That takes a round trip more than a read that blocks, and of the server,
     where streams are many, a tenth. One caller at a time may wait.
+
+    A primary may show entries that its successor lacks. So where another node has a stream now, it has to
+    hold the entry that was read last; else its next one is marked, as by `view_fields.lua`.
     """
 
     def __init__(self, cluster: ClusterRedis) -> None:
@@ -137,6 +140,9 @@ class _ClusterStreams:
         self._nodes: dict[str, _TrackedNode] = {}
         self._read_to: dict[str, str] = {}
         """Stream → position that nothing followed, and its node has told of nothing since."""
+        self._read_at: dict[str, str] = {}
+        """Stream → address of the node that it was read from last."""
+        self._torn = set[str]()
         self._looked_at = 0.0
         self._woken = asyncio.Event()
         self._waiting = asyncio.Lock()
@@ -156,6 +162,8 @@ class _ClusterStreams:
         if clock() - self._looked_at > _LOOK_AGAIN:
             self._looked_at = clock()
             self._read_to.clear()
+            self._read_at = {key: node for key, node in self._read_at.items() if key in positions}
+            self._torn &= set(positions)
         while True:
             unread = {key: at for key, at in positions.items() if self._read_to.get(key) != at}
             found = await self._read(unread, limit) if unread else []
@@ -177,16 +185,31 @@ class _ClusterStreams:
             by_node.setdefault(await self._cluster.owner(key), []).append(key)
         found: list[_Stream] = []
         for address, keys in by_node.items():
+            await self._check_new_owner(address, keys, positions)
             commands = [("XREAD", "COUNT", limit, "STREAMS", key, positions[key]) for key in keys]
             for key, reply in zip(keys, await self._ask(address, keys, commands), strict=True):
                 if isinstance(reply, Exception):
                     await self._note_error(reply, address)
                     continue
                 entries = [_entry(*each) for each in reply[key]] if reply else []
+                if entries and key in self._torn:
+                    self._torn.remove(key)
+                    entries[0][1]["lost"] = "1"
                 found += [(key, entries)] if entries else []
                 if len(entries) < limit and key not in self._nodes[address].changed:
                     self._read_to[key] = entries[-1][0] if entries else positions[key]
         return found
+
+    async def _check_new_owner(self, address: str, keys: list[str], positions: Mapping[str, str]) -> None:
+        """Note of which streams a node lacks the entry that was read last, from another one."""
+        moved = [
+            key for key in keys if self._read_at.get(key, address) != address and positions[key] != START
+        ]
+        commands = [("XRANGE", key, positions[key], positions[key]) for key in moved]
+        replies = await self._ask(address, [], commands) if moved else []
+        self._torn.update(key for key, reply in zip(moved, replies, strict=True) if reply == [])
+        unknown = {key for key, reply in zip(moved, replies, strict=True) if isinstance(reply, Exception)}
+        self._read_at.update(dict.fromkeys(set(keys) - unknown, address))
 
     async def _ask(self, address: str, keys: list[str], commands: list[_Command]) -> list[Any]:
         try:

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import stream_key
 from everloop.stores.views.events import RedisEventReader
-from everloop.stores.views.interface import START
+from everloop.stores.views.interface import START, StreamedEvent
 from everloop.workflows.contract.events import Warned
 from tests.stores.examples import new_id
 from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
@@ -123,6 +123,29 @@ async def test_streams_whose_slot_moves_are_followed(cluster: RedisCluster, redi
     await following
 
     assert follower.texts[task_id] == ["before", "after"]
+
+
+async def test_what_a_new_primary_lacks_is_told(cluster: RedisCluster, redis: Redis) -> None:
+    """It has lost the entry that was read last: its next one follows a loss, those after it do not."""
+    reader, task_id = RedisEventReader(redis), new_id()
+    key = stream_key(task_id)
+    await write(redis, task_id, "lost")
+    (lost,) = await reader.read({task_id: START}, wait=LONG_WAIT, limit=10)
+    killed = await cluster.primary_of(key)
+    await cluster.kill_primary(killed)
+    await write(redis, task_id, "after")
+    await redis.xdel(key, lost.position)
+    await write(redis, task_id, "later")
+
+    found = list[StreamedEvent]()
+    while not found:
+        try:
+            found = await reader.read({task_id: lost.position}, wait=LONG_WAIT, limit=10)
+        except (RedisError, OSError):
+            await asyncio.sleep(0.1)
+    await cluster.start_again(killed)
+
+    assert [each.follows_loss for each in found] == [True, False]
 
 
 async def test_nothing_is_lost_when_a_primary_is_killed(cluster: RedisCluster, redis: Redis) -> None:
