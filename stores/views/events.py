@@ -202,10 +202,9 @@ class _ClusterStreams:
 
     async def _check_new_owner(self, address: str, keys: list[str], positions: Mapping[str, str]) -> None:
         """Note of which streams a node lacks the entry that was read last, from another one."""
-        moved = [
-            key for key in keys if self._read_at.get(key, address) != address and positions[key] != START
-        ]
-        commands = [("XRANGE", key, positions[key], positions[key]) for key in moved]
+        others = [key for key in keys if self._read_at.get(key, address) != address]
+        moved = [key for key in others if positions[key] != START]
+        commands: list[_Command] = [("XRANGE", key, positions[key], positions[key]) for key in moved]
         replies = await self._ask(address, [], commands) if moved else []
         self._torn.update(key for key, reply in zip(moved, replies, strict=True) if reply == [])
         unknown = {key for key, reply in zip(moved, replies, strict=True) if isinstance(reply, Exception)}
