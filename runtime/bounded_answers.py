@@ -79,7 +79,10 @@ class AnswerBound:
         time.
         """
         joined = self._end + chunk
-        last = max(joined.rfind(end) + len(end) if end in joined else 0 for end in _EVENT_ENDS)
+        last = 0
+        for end in _EVENT_ENDS:
+            if (at := joined.rfind(end)) >= 0:
+                last = max(last, at + len(end))
         begun = len(self._end)
         self._end = joined[-_LONGEST_END:]
         if last <= begun:  # none has ended in this piece

@@ -404,7 +404,7 @@ class Chat(Model):
                 is_whole = answer.headers.get("content-type", "").startswith("application/json")
                 try:
                     read = _read_whole if is_whole else _read
-                    async with aclosing(read(answer.aiter_bytes(), failures)) as deltas:
+                    async with aclosing(read(answer.aiter_raw(), failures)) as deltas:
                         async for delta in deltas:
                             yield delta
                 # No JSON, JSON of another shape, or JSON that is nested too deep.

@@ -194,25 +194,26 @@ async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, s
     """
     data: list[str] = []
     kind = "data"
-    async with aclosing(_whole_lines(body)) as lines:
-        async for line in lines:
-            name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
-            value = value.removeprefix(" ")
-            if name == "data":
-                data.append(value)
-            elif name == "event":
-                kind = "error" if value == "error" else "data"
-            elif name == "error":
-                yield name, value
-            elif data and not line.strip():
-                yield kind, "\n".join(data)
-                data.clear()
-                kind = "data"
+    async with aclosing(_whole_lines(body)) as pieces:
+        async for lines in pieces:
+            for line in lines:
+                name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
+                value = value.removeprefix(" ")
+                if name == "data":
+                    data.append(value)
+                elif name == "event":
+                    kind = "error" if value == "error" else "data"
+                elif name == "error":
+                    yield name, value
+                elif data and not line.strip():
+                    yield kind, "\n".join(data)
+                    data.clear()
+                    kind = "data"
     if data:
         yield kind, "\n".join(data)
 
 
-async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[Sequence[bytes]]:
     held: list[bytes] = []
     is_begun = False
     async for piece in body:
@@ -225,10 +226,9 @@ async def _whole_lines(body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
         lines = b"".join(held).splitlines(keepends=True)
         # "\r" at the end may be half of "\r\n".
         held = [] if lines[-1].endswith(b"\n") else [lines.pop()]
-        for line in lines:
-            yield line
+        yield lines
     if held and held[-1].endswith(b"\r"):
-        yield b"".join(held)
+        yield [b"".join(held)]
 
 
 async def drain(events: AsyncIterable[object]) -> None:

@@ -403,7 +403,7 @@ class Responses(Model):
         with failures.translated():
             async with posted(self._client, self._url, body, request.settings) as answer:
                 is_whole = answer.headers.get("content-type", "").startswith("application/json")
-                events = _whole(await answer.aread()) if is_whole else _events(answer.aiter_bytes())
+                events = _whole(await answer.aread()) if is_whole else _events(answer.aiter_raw())
                 try:
                     async with aclosing(_read(events, failures)) as deltas:
                         async for delta in deltas:
