@@ -19,7 +19,6 @@ from everloop.models.client import (
     DONE,
     Failures,
     Object,
-    address,
     drain,
     error_in,
     extend,
@@ -394,7 +393,7 @@ class Chat(Model):
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self._client = make_client(provider)
-        self._url = address(self._client, "chat/completions")
+        self._url = self._client.build_request("POST", "chat/completions").url
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
         failures = Failures(self.provider, request, model)

@@ -62,18 +62,13 @@ def make_client(provider: Provider) -> httpx2.AsyncClient:
     )
 
 
-def address(client: httpx2.AsyncClient, path: str) -> httpx2.URL:
-    """Return where a path is; a client that is given the path alone parses it anew for each call."""
-    return client.build_request("POST", path).url
-
-
 @asynccontextmanager
 async def posted(
     client: httpx2.AsyncClient, url: httpx2.URL, body: Object, settings: ModelSettings
 ) -> AsyncGenerator[httpx2.Response]:
     """Send a request, and yield the answer, of which the body is still to come.
 
-    `url` is as `address` returns it.
+    A path in place of `url` would be put behind the client's own, and parsed, for each call.
 
     Raises:
         HTTPStatusError: it is an error; its body has been read.

@@ -19,7 +19,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import DONE, Failures, address, make_client, posted, read_events, read_json
+from everloop.models.client import DONE, Failures, make_client, posted, read_events, read_json
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -395,7 +395,7 @@ class Responses(Model):
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
         self._client = make_client(provider)
-        self._url = address(self._client, "responses")
+        self._url = self._client.build_request("POST", "responses").url
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
         failures = Failures(self.provider, request, model)
