@@ -177,7 +177,7 @@ async def test_approvers_see_what_others_wait_for(inbox: Inbox) -> None:
     given = await inbox.http.post(path, json={"approved": True}, headers=inbox.keys["boss"])
     assert given.status_code == 200
     await until(
-        lambda: inbox.listed("boss"), does=lambda seen: task_id not in {each["taskId"] for each in seen}
+        lambda: inbox.listed("boss"), does=lambda seen: task_id not in [each["taskId"] for each in seen]
     )
 
 
