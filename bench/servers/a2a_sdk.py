@@ -13,6 +13,7 @@ from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskStore, TaskUpdater
 from a2a.types.a2a_pb2 import AgentCapabilities, AgentCard, Task, TaskState, TaskStatus
+from a2a.utils.errors import TaskNotCancelableError
 from starlette.applications import Starlette
 
 from everloop.deploy.local.servers import LOOPBACK
@@ -33,7 +34,8 @@ class Done(AgentExecutor):
         await TaskUpdater(event_queue, context.task_id, context.context_id).complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        raise NotImplementedError
+        """Refuse it: the task has ended when anybody asks."""
+        raise TaskNotCancelableError
 
 
 def _store(database: str) -> TaskStore:

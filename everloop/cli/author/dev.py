@@ -200,13 +200,13 @@ async def saved_files(project: Project) -> AsyncGenerator[frozenset[str]]:
 
     Whenever nothing was saved for a while, it yields none: the first time says that it watches.
     """
-    from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] -- of a parameter that is not used
+    from watchfiles import Change, PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType] -- of a parameter that is not used
 
     class Agents(PythonFilter):
-        def __call__(self, change: object, path: str) -> bool:
+        def __call__(self, change: Change, path: str) -> bool:
             file = Path(path)
             below = file.parts[len(project.directory.parts) : -1]
-            is_wanted = file.name in SETTINGS_FILES or super().__call__(change, path)  # type: ignore[arg-type]
+            is_wanted = file.name in SETTINGS_FILES or super().__call__(change, path)
             return is_wanted and not NOT_WATCHED.intersection(below)
 
     saved = awatch(
