@@ -11,10 +11,10 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 
 from everloop.stores.keys import stream_key
 from tests.support.a2a_client import Answer, connected, request, response_of
-from tests.support.rigs.deployment import Deployment, Service, running_deployment
+from tests.support.rigs.deployment import Deployment, Service, running_service
 from tests.support.servers.processes import until
 from tests.support.servers.redis_cluster import RedisCluster, running_cluster_as_server
-from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import Reply, tool_call
 
 TASKS = 8
 REPEAT = json.dumps({"text": "ab", "times": 2})
@@ -23,12 +23,8 @@ REPEAT = json.dumps({"text": "ab", "times": 2})
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def _service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
     directory = tmp_path_factory.mktemp("cluster")
-    async with (
-        ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, running_cluster_as_server) as everloop,
-    ):
-        worker = await everloop.add_worker()
-        yield Service(model, everloop, await everloop.add_gateway(), worker)
+    async with running_service(directory, running_redis=running_cluster_as_server) as running:
+        yield running
 
 
 @pytest.fixture

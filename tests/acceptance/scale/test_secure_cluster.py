@@ -15,11 +15,11 @@ from redis.asyncio import Redis
 
 from everloop.stores.keys import stream_key
 from tests.support.a2a_client import Answer, connected, request
-from tests.support.rigs.deployment import Service, running_deployment
+from tests.support.rigs.deployment import Service, running_service
 from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.processes import ROOT, ServerProcess
 from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
-from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import Reply, tool_call
 from tests.support.servers.tls import certificate_files, running_tls_proxy
 
 pytestmark = pytest.mark.slow
@@ -55,12 +55,8 @@ async def running_safe_cluster(directory: Path) -> AsyncGenerator[tuple[RedisClu
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
     directory = tmp_path_factory.mktemp("safe")
-    async with (
-        ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, running_safe_cluster) as everloop,
-    ):
-        worker = await everloop.add_worker()
-        yield Service(model, everloop, await everloop.add_gateway(), worker)
+    async with running_service(directory, running_redis=running_safe_cluster) as running:
+        yield running
 
 
 async def test_a_task_runs_by_tls_with_the_rights_of_the_manual(service: Service) -> None:

@@ -108,11 +108,16 @@ class Service:
 
 
 @asynccontextmanager
-async def running_service(directory: Path, agents: str, **variables: str) -> AsyncGenerator[Service]:
+async def running_service(
+    directory: Path,
+    agents: str = ACCEPTANCE_AGENT,
+    running_redis: RunningRedis = running_valkey,
+    **variables: str,
+) -> AsyncGenerator[Service]:
     """Start a deployment of agents, with a worker and a gateway."""
     async with (
         ScriptedOpenAI() as model,
-        running_deployment(directory, model.base_url, agents=agents, **variables) as everloop,
+        running_deployment(directory, model.base_url, running_redis, agents=agents, **variables) as everloop,
     ):
         worker = await everloop.add_worker()
         yield Service(model, everloop, await everloop.add_gateway(), worker)
