@@ -11,7 +11,7 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 
 from everloop.stores.keys import stream_key
 from tests.support.a2a_client import Answer, connected, request, response_of
-from tests.support.rigs.deployment import Deployment, Service, running_service
+from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment, Service, running_service
 from tests.support.servers.processes import until
 from tests.support.servers.redis_cluster import RedisCluster, running_cluster_as_server
 from tests.support.servers.scripted_openai import Reply, tool_call
@@ -23,7 +23,7 @@ REPEAT = json.dumps({"text": "ab", "times": 2})
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def _service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
     directory = tmp_path_factory.mktemp("cluster")
-    async with running_service(directory, running_redis=running_cluster_as_server) as running:
+    async with running_service(directory, ACCEPTANCE_AGENT, running_cluster_as_server) as running:
         yield running
 
 

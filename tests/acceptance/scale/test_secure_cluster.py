@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.keys import stream_key
 from tests.support.a2a_client import Answer, connected, request
-from tests.support.rigs.deployment import Service, running_service
+from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_service
 from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.processes import ROOT, ServerProcess
 from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
@@ -55,7 +55,7 @@ async def running_safe_cluster(directory: Path) -> AsyncGenerator[tuple[RedisClu
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
     directory = tmp_path_factory.mktemp("safe")
-    async with running_service(directory, running_redis=running_safe_cluster) as running:
+    async with running_service(directory, ACCEPTANCE_AGENT, running_safe_cluster) as running:
         yield running
 
 

@@ -112,6 +112,7 @@ async def running_service(
     directory: Path,
     agents: str = ACCEPTANCE_AGENT,
     running_redis: RunningRedis = running_valkey,
+    /,
     **variables: str,
 ) -> AsyncGenerator[Service]:
     """Start a deployment of agents, with a worker and a gateway."""
