@@ -12,15 +12,17 @@ from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows import limits
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.calls import CallModelInput, CompactContextInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import (
     AssistantMessage,
+    SummaryMessage,
     TextPart,
     ToolMessage,
     Usage,
     UserMessage,
     text_of,
 )
+from everloop.workflows.contract.settings import Compaction
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import TASK_WORK, CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, failure_of, run, start_workflow, unique_queue, user
@@ -97,6 +99,8 @@ async def _until_cancelled() -> None:
             await asyncio.sleep(0.05)
 
 
+LOST = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+
 PLAIN = AgentSpec(id="agent")
 FALLS_BACK = AgentSpec(id="agent", fallback_models=("second",))
 WAITS = AgentSpec(id="agent", on_model_failure="wait")
@@ -106,8 +110,15 @@ STANDS_IN = AgentSpec(id="agent", tools={"x": ToolSpec(fallback="y"), "y": ToolS
 
 @pytest.mark.parametrize(
     ("agent", "end"),
-    [(PLAIN, "well"), (PLAIN, "canceled"), (TIMED, "canceled"), (FALLS_BACK, "failed"), (WAITS, "failed")],
-    ids=["with an answer", "canceled", "with a wall clock", "another model", "an operator"],
+    [
+        (PLAIN, "well"),
+        (PLAIN, "canceled"),
+        (TIMED, "canceled"),
+        (FALLS_BACK, failures.MODEL_UNAVAILABLE),
+        (WAITS, failures.MODEL_UNAVAILABLE),
+        (PLAIN, failures.TRANSCRIPT_MISSING),
+    ],
+    ids=["with an answer", "canceled", "with a wall clock", "another model", "an operator", "sent again"],
 )
 async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: AgentSpec, end: str) -> None:
     """The task is canceled when the call has ended; nothing said is lost, nothing stands in for the call.
@@ -119,10 +130,10 @@ async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: Agen
     async def endless(_call: CallModelInput) -> AssistantMessage:
         started.set()
         await _until_cancelled()
-        if end == "failed":
-            raise ApplicationError("busy", type=failures.MODEL_UNAVAILABLE, non_retryable=True)
         if end == "canceled":
             raise asyncio.CancelledError
+        if end != "well":
+            raise ApplicationError("not now", type=end, non_retryable=True)
         return answer("Just in time.")
 
     ports = FakePorts(ScriptedModel(endless, answer("too late")))
@@ -138,6 +149,30 @@ async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: Agen
     assert status.state is TaskState.CANCELED
     said = [text_of(remark.message.parts) for remark in remarks if remark.message]
     assert said == (["Just in time."] if end == "well" else [])
+
+
+async def test_cancellation_ends_a_summary_that_was_to_be_sent_more(start_task: StartTask) -> None:
+    """What sums up says, when it is cancelled, that it misses the transcript: it is not asked again."""
+    started = asyncio.Event()
+
+    class SummingUp(ScriptedModel):
+        @activity.defn
+        async def compact_context(self, call: CompactContextInput) -> SummaryMessage:
+            started.set()
+            await _until_cancelled()
+            self.summary_failures = [LOST]
+            return await super().compact_context(call)
+
+    too_long = ApplicationError("too long", type=failures.CONTEXT_TOO_LONG, non_retryable=True)
+    ports = FakePorts(SummingUp(asks(("a", "x")), asks(("b", "x")), too_long, answer("too late")))
+    async with start_task(ports, AgentSpec(id="agent", compaction=Compaction())) as handle:
+        await started.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+
+    assert isinstance(failed.value.cause, CancelledError)
+    assert len(ports.model.compactions) == 1
 
 
 class EndlessTools(CountingTools):

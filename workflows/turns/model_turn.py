@@ -214,6 +214,7 @@ class ModelTurn:
         warning, self._warning = self._warning, ""
 
         async def call(resends: int) -> AssistantMessage:
+            stop_if_cancelled()  # the call before, whose transcript was lost, may have hidden it
             # A run that had to send its transcript again may follow one that has ended (Reset), and the view
             # still say how that one did.
             if resends and not self._state.outbox:
@@ -273,17 +274,20 @@ class ModelTurn:
         """Ask for what stands for the messages up to `end`; another model, where one is away."""
         state = self._state
         line = f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
+
+        async def call(_: int) -> SummaryMessage:
+            stop_if_cancelled()
+            return await workflow.execute_activity_method(
+                ModelPort.compact_context,
+                CompactContextInput(
+                    **dict(self._transcript_call()), first=state.first, end=end, compaction=spec
+                ),
+                **model_call(self._queue, line),
+            )
+
         while True:
             try:
-                return await self.with_transcript(
-                    lambda _: workflow.execute_activity_method(
-                        ModelPort.compact_context,
-                        CompactContextInput(
-                            **dict(self._transcript_call()), first=state.first, end=end, compaction=spec
-                        ),
-                        **model_call(self._queue, line),
-                    )
-                )
+                return await self.with_transcript(call)
             except ActivityError as error:
                 stop_if_cancelled()
                 if failure_type(error) != failures.MODEL_UNAVAILABLE or not self._has_fallback:

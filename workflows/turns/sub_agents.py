@@ -14,7 +14,7 @@ from everloop.workflows.contract.messages import TextPart, ToolCall, ToolMessage
 from everloop.workflows.contract.names import call_key, child_task_id
 from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, ToolSpec
-from everloop.workflows.limits import failure_text, within_budget
+from everloop.workflows.limits import failure_text, stop_if_cancelled, within_budget
 from everloop.workflows.reporting import tool_call_span
 from everloop.workflows.scope import TaskScope, hooked_call, short_call
 
@@ -44,6 +44,7 @@ class AgentCalls:
 
     async def _take(self, tool: ToolSpec, call: ToolCall, position: int, warning: str) -> ToolReply:
         agent = await self._load(tool, call, warning)
+        stop_if_cancelled()
         if agent.question:
             return agent.question
         if agent.refused:

@@ -1,6 +1,7 @@
 """Tools that stand in for others, run elsewhere, or are agents; how often, and what they may use."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
@@ -12,12 +13,19 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.calls import (
+    CallModelInput,
+    LoadAgentInput,
+    LoadedAgent,
+    RunToolInput,
+    ToolReply,
+)
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import (
     CountingTools,
     FakePorts,
+    FixedAgents,
     ScriptedModel,
     answer,
     asks,
@@ -43,10 +51,10 @@ def asks_writer(arguments: str = '{"request": "Write."}') -> AssistantMessage:
     return AssistantMessage(tool_calls=(call,), usage=USAGE)
 
 
-def endless(started: asyncio.Event) -> Callable[[CallModelInput], Awaitable[AssistantMessage]]:
+def endless(started: asyncio.Event) -> Callable[[object], Awaitable[AssistantMessage]]:
     """Return a model call that ends only when it is cancelled."""
 
-    async def call(_call: CallModelInput) -> AssistantMessage:
+    async def call(_call: object) -> AssistantMessage:
         started.set()
         while True:
             activity.heartbeat()
@@ -135,6 +143,27 @@ async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, cl
     assert child.status is WorkflowExecutionStatus.CANCELED
     ends = [status.state for status in ports.publish.statuses if status.state.is_terminal]
     assert ends == [TaskState.CANCELED] * 2
+
+
+async def test_a_cancelled_task_asks_no_sub_agent(start_task: StartTask) -> None:
+    """Plugins looked at the call when the task was cancelled, and had nothing against it."""
+    started = asyncio.Event()
+
+    class Looking(FixedAgents):
+        @activity.defn
+        async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
+            with contextlib.suppress(asyncio.CancelledError):
+                await endless(started)(call)
+            return await super().load_agent(call)
+
+    ports = FakePorts(ScriptedModel(asks_writer(), answer("A poem."), answer("too late")))
+    ports.agents = Looking()
+    async with start_task(ports, PARENT.model_copy(update={"hooks": ("before_tool",)})) as handle:
+        await started.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    assert len(ports.model.calls) == 1
 
 
 async def test_a_sub_agent_that_is_cancelled_alone(start_task: StartTask, client: Client) -> None:
