@@ -91,11 +91,14 @@ RENEWAL = 1.0
 POLL = 0.25
 """Seconds between two looks at a call that another attempt works on."""
 
+LAST_WORDS = 10.0
+"""Seconds that cancelled work has to end, until it is cancelled once more."""
+
 _LAST_WORD = 3.0
 """Seconds that the end of a lease may take; after that it ends by itself."""
 
 _LOOK = 5
-"""Renewals from one look to the next whether the task of a forgotten attempt goes on."""
+"""Renewals from one look to the next whether anybody wants what a forgotten attempt does."""
 
 _ANSWER_TIME = 3.0
 
@@ -150,7 +153,7 @@ class CallLease:
     """Lets one attempt at a time work on a call; the others wait for it.
 
     Temporal may forget an attempt that lives: it was away, or the worker could not reach it. Such an attempt
-    goes on, bounded by its own time, as long as its task does: the attempt after it waits.
+    goes on, bounded by its own time, as long as its task wants the call: the attempt after it waits.
     `is_repeatable`: a call that was lost is begun anew, as if nobody had begun it. One that is not goes on
     also when an operator has paused or reset it. `take_trip` does the steps of a trip, of which a claim is
     the first one, and the end of the lease may be the last one.
@@ -336,8 +339,8 @@ class CallLease:
                 self._is_wanted = await self._is_anothers()
                 working.cancel()
                 return
-            if self._is_forgotten and renewals % _LOOK == 0 and await _task_is_over():
-                _log.info("the task is over; an attempt that Temporal has forgotten stops")
+            if self._is_forgotten and renewals % _LOOK == 0 and await _is_unwanted():
+                _log.info("nobody wants the call any more; an attempt that Temporal has forgotten stops")
                 self._is_wanted = False
                 working.cancel()
                 return
@@ -345,14 +348,14 @@ class CallLease:
     async def _to_its_end(self, working: asyncio.Task[T]) -> T:
         while True:
             try:
+                if not self._is_forgotten:
+                    _raise_if_cancelled()
                 return await asyncio.shield(working)
             except asyncio.CancelledError:
                 if working.cancelled():
                     raise (OvertakenError() if self._is_lost else asyncio.CancelledError()) from None
                 if not self._goes_on():
-                    working.cancel()
-                    # It may have lost that, and fail: how the attempt ends is reported once.
-                    await asyncio.gather(working, return_exceptions=True)
+                    await _end(working)
                     raise
                 self._is_forgotten = True
                 if this := asyncio.current_task():
@@ -372,20 +375,40 @@ class CallLease:
         return details.not_found or details.timed_out or was_touched
 
 
+async def _end(working: asyncio.Task[Any]) -> None:
+    """Cancel work until it has ended: it may lose a cancellation, as that of a claim may get lost.
+
+    How it ends is not told: it may fail for having been cancelled, and how the attempt ends is reported once.
+    """
+    while not working.done():
+        working.cancel()
+        with suppress(asyncio.CancelledError):  # whoever ends the worker waits for the work, too
+            await asyncio.wait({working}, timeout=LAST_WORDS)
+    if not working.cancelled():
+        working.exception()
+
+
 def _raise_if_cancelled() -> None:
     """Redis' client may have lost a cancellation."""
     if activity.is_cancelled():
         raise asyncio.CancelledError
 
 
-async def _task_is_over() -> bool:
-    """Whether the workflow has ended in all its runs; no answer is no end."""
+async def _is_unwanted() -> bool:
+    """Whether the workflow has ended in all its runs, or has cancelled this call; no answer is neither.
+
+    After a standstill of Temporal it may be the SDK alone that takes an attempt for lost. It has told so, and
+    tells nothing more: not of a cancellation that Temporal answers to the next heartbeats.
+    """
+    info = activity.info()
     try:
         async with asyncio.timeout(_ANSWER_TIME):
-            run = await find_run(activity.client(), activity.info().workflow_id or "")
+            run = await find_run(activity.client(), info.workflow_id or "")
     except (TimeoutError, RPCError, RuntimeError):  # RuntimeError: no client, or no connection
         return False
-    return run is None or not run.is_running
+    if run is None or not run.is_running:
+        return True
+    return run.run_id == info.workflow_run_id and info.activity_id in run.cancelled_calls
 
 
 async def _try(ending: Awaitable[object]) -> None:

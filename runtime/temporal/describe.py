@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
 from temporalio.api.errordetails.v1 import NamespaceNotFoundFailure, NotFoundFailure
 from temporalio.api.workflowservice.v1 import (
@@ -76,6 +77,8 @@ class RunDescription:
     attempt: int
     is_cancel_requested: bool
     search_attributes: TypedSearchAttributes
+    cancelled_calls: frozenset[str] = frozenset()
+    """The ids of activities that were cancelled and have not ended."""
 
     @property
     def state(self) -> TaskState | None:
@@ -131,6 +134,11 @@ def run_of(described: DescribeWorkflowExecutionResponse) -> RunDescription:
         attempt=described.pending_workflow_task.attempt,
         is_cancel_requested=described.workflow_extended_info.cancel_requested,
         search_attributes=decode_typed_search_attributes(info.search_attributes),
+        cancelled_calls=frozenset(
+            call.activity_id
+            for call in described.pending_activities
+            if call.state == PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED
+        ),
     )
 
 

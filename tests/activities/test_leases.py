@@ -1,0 +1,149 @@
+"""An attempt that nobody wants any more ends, although the cancellation does not reach it at first."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from temporalio import activity, workflow
+from temporalio.activity import ActivityCancellationDetails
+from temporalio.api.activity.v1 import ActivityOptions
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
+from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from everloop.activities import lease
+from everloop.activities.lease import MODEL_LEASE, CallLease
+from everloop.stores.steps import Lease
+from everloop.stores.tool_records import Claim, ToolRecords
+from tests.support.memory.tool_records import MemoryToolRecords
+
+HEARTBEAT_TIMEOUT = timedelta(seconds=4)
+"""After 5 seconds more the SDK takes an attempt for lost whose heartbeats Temporal has not answered."""
+
+
+class Endless:
+    """A call that ends when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.is_lost, self.has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @activity.defn
+    async def work(self) -> None:
+        """Work under a lease, and send no heartbeat."""
+        try:
+            await _hold(MemoryToolRecords(), self._work)
+        finally:
+            self.has_ended.set()
+
+    async def _work(self) -> None:
+        self.begun.set()
+        while not activity.is_cancelled():  # noqa: ASYNC110 -- the SDK knows
+            await asyncio.sleep(0.02)
+        self.is_lost.set()
+        await asyncio.Event().wait()
+
+
+@workflow.defn
+class Waiting:
+    """Waits for the call, also when it is cancelled."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity(
+            "work",
+            activity_id="1",
+            start_to_close_timeout=timedelta(minutes=5),
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+
+
+CANCELED = ActivityCancellationDetails(cancel_requested=True)
+
+
+async def test_work_that_loses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `asyncio.wait_for` may lose one in Python 3.11, which clients of servers use."""
+    monkeypatch.setattr(lease, "LAST_WORDS", 0.02)
+    begun, cancelled, environment = asyncio.Event(), list[bool](), ActivityEnvironment()
+
+    async def work() -> None:
+        begun.set()
+        while len(cancelled) < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(True)
+
+    held = asyncio.create_task(environment.run(_hold, MemoryToolRecords(), work))
+    await begun.wait()
+    environment.cancel(cancellation_details=CANCELED)
+    with pytest.raises(asyncio.CancelledError):
+        await held
+    assert len(cancelled) == 2
+
+
+async def test_work_does_not_begin_where_the_claim_has_lost_the_cancellation() -> None:
+    """It would be waited for as long as it takes."""
+    environment, claimed = ActivityEnvironment(), asyncio.Event()
+
+    class Losing(MemoryToolRecords):
+        async def claim(self, lease: Lease, seconds: float) -> Claim:
+            claimed.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return await super().claim(lease, seconds)
+
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    held = asyncio.create_task(environment.run(_hold, Losing(), work))
+    await claimed.wait()
+    environment.cancel(cancellation_details=CANCELED)
+    with pytest.raises(asyncio.CancelledError):
+        await held
+
+
+async def _hold(records: ToolRecords, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    await CallLease(records, "task", "call", MODEL_LEASE, is_repeatable=True).work(work)
+
+
+async def test_an_attempt_that_the_sdk_alone_takes_for_lost_is_cancelled(
+    temporal_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporal stood still, and then took a heartbeat before it saw that it was late: the attempt looks."""
+    monkeypatch.setattr(lease, "_LOOK", 1)
+    client, queue, call = await Client.connect(temporal_address), str(uuid4()), Endless()
+    async with Worker(
+        client,
+        task_queue=queue,
+        workflows=[Waiting],
+        activities=[call.work],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+    ):
+        handle = await client.start_workflow(Waiting.run, id=queue, task_queue=queue)
+        await call.begun.wait()
+        await _let_heartbeats_be_late(client, queue)
+        await call.is_lost.wait()
+        await handle.cancel()
+        await call.has_ended.wait()
+        await handle.terminate()
+
+
+async def _let_heartbeats_be_late(client: Client, workflow_id: str) -> None:
+    """Let Temporal wait for the heartbeats of an attempt for much longer than the SDK does."""
+    await client.workflow_service.update_activity_options(
+        UpdateActivityOptionsRequest(
+            namespace=client.namespace,
+            execution=WorkflowExecution(workflow_id=workflow_id),
+            id="1",
+            activity_options=ActivityOptions(heartbeat_timeout=Duration(seconds=3600)),
+            update_mask=FieldMask(paths=["heartbeat_timeout"]),
+        )
+    )
