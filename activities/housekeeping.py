@@ -22,7 +22,7 @@ from everloop.stores.conversations.cleanup import ConversationCleanup
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.retention import Cleaned
 from everloop.stores.views.cleanup import ViewCleanup
-from everloop.stores.views.contexts import Context, Contexts, ContextTask
+from everloop.stores.views.contexts import Context, Contexts, ContextTask, Due
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,
@@ -67,11 +67,11 @@ class Retentions:
     async def clean(self, *, dry_run: bool) -> Cleaned:
         """Look at 100 contexts at most; return how many deletions were (or would be) begun."""
         due = await self._contexts.due(LOOKED_AT)
-        begun = sum([await self._look_at(*each, dry_run=dry_run) for each in due])
+        begun = sum([await self._look_at(each, dry_run=dry_run) for each in due])
         return Cleaned(begun, "due" if len(due) == LOOKED_AT and not dry_run else "")
 
-    async def _look_at(self, owner: str, context_id: str, *, dry_run: bool) -> int:
-        context, at = await self._contexts.get(owner, context_id), datetime.now(UTC)
+    async def _look_at(self, due: Due, *, dry_run: bool) -> int:
+        context, at = await self._contexts.get(due.owner, due.context_id), datetime.now(UTC)
         over = list(_over(context, at)) if context else []
         if dry_run:
             return len(over)
@@ -79,7 +79,7 @@ class Retentions:
             await self._deletions.start(target)
         if context:
             await self._prolong(context, at)
-        await self._contexts.look_again(owner, context_id, _next_look(context, at) if context else None)
+        await self._contexts.look_again(due, _next_look(context, at) if context else None)
         return len(over)
 
     async def _prolong(self, context: Context, at: datetime) -> None:

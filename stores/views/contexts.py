@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import NamedTuple, cast
 
 import structlog
 from redis.asyncio import Redis
@@ -39,6 +39,7 @@ MOST_LOOKED_AT = 1000
 """Contexts of which one page is made."""
 
 _Place = tuple[float, str]
+_Scored = tuple[str, float]
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -65,6 +66,18 @@ if left >= 0 and left < tonumber(ARGV[1]) then
 end
 """
 
+_LOOK_AGAIN = """
+-- KEYS: when contexts are looked at. ARGV: one of them, when it was due, and when it is next; empty: never.
+local since = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not since or tonumber(since) ~= tonumber(ARGV[2]) then
+  return
+elseif ARGV[3] == '' then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+else
+  redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
+end
+"""
+
 _FORGET_TASK = """
 -- KEYS: what is known of a context. ARGV: task id. What it has used stays counted: it was used.
 -- Returns whether it was known, 2 if the title went with it.
@@ -78,7 +91,9 @@ if not task then
   return 0
 end
 local agent, open = task:match('^%S+ %S+ (%S+) (%S+)')
-redis.call('HINCRBY', KEYS[1], 'tasks', -1)
+if open ~= '-' then  -- a message that was answered without a task is none
+  redis.call('HINCRBY', KEYS[1], 'tasks', -1)
+end
 if open == '1' then  -- to Redis before 7.2 a negated 0 is -0, which it takes for no number
   redis.call('HINCRBY', KEYS[1], 'open', -1)
 end
@@ -145,6 +160,14 @@ class ContextPage:
     next_page_token: str
 
 
+class Due(NamedTuple):
+    """A context at which somebody has to look, `since` when in seconds."""
+
+    owner: str
+    context_id: str
+    since: float
+
+
 class Contexts:
     """Lists contexts and changes what people say of them. Safe to call from several processes at once."""
 
@@ -155,6 +178,7 @@ class Contexts:
         self._prolong = redis.register_script(_PROLONG)
         self._forget_task = redis.register_script(_FORGET_TASK)
         self._forget = redis.register_script(_FORGET)
+        self._look_again = redis.register_script(_LOOK_AGAIN)
 
     async def page(self, owner: str, size: int, token: str = "", query: str = "") -> ContextPage:
         """Return contexts of an owner; with `query` those in whose title it stands, in any case.
@@ -201,9 +225,13 @@ class Contexts:
         """
         name = _KEEP + task_id if task_id else "retention"
         seconds = str(int(retention.total_seconds())) if retention else ""
-        # First, so that whoever dies in between leaves nothing that nobody looks at.
-        await self._redis.zadd(RETENTIONS_KEY, {f"{word(owner)} {word(context_id)}": 0})
-        return await self._change(owner, context_id, name, seconds)
+        member = f"{word(owner)} {word(context_id)}"
+        # First, so that whoever dies in between leaves nothing that nobody looks at; again, because somebody
+        # may have looked meanwhile.
+        await self._redis.zadd(RETENTIONS_KEY, {member: time.time()})
+        is_known = await self._change(owner, context_id, name, seconds)
+        await self._redis.zadd(RETENTIONS_KEY, {member: time.time()})
+        return is_known
 
     async def forget_task(self, owner: str, context_id: str, task_id: str) -> bool:
         """Let a context know no more of a task; return whether it did.
@@ -235,19 +263,21 @@ class Contexts:
         for key in keys:
             await self._prolong(keys=[key], args=[int(left.total_seconds())])
 
-    async def due(self, most: int) -> list[tuple[str, str]]:
-        """Return owner and context of those at which somebody has to look now."""
-        found = await self._redis.zrangebyscore(RETENTIONS_KEY, "-inf", time.time(), 0, most)
-        pairs = (member.partition(" ") for member in cast("list[str]", found))
-        return [(unword(owner), unword(context_id)) for owner, _, context_id in pairs]
+    async def due(self, most: int) -> list[Due]:
+        """Return those at which somebody has to look now."""
+        found = await self._redis.zrangebyscore(RETENTIONS_KEY, "-inf", time.time(), 0, most, withscores=True)
+        scored = cast("list[_Scored]", found)
+        pairs = ((*map(unword, member.split(" ")),) for member, _ in scored)
+        return [Due(owner, name, since) for (owner, name), (_, since) in zip(pairs, scored, strict=True)]
 
-    async def look_again(self, owner: str, context_id: str, at: datetime | None) -> None:
-        """Let a context be looked at then; None: never, because nobody has said how long it is kept."""
-        member = f"{word(owner)} {word(context_id)}"
-        if at is None:
-            await self._redis.zrem(RETENTIONS_KEY, member)
-        else:
-            await self._redis.zadd(RETENTIONS_KEY, {member: at.timestamp()}, xx=True)
+    async def look_again(self, due: Due, at: datetime | None) -> None:
+        """Let a context be looked at then; None: never, because nobody has said how long it is kept.
+
+        If somebody has said so since it was due, it stays due.
+        """
+        member = f"{word(due.owner)} {word(due.context_id)}"
+        following = "" if at is None else at.timestamp()
+        await self._look_again(keys=[RETENTIONS_KEY], args=[member, due.since, following])
 
     async def ids(self, owner: str, most: int | None = None) -> list[str]:
         """Return the ids of contexts of an owner, of all or so many at most."""

@@ -13,7 +13,7 @@
 --
 -- Fields of a context: title, titled (whose words it has, if nobody has given it another), created, updated; tasks, open, input, output, cost (billionths of a dollar), unpriced, and
 -- agent:<agent>, which count; task:<task id>, what is counted of one: created, changed, agent, open, input, output, cost,
--- unpriced; retention, keep:<task id>, in seconds, where somebody has set how long it is kept.
+-- unpriced (open: '-' where a message was answered without a task); retention, keep:<task id>, in seconds, where somebody has set how long it is kept.
 --
 -- A revision is the position of the last status in the task's stream. The housekeeping takes out what has expired.
 
@@ -107,12 +107,14 @@ local function note_in_context(task_id, at, agent, context_id, title, counts, se
     set('title', title)
     set('titled', task_id)
   end
+  local is_task = counts
   counts = counts or {0, 0, 0, 0, 0}
   local words = {was[1] or at, at, agent}
   for n, name in ipairs(COUNTED) do
     add_to(name, known[n + 6], counts[n] - (tonumber(was[n + 3]) or 0))
     words[n + 3] = ('%.0f'):format(counts[n])
   end
+  words[4] = is_task and words[4] or '-'
   set('task:' .. task_id, table.concat(words, ' '))
   if at > (updated or '') then
     set('updated', at)

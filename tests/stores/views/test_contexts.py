@@ -1,6 +1,7 @@
 """Contexts of an owner: their tasks, and what these have used, are counted once, told twice or late."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.keys import owner_contexts_key
 from everloop.stores.views.cleanup import ViewCleanup
-from everloop.stores.views.contexts import Context
+from everloop.stores.views.contexts import Context, Contexts
 from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import USAGE
@@ -136,3 +137,40 @@ async def test_what_was_answered_at_once_is_no_task(views: TaskViews) -> None:
 
     assert (context.count, context.open_tasks, context.title) == (0, 0, "Hi")
     assert [task.task_id for task in context.tasks] == [view.task_id]
+    assert await views.contexts.forget_task(view.owner, "c1", view.task_id)
+    assert (await known(views, view.owner, "c1")).count == 0
+
+
+@pytest.mark.parametrize("moment", ["before", "within", "after"])
+async def test_a_retention_that_is_set_while_somebody_looks_is_seen_to(own_redis: Redis, moment: str) -> None:
+    """Who looks has read the context before it was said, and would not look at it for long, or ever again."""
+    views, owner = TaskViews(own_redis), new_id()
+    await views.create(submitted(owner=owner, context_id="c"))
+    contexts = _Interrupted(own_redis)
+    assert await contexts.set_retention(owner, "c", None)
+    (due,) = await contexts.due(100)
+    if moment == "within":
+        contexts.meanwhile = lambda: _look_and_leave(contexts)
+    if moment == "after":
+        await contexts.look_again(due, None)
+    assert await contexts.set_retention(owner, "c", timedelta(days=1))
+    if moment == "before":
+        await contexts.look_again(due, None)
+
+    assert [(each.owner, each.context_id) for each in await contexts.due(100)] == [(owner, "c")]
+
+
+async def _look_and_leave(contexts: Contexts) -> None:
+    for due in await contexts.due(100):
+        await contexts.look_again(due, None)
+
+
+class _Interrupted(Contexts):
+    """Lets somebody do something right before what is said of a context stands there."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def _change(self, owner: str, context_id: str, *fields: str) -> bool:
+        if self.meanwhile:
+            await self.meanwhile()
+        return await super()._change(owner, context_id, *fields)
