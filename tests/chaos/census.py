@@ -6,8 +6,9 @@ import os
 import signal
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import cast
 
 import psutil
@@ -45,17 +46,29 @@ class Census:
 
 
 def answer_on_signal() -> None:
-    """Let this process write its asyncio tasks down at SIGUSR2, if it is told where."""
+    """Let this process write its asyncio tasks down at SIGUSR2, and where they wait, if it is told where."""
     if folder := os.environ.get(FOLDER):
 
         def write(_number: int, _frame: FrameType | None) -> None:
-            names = [getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks()]
+            tasks = asyncio.all_tasks()
+            with Path(folder, f"{os.getpid()}.stacks").open("a", encoding="utf-8") as stacks:
+                stacks.writelines(f"{datetime.now(UTC)} {task!r}\n{_stack(task)}\n" for task in tasks)
+            names = [getattr(task.get_coro(), "__qualname__", "?") for task in tasks]
             file = Path(folder, f"{os.getpid()}.json")
             draft = file.with_suffix(".draft")
             draft.write_text(json.dumps(Counter(names)), encoding="utf-8")
             draft.replace(file)
 
         signal.signal(signal.SIGUSR2, write)
+
+
+def _stack(task: asyncio.Task[object]) -> str:
+    """Return where a task waits: its coroutines from the outermost to the innermost, and what that awaits."""
+    lines, waits = list[str](), task.get_coro()
+    while isinstance(waits, CoroutineType) and (frame := waits.cr_frame):
+        lines.append(f"    {frame.f_code.co_qualname}, {frame.f_code.co_filename}:{frame.f_lineno}")
+        waits = waits.cr_await
+    return "\n".join([*lines, f"    {waits!r}"])
 
 
 async def take_census(pid: int, folder: Path) -> Census:

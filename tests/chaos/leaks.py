@@ -1,6 +1,7 @@
 """What is left when all is over: work, processes, connections, keys, blobs, and what survivors hold."""
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -8,12 +9,16 @@ from pathlib import Path
 from typing import cast
 
 import psutil
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from redis.asyncio import Redis
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis, primaries
+from everloop.runtime.temporal.describe import describe_raw
 from everloop.stores.artifacts.record import ArtifactRecord
 from everloop.stores.keys import (
     ARTIFACTS_KNOWN_SINCE_KEY,
@@ -63,6 +68,10 @@ _KEPT_UP = re.compile(r"everloop:owner:\{[^}]*\}:(tasks|contexts)")
 """Lists that have no end of their own: the housekeeping takes out what has expired."""
 
 
+_AS_EVERYWHERE = {"activityOptions", "priority"}
+"""What is the same of all calls."""
+
+
 async def open_work(address: str) -> list[str]:
     """Return the workflows of ours that still run, as soon as there are none, or after a while."""
     client = await Client.connect(address)
@@ -71,6 +80,32 @@ async def open_work(address: str) -> list[str]:
         for name, seconds in (("AgentTask", CALM), ("PushDelivery", CALM + LAST_PAUSE))
         for id_ in await _running(client, name, seconds)
     ]
+
+
+async def waits_for(address: str, task_id: str) -> list[str]:
+    """Return what a task waits for, as Temporal tells: its calls, with what came of their last attempts."""
+    try:
+        return await _waits_for(await Client.connect(address), task_id)
+    except (RPCError, RuntimeError) as error:
+        return [f"nobody knows what it waits for: {error}"]
+
+
+async def _waits_for(client: Client, task_id: str) -> list[str]:
+    described = await describe_raw(client, task_id)
+    lines = [f"waits for {_told(call)}" for call in described.pending_activities]
+    if described.HasField("pending_workflow_task"):
+        lines.append(f"waits for a step of its workflow: {_told(described.pending_workflow_task)}")
+    for child in described.pending_children:
+        lines += [f"{child.workflow_id} {line}" for line in await _waits_for(client, child.workflow_id)]
+    if described.workflow_extended_info.cancel_requested:
+        lines.append("was cancelled")
+    return lines
+
+
+def _told(pending: Message) -> str:
+    """Return what is said of a call, or of a step, on one line."""
+    said = cast("dict[str, object]", MessageToDict(pending))
+    return json.dumps({name: value for name, value in said.items() if name not in _AS_EVERYWHERE})
 
 
 async def _running(client: Client, name: str, seconds: float) -> list[str]:

@@ -14,6 +14,7 @@ class Outcome:
     """A task as its client knows it: as it streamed, and as GetTask shows it in the end.
 
     `begun` and `ended` are seconds since the load began. `content` are the bytes of the artifact `bytes`.
+    `waits_for`: what Temporal says of a task that has not ended.
     """
 
     order: Order
@@ -22,6 +23,7 @@ class Outcome:
     ended: float | None = None
     task: Json = field(default_factory=dict[str, object])
     content: bytes = b""
+    waits_for: list[str] = field(default_factory=list[str])
 
 
 @dataclass

@@ -17,7 +17,7 @@ from everloop.deploy.local.servers import LOOPBACK
 from tests.chaos import leaks
 from tests.chaos.agents import AGENTS, SEED
 from tests.chaos.caller import Caller
-from tests.chaos.census import FOLDER
+from tests.chaos.census import FOLDER, take_census
 from tests.chaos.cluster import running_linked_cluster
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet, running_fleet
@@ -129,7 +129,17 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
         await load.end(settings.patience)
         watching.cancel()
         tell("the tasks are over")
+        await _look_into_open_tasks(load, site)
     return load, faults
+
+
+async def _look_into_open_tasks(load: Load, site: Site) -> None:
+    """Note what tasks wait for that have not ended, and let workers write down where they stand."""
+    still_open = [outcome for outcome in load.outcomes if outcome.ended is None]
+    for outcome in still_open:
+        outcome.waits_for = await leaks.waits_for(site.everloop.temporal_address, outcome.story.task_id)
+    for seat in site.fleet.seats.values() if still_open else ():
+        await take_census(seat.process.pid, seat.log.parent)
 
 
 async def _look_for_leaks(report: Report, site: Site, scripted: ScriptedOpenAI, say: Say) -> None:

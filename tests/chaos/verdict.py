@@ -50,7 +50,7 @@ def judge(outcome: Outcome, books: Books, told: Sequence[Notification] | None) -
     `told`: what its webhook took; None: there are no webhooks.
     """
     if outcome.ended is None:
-        return [f"it did not end; its client saw {outcome.story.state or 'nothing'}"]
+        return [f"it did not end; its client saw {outcome.story.state or 'nothing'}", *outcome.waits_for]
     problems = list(outcome.story.problems)
     if not outcome.task:
         return problems

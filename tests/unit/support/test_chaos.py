@@ -106,7 +106,7 @@ def test_a_task_that_ends_right_is_right(kind: Kind) -> None:
 
 
 def _lose_end(outcome: Outcome) -> None:
-    outcome.ended = None
+    outcome.ended, outcome.waits_for = None, ["waits for a model"]
 
 
 def _say(state: str) -> Callable[[Outcome], None]:
@@ -153,6 +153,7 @@ def _go_on(outcome: Outcome) -> None:
 
 WRONG: dict[str, tuple[Kind, Callable[[Outcome], None], str]] = {
     "no end": ("talk", _lose_end, "did not end"),
+    "what an open task waits for": ("talk", _lose_end, "waits for a model"),
     "another state": ("books", _say("TASK_STATE_FAILED"), "GetTask says"),
     "no cause": ("fails", _say("TASK_STATE_FAILED"), "does not tell the cause"),
     "work after the end": ("cancels", _go_on, "saw the states"),
