@@ -62,7 +62,7 @@ CONTEXT_SECONDS = int(CONVERSATION_TTL.total_seconds())
 _NOTHING_USED = "0 0 0 0"
 
 _MOST_BEGUN = 200
-"""So many tasks that were submitted are looked at before a page is read."""
+"""So many tasks that were submitted are looked at at once before a page is read."""
 
 _PLACES = 10**16
 """Times in rows have so many digits."""
@@ -285,15 +285,26 @@ class TaskLists:
         return tasks
 
     async def _list_begun(self, query: TaskQuery) -> None:
-        """Let the lists say which of the newest tasks work that were submitted: nobody has told them yet."""
+        """Let the lists say which tasks work that were submitted, of many the newest and the oldest."""
         if query.state not in {None, TaskState.SUBMITTED, TaskState.WORKING}:
             return
         submitted = replace(query, state=TaskState.SUBMITTED, page_size=_MOST_BEGUN, updated_since=None)
         _, entries, _ = await self._entries(submitted, None)
-        for fields in await self._fields([entry.task_id for entry in entries], LISTED_FIELDS):
-            listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
-            if listing and listing.state is not TaskState.SUBMITTED:
-                await self.enter(listing)
+        await self._enter_begun(entry.task_id for entry in entries)
+        while len(entries) > _MOST_BEGUN and await self._enter_begun(await self._oldest(submitted)):
+            pass
+
+    async def _enter_begun(self, task_ids: Iterable[str]) -> int:
+        """List those of submitted tasks that are none any more; return how many."""
+        found = await self._fields([*task_ids], LISTED_FIELDS)
+        listings = (listing_of([fields.get(name) for name in LISTED_FIELDS]) for fields in found)
+        for listing in (begun := [each for each in listings if each and each.state != TaskState.SUBMITTED]):
+            await self.enter(listing)
+        return len(begun)
+
+    async def _oldest(self, query: TaskQuery) -> list[str]:
+        arguments = ["oldest", *_list_of(query), query.page_size]
+        return cast("list[str]", await self._script(keys=owner_keys(query.owner), args=arguments))
 
     async def _entries(
         self, query: TaskQuery, after: IndexEntry | None
@@ -304,9 +315,7 @@ class TaskLists:
         """
         arguments = [
             "page",
-            word(query.agent_id),
-            _ANY if query.context_id is None else word(query.context_id),
-            query.state or _ANY,
+            *_list_of(query),
             *((_place(after.score), after.task_id) if after else ("", "")),
             _place(query.updated_since or 0),
             query.page_size + 1,
@@ -406,6 +415,11 @@ class TaskLists:
 def owner_keys(owner: str) -> list[str]:
     """Return the keys that `LISTS_SCRIPT` takes."""
     return [owner_tasks_key(owner), announced_tasks_key(owner)]
+
+
+def _list_of(query: TaskQuery) -> tuple[str, str, str]:
+    context = _ANY if query.context_id is None else word(query.context_id)
+    return word(query.agent_id), context, query.state or _ANY
 
 
 def context_keys(owner: str, context_id: str) -> list[str]:

@@ -175,6 +175,15 @@ function operations.page()
   return {total, page, expired(BATCH, now())}
 end
 
+-- ARGV  agent, context or *, state or *, how many; answers the ids of those whose last status is the oldest
+function operations.oldest()
+  local list, ids = table.concat({'l', ARGV[2], ARGV[3], ARGV[4]}, ' '), {}
+  for n, row in ipairs(redis.call('ZRANGEBYLEX', rows, '[' .. list .. ' ', '(' .. list .. '!', 'LIMIT', 0, ARGV[5])) do
+    ids[n] = row:match('%S+$')
+  end
+  return ids
+end
+
 -- Notes a message that was answered without a task: it is not counted. ARGV as of `enter`: task id, time, agent, context,
 -- title, time to live of a context.
 function operations.answered()

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from everloop.stores.keys import OPEN_TASKS_KEY
 from everloop.stores.quotas import Quotas
 from everloop.stores.steps import Steps
+from everloop.stores.views import lists
 from everloop.stores.views.interface import Published, TaskQuery, WaitingQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
@@ -169,3 +170,24 @@ async def test_who_reads_a_page_finds_what_has_begun_to_work(store: Store, wante
     expected = {None: [older, newer], TaskState.SUBMITTED: [newer], TaskState.WORKING: [older]}[wanted]
     assert [view.task_id for view in page.views] == [view.task_id for view in expected]
     assert page.total == len(expected)
+
+
+@pytest.mark.parametrize("waiting", [set[int](), {0}, {3, 4}], ids=["all work", "one waits", "some wait"])
+async def test_who_reads_a_page_finds_all_that_have_begun_to_work(
+    store: Store, waiting: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many: a few are looked at at once, the oldest as long as there is one that has begun."""
+    monkeypatch.setattr(lists, "_MOST_BEGUN", 2)
+    owner = "o" + new_id()
+    views = [submitted(owner=owner, seconds=n) for n in range(9)]
+    for number, view in enumerate(views):
+        await store.views.create(view)
+        if number not in waiting:
+            await store.views.publish(view.task_id, "run", [status(1, seconds=60 + number)])
+
+    query = TaskQuery(owner, AGENT_ID, state=TaskState.WORKING, with_history=0, with_artifacts=False)
+    page = await store.views.list_tasks(query)
+
+    # Of two that have waited longest none has begun: what came after them is found by the sweep.
+    expected = {*range(9)} - waiting - ({5} if len(waiting) > 1 else set())
+    assert {view.task_id for view in page.views} == {views[number].task_id for number in expected}
