@@ -164,9 +164,10 @@ _ELSEWHERE = {
 
 
 def _better_name(name: str, fields: Mapping[str, FieldInfo]) -> str:
-    if "plugins" in fields and name in _ELSEWHERE:
-        return f"write {_ELSEWHERE[name]}"
-    near = get_close_matches(name, fields, n=1)
+    elsewhere = _ELSEWHERE if "plugins" in fields else {}
+    near = get_close_matches(name, [*fields, *elsewhere], n=1)
+    if near and near[0] in elsewhere:
+        return f"write {elsewhere[near[0]]}"
     return f"did you mean {near[0]!r}?" if near else f"it has {', '.join(fields)}"
 
 
@@ -180,7 +181,8 @@ def _correction(name: str, value: object, field: FieldInfo) -> str:
                 known = [f"{each}=…" for each in fields if each in value]
                 return f"write {name}={kind.__name__}({', '.join(known) or '…'})"
             fitting = (each for each in fields if _takes(kind, {each: value}))
-            meant = next(fitting, "") if isinstance(value, str | int | float) else ""
+            is_plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+            meant = next(fitting, "") if is_plain else ""
             if meant:
                 return f"write {name}={kind.__name__}({meant}={value!r})"
             return f"give {kind.__name__}(…)"

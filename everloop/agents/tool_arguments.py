@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, JsonValue, RootModel, ValidationError
+from pydantic import BaseModel, JsonValue, RootModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from everloop.agents.tool import Tool
@@ -15,7 +15,16 @@ EXCERPT_LENGTH = 200
 
 def result_text(value: object) -> str:
     """Return a string as it is and everything else as JSON, with bytes in base64."""
-    return value if isinstance(value, str) else to_json(value, bytes_mode="base64", fallback=str).decode()
+    if isinstance(value, str):
+        return value
+    try:
+        return to_json(value, bytes_mode="base64", fallback=str).decode()
+    except PydanticSerializationError:
+        # The fields of a pydantic model are written as it says: bytes as text, by default, which not all are.
+        return to_json(_ANYTHING.dump_python(value), bytes_mode="base64", fallback=str).decode()
+
+
+_ANYTHING = TypeAdapter[object](object)
 
 
 def excerpt(text: str) -> str:

@@ -210,7 +210,8 @@ class App(Generic[Output]):
             ScriptError: the model was asked what it has no reply to.
             TaskError: the time is up.
         """
-        answering = self.client.answer(_id(task), value, question_id=question, timeout=self._timeout)
+        client = self._client_for(_id(task))
+        answering = client.answer(_id(task), value, question_id=question, timeout=self._timeout)
         return await self._watched(answering)
 
     async def approve(
@@ -222,9 +223,8 @@ class App(Generic[Output]):
             ScriptError: the model was asked what it has no reply to.
             TaskError: the time is up.
         """
-        approving = self.client.approve(
-            _id(task), question, approved=approved, note=note, timeout=self._timeout
-        )
+        client = self._client_for(_id(task))
+        approving = client.approve(_id(task), question, approved=approved, note=note, timeout=self._timeout)
         return await self._watched(approving)
 
     async def cancel(self, task: Task) -> Result[Output]:
@@ -233,7 +233,7 @@ class App(Generic[Output]):
         Raises:
             ClientError: there is no such task, or it has ended.
         """
-        await self.client.cancel(_id(task))
+        await self._client_for(_id(task)).cancel(_id(task))
         return await self.wait(task)
 
     async def kill_worker(self) -> None:
@@ -268,19 +268,28 @@ class App(Generic[Output]):
         for client in self._clients.values():
             await client.close()
 
+    def _client_for(self, task_id: str) -> Client:
+        """Return the client of the agent that has a task."""
+        return self.client_of(self._agent_of(task_id) or self._agent)
+
+    def _agent_of(self, task_id: str) -> str:
+        """Return which agent has a task: its id begins with that of the agent."""
+        return max((agent for agent in self._outputs if task_id.startswith(f"{agent}-")), key=len, default="")
+
     async def _wait(self, task_id: str, call: str, timeout: float) -> Result:  # noqa: ASYNC109 -- as of ask
+        client = self._client_for(task_id)
         try:
-            async with asyncio.timeout(timeout), aclosing(self.client.watch(task_id)) as events:
+            async with asyncio.timeout(timeout), aclosing(client.watch(task_id)) as events:
                 is_first = True
                 async for event in events:
-                    if call and is_first and _has_called(now := await self.client.task(task_id), call):
+                    if call and is_first and _has_called(now := await client.task(task_id), call):
                         return now  # before we looked, which no event tells
                     is_first = False
                     if _is_awaited(event, call):
-                        return event.result if isinstance(event, Done) else await self.client.task(task_id)
+                        return event.result if isinstance(event, Done) else await client.task(task_id)
         except TimeoutError:
-            raise WaitTimeoutError("", await self.client.task(task_id)) from None
-        ended = await self.client.task(task_id)
+            raise WaitTimeoutError("", await client.task(task_id)) from None
+        ended = await client.task(task_id)
         if call and not _has_called(ended, call):
             raise TaskError(f"task {task_id} has ended without a call of {call!r}: {_told(ended)}")
         return ended
@@ -319,8 +328,7 @@ class App(Generic[Output]):
 
     def _with_data(self, result: Result) -> Result[Output]:
         """Return a result with data of its agent's model; what another agent answered may be none."""
-        ids = [agent for agent in self._outputs if result.id.startswith(f"{agent}-")]
-        output = self._outputs[max(ids, key=len)] if ids else None
+        output = self._outputs.get(self._agent_of(result.id))
         data: Any = result.data
         if output and data is not None:
             with suppress(ValidationError):

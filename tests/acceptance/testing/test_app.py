@@ -148,20 +148,21 @@ async def test_failures_are_those_of_http(failures: tuple[Reply], state: str, wo
     assert result.text == "It is sunny." if words is None else words in (result.error or "")
 
 
-async def test_people_answer_approve_and_cancel() -> None:
-    """Through the app, as clients do; data comes back as the model of the agent."""
+@pytest.mark.parametrize("given", [(), (helper,)], ids=["the-first-agent", "another-agent"])
+async def test_people_answer_approve_and_cancel(given: tuple[Agent, ...]) -> None:
+    """Through the app, as clients do; data comes back as the model of the agent. A task tells whose it is."""
     ask = call("request_input", kind="clarification", question="Which city?")
     script = Script(
         ask, Weather(city="Rome", degrees=21), call("delete"), {"city": "Oslo", "degrees": 3}, ask
     )
-    async with running(agent(output=Weather), model=script) as app:
-        asked = await app.ask("How is it?")
+    async with running(*given, agent(output=Weather), model=script) as app:
+        asked = await app.wait(await app.start("How is it?", agent="desk"))
         assert (await app.answer(asked, "Rome")).data == Weather(city="Rome", degrees=21)
 
-        result = await app.approve(await app.ask("Delete it"))
+        result = await app.approve(await app.ask("Delete it", agent="desk"))
         assert (result.data, result.tool_calls[0].result) == (Weather(city="Oslo", degrees=3), "deleted")
 
-        assert (await app.cancel(await app.ask("How is it?"))).state == "canceled"
+        assert (await app.cancel(await app.ask("How is it?", agent="desk"))).state == "canceled"
 
 
 async def test_data_has_the_type_that_the_agent_says(everloop_app: StartApp) -> None:

@@ -97,6 +97,28 @@ async def test_values_arrive_as_declared_and_go_back_as_json(
     assert (result.content if isinstance(value, str) else json.loads(result.content)) == written
 
 
+class Scan(BaseModel):
+    """A page as a picture."""
+
+    page: Path
+    pixels: bytes
+
+
+async def test_bytes_within_a_pydantic_model_are_a_result() -> None:
+    """Pydantic writes them as text, and most are none: these are base64, as all other bytes."""
+
+    def scan() -> list[Scan]:
+        """Scan all pages."""
+        return [Scan(page=Path("1.png"), pixels=b"\xff\x00")]
+
+    rig = ToolRig(tool(scan))
+
+    result = await rig.run(rig.call("scan", "{}"))
+
+    assert result.outcome == "ok"
+    assert json.loads(result.content) == [{"page": "1.png", "pixels": "_wA="}]
+
+
 async def test_arguments_that_break_a_rule_do_not_arrive() -> None:
     """The model reads which rule: of the annotation, of a model's field, of a list's item."""
 
