@@ -49,7 +49,7 @@ class TaskFold:
     def __init__(self, *, is_everloop: bool, awaited: str = "", is_partial: bool = False) -> None:
         self.task_id = ""
         self.state = TaskState.UNSPECIFIED
-        self.is_whole = not (awaited or is_partial)
+        self.is_whole = not is_partial
         """Whether everything that happened in the task was seen."""
         self.is_direct = False
         """Whether the agent answered without a task."""
@@ -87,6 +87,20 @@ class TaskFold:
                 events = self._artifact_update(response.artifact_update)
             case _:
                 events = iter(())
+        return self._noted(events, event_id)
+
+    def lacks_calls(self, task: pb.Task) -> bool:
+        """Whether a snapshot leaves out what the task has called: those in streams do."""
+        is_new = state_of(task.status.state) is TaskState.SUBMITTED
+        return not is_new and _steps(plain_struct(task.metadata)) is None
+
+    def catch_up(self, task: pb.Task, event_id: str) -> list[Event]:
+        """Take in the calls of a task that was read, because a snapshot lacks them; return what is new."""
+        self.task_id, metadata = task.id, plain_struct(task.metadata)
+        self.is_whole = not self._is_partial and _steps(metadata) is not None
+        return self._noted(self._read_steps(metadata), event_id)
+
+    def _noted(self, events: Iterator[Event], event_id: str) -> list[Event]:
         named = [replace(each, task_id=each.task_id or self.task_id, event_id=event_id) for each in events]
         for each in named:
             self.note(each)
@@ -147,25 +161,27 @@ class TaskFold:
         yield TextDelta(text=self._artifacts[RESPONSE].text)
 
     def _task(self, task: pb.Task) -> Iterator[Event]:
-        if self.task_id:
-            self.is_whole = False  # what happened in between is not told
         self.task_id, self._context_id = task.id, task.context_id
         self._metadata = plain_struct(task.metadata)
         if self._awaited in {message.message_id for message in task.history}:
             self._awaited = ""
         agents = [message for message in task.history if message.role == pb.Role.ROLE_AGENT]
         self._last_words = text_of(agents[-1].parts) if agents else ""
-        self._read_steps()
+        yield from self._read_steps(self._metadata)
         for proto in task.artifacts:
             yield from self._replace(_artifact(proto, task), is_last=task.status.state in _TERMINAL)
         yield from self._changed_status(task.status, _usage(self._metadata))
 
-    def _read_steps(self) -> None:
-        about = self._metadata.get(EVENTS_EXTENSION)
-        steps = about.get("steps") if isinstance(about, dict) else None
-        for step in cast("list[dict[str, Any]]", steps or []):
+    def _read_steps(self, metadata: Mapping[str, JsonValue]) -> Iterator[Event]:
+        """Take in the calls in the metadata of a task; yield those that nobody knew to have ended."""
+        for step in _steps(metadata) or ():
             for call in step.get("calls", []):
-                self._calls[call["call_id"],] = _ended_call(call)
+                key, now = (str(call["call_id"]),), _ended_call(call)
+                if (known := self._calls.get(key)) and known.outcome:
+                    continue
+                self._calls[key] = now
+                if now.outcome:
+                    yield ToolCallEnded(call=now)
 
     # Updates of the status, and the events that stand in them.
 
@@ -287,6 +303,12 @@ def result_of(task: pb.Task, *, is_everloop: bool) -> Result:
     fold = TaskFold(is_everloop=is_everloop)
     fold.apply(pb.StreamResponse(task=task), "")
     return replace(fold.result(), events=())
+
+
+def _steps(metadata: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
+    """Return what the model and tools have done, None if the metadata do not tell."""
+    about = metadata.get(EVENTS_EXTENSION)
+    return cast("list[dict[str, Any]] | None", about.get("steps")) if isinstance(about, dict) else None
 
 
 def state_of(state: int) -> TaskState:

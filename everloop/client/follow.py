@@ -162,13 +162,27 @@ class Following:
                     continue  # the next one has the id of both: cut in between, both come again
                 self._after = event_id
                 for each in held:
-                    for event in self.fold.apply(each, event_id):
+                    missed = await self._missed(each.task) if each.HasField("task") else []
+                    for event in [*missed, *self.fold.apply(each, event_id)]:
                         yield event
                 held.clear()
                 if self._is_over():
                     return
         # The stream of a message ends with its turn.
         self._turn_has_ended = is_turn and self.fold.state.is_waiting
+
+    async def _missed(self, snapshot: pb.Task) -> list[Event]:
+        """Return the calls that ended before a snapshot, and are not in it."""
+        if not self.fold.lacks_calls(snapshot):
+            return []
+        self.fold.is_whole = False
+        if self._is_polling or not await self._connection.is_everloop():
+            return []
+        try:
+            task = await self._connection.get_task(snapshot.id, HISTORY)
+        except ClientError:
+            return []  # the result is read at the end
+        return self.fold.catch_up(task, self._after)
 
     def _source(self) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
         if self._is_polling:

@@ -93,6 +93,17 @@ class Gateway:
         """Return a client of the agent that was named."""
         return self.profile.client(self.agent)
 
+    @property
+    def renewal(self) -> str:
+        """What to do about credentials that the gateway does not take."""
+        from everloop.cli.client.profiles import OF_FILE
+
+        if self.profile.token_file:
+            return f"Renew the token in {self.profile.token_file}"
+        if self.origin.startswith(OF_FILE):
+            return "Make the profile anew, with others: `everloop profiles add --help`"
+        return "Set EVERLOOP_API_KEY or EVERLOOP_TOKEN, or make a profile: `everloop profiles add --help`"
+
     async def client_of(self, task_id: str) -> "Client":
         """Return a client of the agent that has a task: its id begins with that of the agent."""
         if self.agent:
@@ -170,7 +181,7 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
         said = str(error).partition("; give api_key=")[0]
         return CommandError(
             f"{where} does not know who calls ({said}); it got {gateway.profile.auth or 'no credentials'}. "
-            "Set EVERLOOP_API_KEY or EVERLOOP_TOKEN, or make a profile: `everloop profiles add --help`"
+            f"{gateway.renewal}"
         )
     if isinstance(error, UnreachableError) and error.is_unsent:
         found = _CAUSE.search(str(error))

@@ -20,6 +20,8 @@ from everloop.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from everloop.client import AgentInfo
 
 HEAD = ("AGENT", "NAME", "DESCRIPTION")
@@ -56,17 +58,25 @@ def list_(*, as_json: AsJson = False) -> None:
 
     known = read_profiles()
     origin, here = choose_profile("")
-    rows = [
-        (name, one.url, one.agent or NOTHING, one.auth or NOTHING, "yes" if name == known.default else "")
-        for name, one in known.profiles.items()
-    ]
     if as_json:
-        fields = ("name", "url", "agent", "auth", "is_default")
-        listed = [dict(zip(fields, (*row[:4], bool(row[4])), strict=True)) for row in rows]
+        listed: list[JsonValue] = [
+            {
+                "name": name,
+                "url": one.url,
+                "agent": one.agent,
+                "auth": one.auth,
+                "is_default": name == known.default,
+            }
+            for name, one in known.profiles.items()
+        ]
         print_json(
             {"file": str(profiles_file()), "profiles": listed, "here": {"url": here.url, "from": origin}}
         )
         return
+    rows = [
+        (name, one.url, one.agent or NOTHING, one.auth or NOTHING, "yes" if name == known.default else "")
+        for name, one in known.profiles.items()
+    ]
     if rows:
         print_table(("PROFILE", "URL", "AGENT", "AUTH", "DEFAULT"), rows)
     else:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 FILE = "profiles.toml"
 DEFAULT_URL = "http://127.0.0.1:8080"
+OF_FILE = "the profile "
+"""How the origin of a profile of the file begins."""
+
 NO_SECRET = SecretStr("")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -120,11 +123,11 @@ def choose_profile(wanted: str) -> tuple[str, Profile]:
                 f"there is no profile {wanted!r} in {profiles_file()} (there are: {names}); an "
                 "address begins with http:// or https://"
             )
-        return f"the profile {wanted}", known.profiles[wanted]
+        return f"{OF_FILE}{wanted}", known.profiles[wanted]
     if port := _local_port():
         return "the stack of this directory", _of_environment(f"http://{LOOPBACK}:{port}")
     if known.default:
-        return f"the profile {known.default}", known.profiles[known.default]
+        return f"{OF_FILE}{known.default}", known.profiles[known.default]
     return "no profile", _of_environment(DEFAULT_URL)
 
 

@@ -71,7 +71,7 @@ class Screen:
         self._live: Live | None = None
         self._began = time.monotonic()
         self._whole: set[str] = set()
-        self._calls = 0
+        self._ended_calls: set[_KEY] = set()
         self._was_lost = False
 
     def show(self, event: Event) -> None:
@@ -148,8 +148,8 @@ class Screen:
         said = [f"{mark} {result.state}", *([result.error] if result.error else [])]
         self.say(": ".join(said), style)
         facts = [usage_line(result)] if result.usage else []
-        if self._calls:
-            facts.insert(0, f"{self._calls} tool call{'s' if self._calls > 1 else ''}")
+        if calls := sum(len(key) == 1 for key in self._ended_calls):
+            facts.insert(0, f"{calls} tool call{'s' if calls > 1 else ''}")
         facts.append(f"{time.monotonic() - self._began:.1f} s")
         self.say(" · ".join(filter(None, facts)), "dim", indent=2)
 
@@ -184,8 +184,11 @@ class Screen:
         self._go_live()
 
     def _ended(self, event: ToolCallEnded) -> None:
-        self._calls += not event.path
-        running = self._running.pop((*event.path, event.call_id), None)
+        key = (*event.path, event.call_id)
+        if key in self._ended_calls:
+            return  # each stream of a task, such as that of an answer, begins with the calls so far
+        self._ended_calls.add(key)
+        running = self._running.pop(key, None)
         call, indent = event.call, 2 * len(event.path)
         name = running.name if running else _call(call.name, call.arguments)
         took = f"  {time.monotonic() - running.since:.1f} s" if running and self._is_live else ""

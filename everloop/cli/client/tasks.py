@@ -217,10 +217,14 @@ def approve(  # noqa: PLR0913 -- each is an option
 
 
 async def _decide(gateway: Gateway, task: str, question: str, note: str, *, approved: bool) -> str:
-    """Answer in the owner's place, if it is for the caller's scopes; return the question, empty if not."""
-    from everloop.client import ExtensionMissingError, ForbiddenError
+    """Answer in the owner's place, if it is for the caller's scopes; return the question, empty if not.
 
-    async with gateway.client() as client:
+    Raises:
+        CommandError: the task is somebody else's, and asks the caller nothing.
+    """
+    from everloop.client import ExtensionMissingError, ForbiddenError, NotFoundError
+
+    async with await gateway.client_of(task) as client:
         try:
             waiting = [each async for each in client.approvals() if each.task_id == task]
         except (ExtensionMissingError, ForbiddenError):
@@ -228,7 +232,15 @@ async def _decide(gateway: Gateway, task: str, question: str, note: str, *, appr
         asked_for = next((one.question_id for one in waiting if question in {"", one.question_id}), "")
         if asked_for:
             await client.decide(task, asked_for, approved=approved, note=note)
-        return asked_for
+            return asked_for
+        try:
+            await client.task(task)
+        except (ForbiddenError, NotFoundError):
+            raise CommandError(
+                f"nothing of task {task} waits for you: it has been answered already, it asks somebody else, "
+                "or the task has ended"
+            ) from None
+        return ""
 
 
 @app.command()

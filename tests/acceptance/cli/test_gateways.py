@@ -86,6 +86,8 @@ async def test_an_approver_lets_a_call_of_somebody_else_run(service: Service, tm
     assert f"this waits for somebody with the scope {APPROVE}" in by_ann.err
     assert f"no task {task!r} here" in by_eve.err
     assert "the token has expired" in too_late.err
+    assert f"Renew the token in {renewed}" in too_late.err
+    assert f"nothing of task {task} waits for you: it has been answered already" in again.err
     assert (approved.out, again.code) == (f"approved {waiting[0]['id']} of {task}\n", 1)
     assert done.out == "It is on its way.\n"
     assert service.model.requests[-1].tool_results == ["refunded 5"]
@@ -100,6 +102,8 @@ async def test_a_file_with_secrets_that_others_could_read_is_closed(shell: Shell
     ran = await shell.run("profiles", "list", "--json")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "closed" in ran.err
+    (listed,) = json.loads(ran.out)["profiles"]
+    assert (listed["agent"], listed["auth"]) == ("", "token")
     assert SECRET not in ran.out + ran.err
 
 

@@ -5,7 +5,8 @@ import inspect
 import ssl
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
@@ -240,6 +241,31 @@ async def test_questions_are_answered_in_place(service: Service, ledger: Path) -
     assert end.text == "Done."
     assert [one.is_error for one in end.tool_calls] == [False, False, True]
     assert "not mine" in str(end.tool_calls[2].result)
+
+
+async def test_who_comes_later_is_told_of_the_calls_that_have_ended(service: Service, ledger: Path) -> None:
+    """A task that is sent as it stands tells of no calls: who watches it, or answers it, would miss some."""
+    wipes = [call("wipe", {"disk": disk, "ledger": str(ledger)}) for disk in ("sda", "sdb")]
+    service.script([*(Reply([wipe]) for wipe in wipes), Reply(["Done."])])
+
+    async with Client(service.gateway.url, agent="desk") as client:
+        asked = await client.approve((await client.send("Wipe all.")).id)
+        async with aclosing(client.watch(asked.id)) as events:
+            seen = [event async for event in _until_question(events)]
+        answered = [event async for event in client.stream("yes", task_id=asked.id)]
+
+    done = answered[-1]
+    assert isinstance(done, Done)
+    assert [event.call.result for event in seen if isinstance(event, ToolCallEnded)] == ["wiped sda"]
+    assert [event.call for event in answered if isinstance(event, ToolCallEnded)] == [*done.result.tool_calls]
+    assert [tool.result for tool in done.result.tool_calls] == ["wiped sda", "wiped sdb"]
+
+
+async def _until_question(events: AsyncGenerator[Event]) -> AsyncGenerator[Event]:
+    async for event in events:
+        yield event
+        if isinstance(event, Question):
+            return
 
 
 async def _waiting(client: Client, task_id: str) -> dict[str, OpenQuestion]:

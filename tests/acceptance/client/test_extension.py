@@ -10,10 +10,12 @@ from everloop.client import (
     InvalidError,
     NotFoundError,
     Part,
+    PastEvent,
     TaskState,
     ToolCallStarted,
 )
 from tests.support.rigs.deployment import Service
+from tests.support.rigs.operator import until
 from tests.support.servers.scripted_openai import Reply, by_model, tool_call
 
 
@@ -29,7 +31,10 @@ async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Serv
     async with Client(service.at("lead")) as client:
         asked = await client.send("Go.")
         result = await client.answer(asked.id, "Autumn")
-        events = [event async for event in client.events(asked.id)]
+        # What is told of the end comes before the history has it.
+        events = await until(
+            lambda: _events(client, asked.id), does=lambda past: past[-1].data.get("artifactId") == "response"
+        )
         behind = [event async for event in client.events(asked.id, after=events[-3].id)]
         transcript = await client.transcript(asked.id)
         usage = await client.usage(asked.id)
@@ -55,6 +60,10 @@ async def test_sub_agents_are_told_of_and_what_became_of_all_of_it(service: Serv
     assert (child.agent_id, child.result.state) == ("writer", TaskState.COMPLETED)
     assert "toolResult" in below
     assert (read.text, [call.result for call in read.tool_calls]) == ("A poem.", ["the title is Autumn"])
+
+
+async def _events(client: Client, task_id: str) -> list[PastEvent]:
+    return [event async for event in client.events(task_id)]
 
 
 async def test_the_whole_result_of_a_call_can_be_read(service: Service) -> None:

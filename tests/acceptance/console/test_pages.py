@@ -80,6 +80,7 @@ async def test_a_task_shows_what_it_may_do_and_is_exported(service: Service, pag
     service.script([Reply(["Yes."], usage=(100, 20))])
     await page.goto(f"{service.gateway.url}/console/chat/studio")
     await say(page, "Is it exported?")
+    await expect(page.locator(".task-foot .badge")).to_have_text("completed")
     await page.get_by_role("link", name="Details").click()
 
     await expect(page.locator(".facts")).to_contain_text("at most 2000 iterations")

@@ -39,6 +39,18 @@ def test_a_call_whose_arguments_are_not_known_has_no_empty_ones(
     assert capsys.readouterr().err.strip() == shown
 
 
+def test_a_call_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The stream of each answer begins with the calls so far."""
+    screen, ended = (
+        Screen(),
+        ToolCallEnded(call=ToolCall(id="1", name="buy", arguments=None, result="bought")),
+    )
+    for _ in range(2):
+        screen.show(ended)
+
+    assert capsys.readouterr().err.splitlines() == ["✓ buy → bought"]
+
+
 def test_a_retry_of_the_model_is_told_by_the_status_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """It says why and when; of a tool, and of a sub-agent's model, no status says anything."""
     screen = Screen()
