@@ -87,7 +87,11 @@ class _Console:
         if file is None:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         kind = mimetypes.guess_type(file.name)[0]
-        return FileResponse(file, media_type=kind, headers={**SECURITY, "Cache-Control": FOR_EVER})
+        headers = {**SECURITY, "Cache-Control": FOR_EVER, "Vary": "Accept-Encoding"}
+        compressed = self._assets.get(f"{file.name}.gz")
+        if compressed and "gzip" in request.headers.get("accept-encoding", ""):
+            return FileResponse(compressed, media_type=kind, headers={**headers, "Content-Encoding": "gzip"})
+        return FileResponse(file, media_type=kind, headers=headers)
 
 
 def _frame_security(page: str) -> dict[str, str]:

@@ -1,10 +1,13 @@
 """The pages of the console beside its chat: what stands there, and what can be done."""
 
 import json
+import re
 from pathlib import Path
 from typing import Literal
+from uuid import uuid4
 from xml.etree import ElementTree as ET
 
+import httpx
 import pytest
 from playwright.async_api import Page, expect
 
@@ -38,6 +41,23 @@ async def test_tasks_are_listed_and_found(service: Service, page: Page) -> None:
     await expect(page.locator(".timeline rect").first).to_be_visible()
 
 
+async def test_older_tasks_are_found_too(service: Service, page: Page) -> None:
+    """Those that are not among the newest are looked for when that is asked."""
+    service.script(lambda _: Reply(["Yes."]))
+    await say(page, "The needle")
+    await expect(page.locator(".answer")).to_have_text("Yes.")
+    async with httpx.AsyncClient(base_url=service.at("desk"), headers={"A2A-Version": "1.0"}) as client:
+        for number in range(50):
+            message = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": f"Hay {number}"}]}
+            assert (await client.post("/message:send", json={"message": message})).is_success
+
+    await page.goto(f"{service.gateway.url}/console/tasks?q=needle")
+    await expect(page.get_by_role("heading", name="No such tasks")).to_be_visible()
+    await page.get_by_role("button", name="Search older ones").click()
+
+    await expect(page.get_by_role("link", name="The needle")).to_be_visible()
+
+
 async def test_what_waits_is_in_the_inbox(service: Service, page: Page, tmp_path: Path) -> None:
     """Of all agents and tasks, with a count beside its name; it is answered there."""
     ledger = tmp_path / "ledger"
@@ -47,6 +67,8 @@ async def test_what_waits_is_in_the_inbox(service: Service, page: Page, tmp_path
 
     await page.get_by_role("link", name="Inbox").click()
     await expect(page.locator(".side .count")).to_have_text("1")
+    await expect(page).to_have_title("(1) Inbox · Everloop")
+    await expect(page.get_by_role("link", name="Harness: Wipe D")).to_be_visible()
     await page.get_by_role("textbox", name="Note").fill("as agreed")
     await page.get_by_role("button", name="Approve").click()
     await expect(page.get_by_role("heading", name="Nothing waits for you")).to_be_visible()
@@ -125,6 +147,38 @@ async def test_the_last_message_is_edited(service: Service, page: Page) -> None:
     assert "Wrnog" not in said
 
 
+async def test_files_are_dropped_anywhere_and_pasted(service: Service, page: Page) -> None:
+    """They are sent with the message; who edits it keeps them, and takes away what is not wanted."""
+    service.script([Reply(["Read."]), Reply(["Read again."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    assert await page.evaluate(_GIVE, [".turns", "drop", "one.txt"])
+    assert await page.evaluate(_GIVE, [".composer textarea", "paste", "two.txt"])
+    await expect(page.locator(".files li")).to_contain_text(["one.txt", "two.txt"])
+
+    await say(page, "Read them")
+    await expect(page.locator(".answer")).to_have_text("Read.")
+    await page.get_by_role("button", name="Edit").click()
+    await page.get_by_role("button", name="Remove two.txt").click()
+    await page.get_by_role("textbox", name="Write the last message anew").fill("Read it")
+    await page.keyboard.press("Enter")
+
+    await expect(page.locator(".answer")).to_have_text("Read again.")
+    await expect(page.locator(".message.user .file-name")).to_have_text("one.txt")
+    assert "in one.txt" in str(service.model.requests[-1].messages)
+
+
+_GIVE = """([place, kind, name]) => {
+  const given = new DataTransfer();
+  given.items.add(new File([`in ${name}`], name, { type: "text/plain" }));
+  const options = { bubbles: true, cancelable: true };
+  const event = kind === "paste"
+    ? new ClipboardEvent(kind, { ...options, clipboardData: given })
+    : new DragEvent(kind, { ...options, dataTransfer: given });
+  return !document.querySelector(place).dispatchEvent(event);
+}"""
+"""Returns whether the browser was kept from doing what it does itself, such as leaving for the file."""
+
+
 async def test_a_fork_begins_where_the_timeline_says(service: Service, page: Page) -> None:
     """At a call of the model: what came before it is kept, with its results, and another message goes on."""
     counting = call("many_lines", {"lines": 1})
@@ -153,6 +207,7 @@ async def test_what_a_sub_agent_did_stands_within_its_call(service: Service, pag
     await say(page, "Ask the writer")
     await expect(page.locator(".answer")).to_have_text("120 lines.")
     await expect(page.locator(".inner .call-name")).to_have_text("count_lines")
+    await expect(page.locator(".call-name")).to_have_text(["writer", "count_lines"])
 
     await page.reload()
     await page.locator(".call-head").first.click()
@@ -213,6 +268,7 @@ async def test_everything_is_reached_by_keys(service: Service, page: Page) -> No
     await page.keyboard.press("j")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="By keys")).to_be_visible()
+    await expect(page).to_have_title(re.compile("By keys · Tasks · Everloop$"))
     await page.keyboard.type("gx")
     await expect(page.get_by_role("link", name="Contexts")).to_have_attribute("aria-current", "page")
 

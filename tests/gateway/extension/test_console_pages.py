@@ -1,5 +1,6 @@
 """What the gateway serves of the console: a page for each of its addresses, with safe headers."""
 
+import gzip
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
@@ -52,6 +53,22 @@ async def test_assets_are_kept_for_ever_and_nothing_else_is_served(dist: Path) -
     assert asset.headers["content-type"].startswith("text/javascript")
     assert "secret" not in "".join(other.text for other in others)
     assert others[0].status_code == 404
+
+
+async def test_assets_are_served_compressed_to_who_takes_them_so(dist: Path) -> None:
+    """The build has compressed them; to others they go as they are, and caches keep the two apart."""
+    packed = gzip.compress(b"run()")
+    (dist / "assets" / "console-A1.js.gz").write_bytes(packed)
+    async with client_of(dist) as client:
+        small = await client.get("/console/assets/console-A1.js")
+        plain = await client.get("/console/assets/console-A1.js", headers={"Accept-Encoding": "identity"})
+
+    assert small.headers["content-encoding"] == "gzip"
+    assert small.headers["content-length"] == str(len(packed))
+    assert small.headers["content-type"].startswith("text/javascript")
+    assert "content-encoding" not in plain.headers
+    assert [each.text for each in (small, plain)] == ["run()", "run()"]
+    assert [each.headers["vary"] for each in (small, plain)] == ["Accept-Encoding", "Accept-Encoding"]
 
 
 async def test_a_gateway_below_a_path_says_so_to_the_page(dist: Path) -> None:

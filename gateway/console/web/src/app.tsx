@@ -19,7 +19,7 @@ import { Tasks } from "./pages/tasks";
 import { Dialog, Empty, Problem } from "./parts/ui";
 import { inbox, loadInbox } from "./state/inbox";
 import { isOperator, stuck } from "./state/operator";
-import { go, href, path } from "./state/route";
+import { go, href, path, subject } from "./state/route";
 import { loadAgents, problem, theme, toasts } from "./state/store";
 
 const PAGES: [name: string, label: string, key: string][] = [
@@ -49,8 +49,13 @@ export function App() {
   const help = useSignal(false);
   useKeys(() => (help.value = !help.value));
   useEffect(() => void loadInbox(), [loginWanted.value]);
+  // On a phone not all pages fit into the bar.
+  useEffect(() => document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [path.value[0], isOperator.value]);
   if (loginWanted.value) return <Login />;
   const [page = "chat", ...rest] = path.value;
+  const label = PAGES.find(([name]) => name === page)?.[1];
+  const count = inbox.value?.length ?? 0;
+  document.title = `${count ? `(${count}) ` : ""}${[subject.value, label, "Everloop"].filter(Boolean).join(" · ")}`;
   return (
     <div class="frame">
       <a class="skip" href="#main">

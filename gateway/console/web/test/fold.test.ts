@@ -56,15 +56,26 @@ describe("tool calls", () => {
 
   it("of sub-agents stand within the call that invoked them, however deep", () => {
     const call = (call_id: string, name: string) => ({ kind: "tool-call", call_id, name, arguments: "{}", iteration: 1 });
-    fold(task, told(call("a", "writer")));
-    fold(task, told({ kind: "agent-invoked", call_id: "a", agent_id: "writer", task_id: "t/a" }));
-    fold(task, told({ kind: "sub-agent", path: ["a"], event: call("b", "look") }));
-    fold(task, told({ kind: "sub-agent", path: ["a", "b"], event: call("c", "deep") }));
-    const [outer] = calls(task.run);
+    const invoked = (call_id: string, task_id: string) => ({ kind: "agent-invoked", call_id, agent_id: "writer", task_id });
+    fold(task, told(call("r00001c01", "writer")));
+    fold(task, told(invoked("r00001c01", "t/r00001-a1")));
+    fold(task, told({ kind: "sub-agent", path: ["r00001-a1"], event: call("r00001c01", "look") }));
+    fold(task, told({ kind: "sub-agent", path: ["r00001-a1"], event: invoked("r00001c01", "t/r00001-a1/r00001-b2") }));
+    fold(task, told({ kind: "sub-agent", path: ["r00001-a1", "r00001-b2"], event: call("r00001c01", "deep") }));
+    const [outer, ...others] = calls(task.run);
     const [middle] = calls(outer!.inner!);
+    expect(others).toEqual([]);
     expect(outer!.inner!.agent).toBe("writer");
     expect(calls(middle!.inner!).map((one) => one.name)).toEqual(["deep"]);
   });
+});
+
+it("a sub-agent's words of an attempt that failed give way to those of the next", () => {
+  const said = (attempt: number, words: string) =>
+    told({ kind: "sub-agent", path: ["r1-a"], event: { kind: "artifact-chunk", artifact_id: "response", position: 2, attempt, index: 0, part: { text: words } } });
+  fold(task, said(1, "It ha"));
+  fold(task, said(2, "It has 120."));
+  expect(calls(task.run)[0]!.inner!.steps).toMatchObject([{ kind: "text", text: "It has 120." }]);
 });
 
 describe("questions", () => {

@@ -1,7 +1,7 @@
 // Long texts, piece by piece: the same as in one piece.
 
 import { describe, expect, it } from "vitest";
-import { Blocks } from "../src/parts/content/markdown";
+import { Blocks, htmlOf } from "../src/parts/content/markdown";
 import { pieces } from "../src/parts/content/text";
 
 const TEXT = [
@@ -44,6 +44,12 @@ describe("Markdown", () => {
   it("with one block that is longer than a slice is read whole", () => {
     const text = `\`\`\`\n${"x = 1\n".repeat(100_000)}\`\`\`\n\nAfter it`;
     expect(typesOf(whole(text)).filter((type) => type !== "space")).toEqual(["code", "paragraph"]);
+  });
+
+  it("keeps how columns are aligned, where a list begins, and what is done", () => {
+    const html = String(htmlOf(whole("| a | b |\n|---|--:|\n| 1 | 2 |\n\n3. third\n\n<!-- -->\n\n- [x] done\n- [ ] to do").tail.flatMap((block) => block.tokens)));
+    for (const piece of ['<td align="right">2</td>', '<ol start="3">', "☑ done", "☐ to do"]) expect(html).toContain(piece);
+    expect(html).not.toContain("<input");
   });
 
   it("that is written anew forgets what it was", () => {

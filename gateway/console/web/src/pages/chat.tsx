@@ -45,6 +45,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
   }
 
   const last = turns.value.at(-1);
+  const edited = (edits.value && last?.task.messages.find((message) => message.role === "user")?.parts) || [];
   // Each change of a turn keeps the end in sight.
   const seen = computed(() => turns.value.reduce((sum, turn) => sum + turn.version.value, turns.value.length));
   useEffect(() => seen.subscribe((value) => (version.value = value)), [turns.value]);
@@ -133,7 +134,14 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
         ))}
       </div>
       <div class="composer-place">
-        <Composer key={draft.value} placeholder={isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"} initial={draft.value} disabled={!chosen} onSend={say}>
+        <Composer
+          key={`${edits.value} ${draft.value}`}
+          placeholder={isBusy ? "Add to what it works on" : edits.value ? "Write the last message anew" : "Write a message"}
+          initial={draft.value}
+          initialFiles={edited.filter((part) => part.content?.$case !== "text" || part.filename)}
+          disabled={!chosen}
+          onSend={say}
+        >
           {isBusy ? (
             <button type="button" onClick={cancel}>
               Stop
@@ -149,7 +157,7 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
                   title="Write the last message anew, and go on from what was before it"
                   onClick={() => {
                     edits.value = !edits.value;
-                    draft.value = edits.value ? textOf(last.task.messages.find((message) => message.role === "user")?.parts ?? []) : "";
+                    draft.value = edits.value ? textOf((last.task.messages.find((message) => message.role === "user")?.parts ?? []).filter((part) => !part.filename)) : "";
                   }}
                 >
                   {edits.value ? "Do not edit" : "Edit"}

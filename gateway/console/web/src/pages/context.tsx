@@ -12,7 +12,7 @@ import { TaskRows } from "../parts/tasks";
 import { Ago, ConfirmDelete, Empty, FormDialog, ListingProblem, More, Problem, Tabs, UsageText } from "../parts/ui";
 import { remove } from "../state/deletion";
 import { readPages, useListing } from "../state/list";
-import { go, href, query } from "../state/route";
+import { go, href, query, subject } from "../state/route";
 import { agentName, toast, words } from "../state/store";
 
 const TABS = ["conversation", "tasks", "artifacts"];
@@ -32,6 +32,10 @@ export function ContextPage({ id }: { id: string }) {
   }
   useEffect(() => void load(), [id]);
   const known = context.value;
+  useEffect(() => {
+    subject.value = known?.title ?? "";
+    return () => (subject.value = "");
+  }, [known?.title]);
   return (
     <div class="page">
       <header class="page-head">

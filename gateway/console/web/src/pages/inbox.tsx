@@ -1,12 +1,17 @@
 // Everything that waits for the user: questions and approvals of all tasks.
 
+import { EXTENSION } from "../api/root";
+import type { Context } from "../api/types";
 import { QuestionForm } from "../parts/question";
 import { Ago, Empty, Problem } from "../parts/ui";
 import { answerWaiting, inbox, inboxProblem, keyOf, loadInbox, notifies } from "../state/inbox";
+import { useListing } from "../state/list";
 import { href } from "../state/route";
 import { agentName, toast } from "../state/store";
 
 export function Inbox() {
+  // A question does not say of which task it is; its context has a title.
+  const contexts = useListing<Context>(`${EXTENSION}/contexts?`, "contexts").items.value ?? [];
   return (
     <div class="page">
       <header class="page-head">
@@ -24,11 +29,13 @@ export function Inbox() {
           <p>Approvals and questions of all tasks show here, and in the title of this tab.</p>
         </Empty>
       )}
-      <div class="turns">
+      <div class="turns" tabIndex={-1}>
         {(inbox.value ?? []).map((waiting) => (
           <article key={keyOf(waiting)} class="waiting">
-            <p class="quiet">
-              <a href={href(["tasks", waiting.agent, waiting.taskId])}>{agentName(waiting.agent)}</a>
+            <p class="quiet waiting-head">
+              <a href={href(["tasks", waiting.agent, waiting.taskId])}>
+                {agentName(waiting.agent)}: {contexts.find((each) => each.id === waiting.contextId)?.title || waiting.taskId}
+              </a>
               {waiting.scope !== "owner" && <> · for {waiting.scope}</>} · <Ago at={waiting.askedAt} />
             </p>
             <QuestionForm

@@ -53,7 +53,7 @@ export function OperatorTaskPage({ id }: { id: string }) {
         {agent && <a href={href(["tasks", agent, id])}>As its owner</a>}
       </header>
       <div class="facts">
-        {task && <WireState state={task.state} />}
+        {task && <WireState state={task.state} isMine={false} />}
         <span>of {owner || "nobody by name"}</span>
         <span>{agentName(agent)}</span>
         {task?.waitsFor && <span>waits for {task.waitsFor}</span>}

@@ -82,11 +82,11 @@ export function Operator() {
                 <Fragment key={each.id}>
                   <tr class={each.stuck ? "has-more" : ""}>
                     <td>
-                      <WireState state={each.state} />
+                      <WireState state={each.state} isMine={false} />
                     </td>
                     <td class="title">
                       <a href={href(["operator", each.id], { owner: each.owner, agent: each.agent })}>{each.title || each.id}</a>
-                      {each.waitsFor && <div class="quiet">waits for {each.waitsFor}</div>}
+                      {each.waitsFor && <div class="quiet one-line">waits for {each.waitsFor}</div>}
                     </td>
                     <td class="wide">{each.owner}</td>
                     <td class="wide">{agentName(each.agent)}</td>

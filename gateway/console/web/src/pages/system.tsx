@@ -108,7 +108,7 @@ function Queues({ report }: { report: SystemReport }) {
                   <code>{queue.name}</code>
                 </td>
                 <td>{queue.kind}</td>
-                <td>{queue.agents.map(agentName).join(", ")}</td>
+                <td>{queue.agents.map(agentName).join(", ") || "all"}</td>
                 <td class="right">{queue.workers ? queue.workers : <span class="badge bad">nobody works here</span>}</td>
                 <td class="right">{queue.backlog}</td>
                 <td class="right">{queue.oldest === null || !queue.backlog ? "–" : duration(Number(queue.oldest))}</td>

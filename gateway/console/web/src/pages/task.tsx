@@ -15,8 +15,8 @@ import { at } from "../api/root";
 import { remove } from "../state/deletion";
 import { type Beginning, beginningOf, TaskEvents } from "../state/events";
 import { stuck, temporalLink } from "../state/operator";
-import { TERMINAL, textOf } from "../state/fold";
-import { go, href, query } from "../state/route";
+import { asksOwner, TERMINAL, textOf } from "../state/fold";
+import { go, href, query, subject } from "../state/route";
 import { agentName, followTask, toast, words } from "../state/store";
 import type { Followed } from "../state/stream";
 
@@ -43,6 +43,10 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
   const events = useMemo(() => new TaskEvents(id), [id]);
   const isOpen = !TERMINAL.has(task.state);
   const title = textOf(task.messages.find((message) => message.role === "user")?.parts ?? []).split("\n", 1)[0] || id;
+  useEffect(() => {
+    subject.value = title;
+    return () => (subject.value = "");
+  }, [title]);
   const needsHelp = stuck.value.find((each) => each.id === id);
   const wantsEvents = tab === "timeline" || tab === "events";
 
@@ -93,7 +97,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         )}
       </header>
       <div class="facts">
-        <StateBadge state={task.state} />
+        <StateBadge state={task.state} isMine={asksOwner(task.questions)} />
         <span>{agentName(agent)}</span>
         {task.run.model && <span>{task.run.model}</span>}
         {task.run.iteration > 0 && <span>iteration {task.run.iteration}</span>}
@@ -125,7 +129,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         </div>
       )}
       <Tabs label="Parts of the task" names={TABS} counts={{ artifacts: task.artifacts.length }} />
-      <div class={`turns tab-${tab}`} ref={place}>
+      <div class={`turns tab-${tab}`} ref={place} tabIndex={-1}>
         {wantsEvents && <Problem text={events.error.value} retry={() => void events.load()} />}
         {tab === "timeline" && (
           <Timeline

@@ -6,6 +6,7 @@ import { AgentOptions, Search, stateName } from "../parts/ui";
 import { filter, query } from "../state/route";
 
 const FILTERS: [string, TaskState][] = [
+  ["queued", TaskState.TASK_STATE_SUBMITTED],
   ["working", TaskState.TASK_STATE_WORKING],
   ["waiting", TaskState.TASK_STATE_INPUT_REQUIRED],
   ["secret", TaskState.TASK_STATE_AUTH_REQUIRED],

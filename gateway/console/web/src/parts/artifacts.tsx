@@ -36,9 +36,9 @@ export function ArtifactList({ contextId = "", search = "" }: { contextId?: stri
                 </button>
                 {each.status !== "complete" && <span class="badge">{each.status === "failed" ? "unfinished" : "being written"}</span>}
                 <span class="spacer" />
-                <span class="quiet wide">{typesOf(each)}</span>
-                <span class="quiet">{bytes(each.parts.reduce((sum, part) => sum + (part.size ?? 0), 0))}</span>
-                <span class="quiet">
+                <span class="quiet wide artifact-type">{typesOf(each)}</span>
+                <span class="quiet artifact-size">{bytes(each.parts.reduce((sum, part) => sum + (part.size ?? 0), 0))}</span>
+                <span class="quiet artifact-age">
                   <Ago at={each.updatedAt} />
                 </span>
                 <button type="button" class="plain" onClick={() => (leaving.value = each)}>

@@ -18,13 +18,15 @@ type Props = {
   disabled?: boolean;
   /** What stands beside the button to send. */
   children?: ComponentChildren;
-  /** What stands there at first. */
+  /** What stands there at first: words, and files that were sent before. */
   initial?: string;
+  initialFiles?: readonly Part[];
   onSend: (parts: Part[]) => void;
 };
 
-export function Composer({ placeholder, disabled = false, children, initial = "", onSend }: Props) {
+export function Composer({ placeholder, disabled = false, children, initial = "", initialFiles = [], onSend }: Props) {
   const [text, setText] = useState(initial);
+  const [sent, setSent] = useState(initialFiles);
   const [files, setFiles] = useState<File[]>([]);
   const [over, setOver] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
@@ -43,16 +45,37 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
   const add = (given: Iterable<File>): void => {
     const all = [...files, ...given];
     if (all.reduce((sum, file) => sum + file.size, 0) > MOST_BYTES)
-      return toast(`Files of a message may have ${bytes(MOST_BYTES)} together.`, "error");
+      return void toast(`Files of a message may have ${bytes(MOST_BYTES)} together.`, "error");
     setFiles(all);
   };
+  const isEmpty = !text.trim() && !files.length && !sent.length;
   const send = async (): Promise<void> => {
-    if (disabled || (!text.trim() && !files.length)) return;
-    const parts = [...(text.trim() ? [textPart(text)] : []), ...(await Promise.all(files.map(filePart)))];
+    if (disabled || isEmpty) return;
+    const parts = [...(text.trim() ? [textPart(text)] : []), ...sent, ...(await Promise.all(files.map(filePart)))];
     setText("");
+    setSent([]);
     setFiles([]);
     onSend(parts);
   };
+
+  // Files may be dropped anywhere: beside the composer the browser would leave this page for them.
+  const latest = useRef(add);
+  latest.current = add;
+  useEffect(() => {
+    const onDrag = (event: DragEvent): void => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      setOver(event.type === "dragover");
+      if (event.type === "drop") latest.current(event.dataTransfer.files);
+    };
+    const onLeave = (event: DragEvent): void => void (event.relatedTarget || setOver(false));
+    for (const type of ["dragover", "drop"] as const) addEventListener(type, onDrag);
+    addEventListener("dragleave", onLeave);
+    return () => {
+      for (const type of ["dragover", "drop"] as const) removeEventListener(type, onDrag);
+      removeEventListener("dragleave", onLeave);
+    };
+  }, []);
 
   return (
     <form
@@ -61,26 +84,14 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
         event.preventDefault();
         void send();
       }}
-      onDragOver={(event) => {
-        event.preventDefault();
-        setOver(true);
-      }}
-      onDragLeave={() => setOver(false)}
-      onDrop={(event) => {
-        event.preventDefault();
-        setOver(false);
-        add(event.dataTransfer?.files ?? []);
-      }}
     >
-      {files.length > 0 && (
+      {files.length + sent.length > 0 && (
         <ul class="files">
+          {sent.map((part) => (
+            <Chosen key={part.filename} name={part.filename || "file"} onRemove={() => setSent(sent.filter((each) => each !== part))} />
+          ))}
           {files.map((file, n) => (
-            <li key={`${file.name}${n}`}>
-              {file.name} <span class="quiet">{bytes(file.size)}</span>
-              <button type="button" aria-label={`Remove ${file.name}`} onClick={() => setFiles(files.filter((each) => each !== file))}>
-                ×
-              </button>
-            </li>
+            <Chosen key={`${file.name}${n}`} name={file.name} size={file.size} onRemove={() => setFiles(files.filter((each) => each !== file))} />
           ))}
         </ul>
       )}
@@ -110,10 +121,21 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
         <input ref={chooser} type="file" multiple hidden onChange={(event) => add(event.currentTarget.files ?? [])} />
         <span class="spacer" />
         {children}
-        <button class="primary" disabled={disabled || (!text.trim() && !files.length)}>
+        <button class="primary" disabled={disabled || isEmpty}>
           Send
         </button>
       </div>
     </form>
+  );
+}
+
+function Chosen({ name, size, onRemove }: { name: string; size?: number; onRemove: () => void }) {
+  return (
+    <li>
+      {name} {size !== undefined && <span class="quiet">{bytes(size)}</span>}
+      <button type="button" aria-label={`Remove ${name}`} onClick={onRemove}>
+        ×
+      </button>
+    </li>
   );
 }

@@ -57,7 +57,8 @@ function clock(at: string): string {
 function summary({ data }: TaskEvent): string {
   if (data["role"] === "operator") return `operator ${data["by"] ?? ""}: ${data["action"] ?? data["signal"] ?? ""} ${data["note"] ?? ""}`;
   if (data["isReset"]) return `reset by ${data["by"] || "an operator"}`;
-  const told = data["name"] ?? data["state"] ?? data["text"] ?? data["model"] ?? data["artifactId"] ?? data["agentId"] ?? data["role"];
+  const calls = (data["toolCalls"] as { name: string }[] | undefined)?.map((call) => call.name).join(", ");
+  const told = data["name"] ?? data["state"] ?? (data["text"] || calls) ?? data["model"] ?? data["artifactId"] ?? data["agentId"] ?? data["role"];
   const more = data["result"] ?? data["arguments"] ?? data["summary"] ?? "";
   return `${told ?? ""} ${typeof more === "string" ? more : JSON.stringify(more)}`.trim().slice(0, 300);
 }

@@ -1,6 +1,6 @@
 // Asks the user what a task asks: by yes and no, by a choice, by a form of its JSON schema, or in words.
 
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { Json as JsonValue, Question } from "../api/types";
 import { Json } from "./content/text";
 
@@ -11,11 +11,15 @@ export type Given = { answer: JsonValue } | { approved: boolean; note: string } 
 export function QuestionForm({ question, onGiven }: { question: Question; onGiven: (given: Given) => Promise<void> }) {
   const [busy, setBusy] = useState(false);
   const [flaw, setFlaw] = useState("");
+  const place = useRef<HTMLElement>(null);
   const give = async (given: Given): Promise<void> => {
     setBusy(true);
     setFlaw("");
     try {
+      const had = place.current?.contains(document.activeElement);
       await onGiven(given);
+      // The form goes. Who uses keys goes on from here, not from the beginning of the page.
+      if (had) document.querySelector<HTMLElement>(".turns")?.focus({ preventScroll: true });
     } catch (error) {
       setFlaw((error as Error).message);
     } finally {
@@ -24,7 +28,7 @@ export function QuestionForm({ question, onGiven }: { question: Question; onGive
   };
   const mine = !question.approvers || question.approvers === "owner";
   return (
-    <section class="question" aria-label="The task asks">
+    <section class="question" aria-label="The task asks" ref={place}>
       <p class="question-text">{question.tool && question.purpose === "approval" ? question.text.split("\n", 1)[0] : question.text}</p>
       {question.tool && (
         <div class="question-call">
@@ -49,7 +53,7 @@ type FieldsProps = { question: Question; busy: boolean; give: (given: Given) => 
 function Fields({ question, busy, give }: FieldsProps) {
   if (question.kind === "auth") return <Secret busy={busy} give={give} />;
   if (question.purpose === "approval" || question.kind === "confirmation")
-    return <YesNo isApproval={question.purpose === "approval" || Boolean(question.tool)} busy={busy} give={give} />;
+    return <YesNo purpose={question.purpose} busy={busy} give={give} />;
   if (question.kind === "selection")
     return (
       <div class="choices">
@@ -64,11 +68,12 @@ function Fields({ question, busy, give }: FieldsProps) {
   return <Words busy={busy} give={give} />;
 }
 
-function YesNo({ isApproval, busy, give }: { isApproval: boolean; busy: boolean; give: FieldsProps["give"] }) {
+function YesNo({ purpose, busy, give }: { purpose: string | undefined; busy: boolean; give: FieldsProps["give"] }) {
   const [note, setNote] = useState("");
+  const [yes, no] = purpose === "approval" ? ["Approve", "Reject"] : ["Yes", "No"];
   return (
     <div class="yes-no">
-      {isApproval && (
+      {(purpose === "approval" || purpose === "outcome") && (
         <input
           value={note}
           maxLength={2000}
@@ -78,10 +83,10 @@ function YesNo({ isApproval, busy, give }: { isApproval: boolean; busy: boolean;
         />
       )}
       <button type="button" class="primary" disabled={busy} onClick={() => give({ approved: true, note })}>
-        {isApproval ? "Approve" : "Yes"}
+        {yes}
       </button>
       <button type="button" disabled={busy} onClick={() => give({ approved: false, note })}>
-        {isApproval ? "Reject" : "No"}
+        {no}
       </button>
     </div>
   );
@@ -202,6 +207,7 @@ function Field({ name, schema, required, value, set }: FieldProps) {
         <input
           type="number"
           step={schema["type"] === "integer" ? "1" : "any"}
+          {...bounds(schema, ["minimum", "min"], ["maximum", "max"])}
           required={required}
           value={said}
           onInput={(event) => set(event.currentTarget.value === "" ? undefined : event.currentTarget.valueAsNumber)}
@@ -209,6 +215,7 @@ function Field({ name, schema, required, value, set }: FieldProps) {
       ) : (
         <input
           type={(FORMATS[String(schema["format"] ?? "")] ?? "text") as "text"}
+          {...bounds(schema, ["minLength", "minLength"], ["maxLength", "maxLength"])}
           required={required}
           value={said}
           onInput={(event) => set(event.currentTarget.value || undefined)}
@@ -217,6 +224,11 @@ function Field({ name, schema, required, value, set }: FieldProps) {
       {schema["description"] ? <small>{String(schema["description"])}</small> : null}
     </label>
   );
+}
+
+/** Returns what the browser checks of the rules of a schema; the rest the gateway does. */
+function bounds(schema: Schema, ...names: [rule: string, attribute: string][]): Record<string, number> {
+  return Object.fromEntries(names.flatMap(([rule, attribute]) => (typeof schema[rule] === "number" ? [[attribute, schema[rule]]] : [])));
 }
 
 const FORMATS: Record<string, "date" | "email" | "url" | "time"> = { date: "date", email: "email", uri: "url", time: "time" };

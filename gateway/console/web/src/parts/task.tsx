@@ -3,7 +3,7 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { dataPart, TaskState, textPart } from "../api/a2a";
-import { type Artifact, questionsOf, TERMINAL, textOf, WAITING } from "../state/fold";
+import { type Artifact, asksOwner, questionsOf, TERMINAL, textOf, WAITING } from "../state/fold";
 import { send } from "../state/store";
 import type { Followed } from "../state/stream";
 import { Parts } from "./content/parts";
@@ -69,7 +69,7 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
         {followed.connection.value === "ended" && !TERMINAL.has(task.state) && <Problem text={followed.error.value} />}
         {task.state !== TaskState.TASK_STATE_UNSPECIFIED && (
           <p class="task-foot">
-            <StateBadge state={task.state} /> <UsageText usage={task.usage} />
+            <StateBadge state={task.state} isMine={asksOwner(task.questions)} /> <UsageText usage={task.usage} />
           </p>
         )}
       </div>

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { listTasks, type Task, TaskState } from "../api/a2a";
 import type { Usage } from "../api/types";
-import { TERMINAL, textOf, WAITING } from "../state/fold";
+import { asksOwner, questionsOf, TERMINAL, textOf, WAITING } from "../state/fold";
 import { useRowKeys } from "../state/keys";
 import { go, href } from "../state/route";
 import { agentName, agents, words } from "../state/store";
@@ -21,6 +21,8 @@ type Props = { state?: TaskState; agent?: string; search?: string; contextId?: s
 
 export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "", search = "", contextId = "" }: Props) {
   const rows = useSignal<Row[] | null>(null);
+  /** Whether there are older ones. */
+  const hasMore = useSignal(false);
   const error = useSignal("");
   const size = useSignal(PAGE);
   const isFiltered = Boolean(state || agent || search);
@@ -33,12 +35,14 @@ export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "",
         const wanted = (agents.value ?? []).filter((each) => !agent || each.id === agent);
         const pages = await Promise.all(wanted.map((each) => tasksOf(each.id, state, contextId, size.value)));
         if (gone) return;
-        rows.value = pages.flat().sort((a, b) => (b.task.status?.timestamp ?? "").localeCompare(a.task.status?.timestamp ?? ""));
+        hasMore.value = pages.some((page) => page.hasMore);
+        rows.value = pages.flatMap((page) => page.rows).sort((a, b) => (b.task.status?.timestamp ?? "").localeCompare(a.task.status?.timestamp ?? ""));
         error.value = "";
       } catch (failure) {
         if (!gone) error.value = words(failure);
       }
-      if (!gone) timer = window.setTimeout(load, document.hidden ? REFRESH * 5 : REFRESH);
+      const pause = REFRESH * Math.ceil(size.value / MOST); // what takes many requests is asked for less often
+      if (!gone) timer = window.setTimeout(load, document.hidden ? pause * 5 : pause);
     };
     void load();
     return () => {
@@ -49,6 +53,12 @@ export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "",
 
   const found = rows.value?.filter((row) => !search || titleOf(row.task).toLowerCase().includes(search.toLowerCase()) || row.task.id.includes(search));
   const shown = found?.slice(0, size.value) ?? [];
+  const isCut = hasMore.value || (found?.length ?? 0) > size.value;
+  const more = isCut && (
+    <button type="button" class="plain more" onClick={() => (size.value += search ? 5 * PAGE : PAGE)}>
+      {search ? "Search older ones" : "Show more"}
+    </button>
+  );
   const chosen = useRowKeys(shown.length, (n) => open(shown[n]!));
 
   if (rows.value && !shown.length)
@@ -65,6 +75,7 @@ export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "",
               </>
             )}
           </p>
+          {more}
         </Empty>
       </>
     );
@@ -86,7 +97,7 @@ export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "",
             {shown.map((row, n) => (
               <tr key={row.task.id} data-row={n} class={n === chosen ? "chosen" : ""} onClick={() => open(row)}>
                 <td>
-                  <StateBadge state={stateOf(row.task)} />
+                  <StateBadge state={stateOf(row.task)} isMine={asksOwner(questionsOf(row.task.status?.message?.parts ?? []))} />
                 </td>
                 <td class="title">
                   <a href={href(["tasks", row.agent, row.task.id])}>{titleOf(row.task) || row.task.id}</a>
@@ -104,11 +115,7 @@ export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "",
           </tbody>
         </table>
       )}
-      {found && found.length >= size.value && (
-        <button type="button" class="plain more" onClick={() => (size.value += PAGE)}>
-          Show more
-        </button>
-      )}
+      {more}
     </div>
   );
 }
@@ -121,7 +128,7 @@ function stateOf(task: Task): TaskState {
   return task.status?.state ?? TaskState.TASK_STATE_UNSPECIFIED;
 }
 
-async function tasksOf(agent: string, status: TaskState, contextId: string, size: number): Promise<Row[]> {
+async function tasksOf(agent: string, status: TaskState, contextId: string, size: number): Promise<{ rows: Row[]; hasMore: boolean }> {
   const found: Row[] = [];
   let pageToken = "";
   do {
@@ -129,7 +136,7 @@ async function tasksOf(agent: string, status: TaskState, contextId: string, size
     found.push(...page.tasks.map((task) => ({ agent, task })));
     pageToken = page.nextPageToken;
   } while (pageToken && found.length < size);
-  return found;
+  return { rows: found, hasMore: Boolean(pageToken) };
 }
 
 /** The first words of what was asked. */

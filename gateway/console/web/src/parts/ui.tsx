@@ -23,15 +23,20 @@ export function stateName(state: TaskState): string {
   return STATES[state]?.[0] ?? "unknown";
 }
 
-export function StateBadge({ state }: { state: TaskState }) {
+type BadgeProps = {
+  /** Whether it is the user whom the task waits for, if it waits. */
+  isMine?: boolean;
+};
+
+export function StateBadge({ state, isMine = true }: BadgeProps & { state: TaskState }) {
   const [name, tone] = STATES[state] ?? ["…", "quiet"];
-  return <span class={`badge ${tone}`}>{name}</span>;
+  return <span class={`badge ${tone}`}>{isMine ? name : name.replace("for you", "for others")}</span>;
 }
 
 /** The state of a task as A2A writes it in JSON, or as the extension does. */
-export function WireState({ state }: { state: string }) {
+export function WireState({ state, isMine = true }: BadgeProps & { state: string }) {
   const name = state.startsWith("TASK_STATE_") ? state : `TASK_STATE_${state.toUpperCase().replace(/-/g, "_")}`;
-  return <StateBadge state={(TaskState as unknown as Record<string, TaskState>)[name] ?? TaskState.TASK_STATE_UNSPECIFIED} />;
+  return <StateBadge state={(TaskState as unknown as Record<string, TaskState>)[name] ?? TaskState.TASK_STATE_UNSPECIFIED} isMine={isMine} />;
 }
 
 /** How long ago, kept up to date; the exact time on hover. */
@@ -79,6 +84,7 @@ export function limitsOf(limits: { iterations?: number; tokens?: number; cost?: 
 }
 
 export function money(cost: number): string {
+  if (!cost) return "$0";
   return `$${cost >= 0.1 ? cost.toFixed(2) : cost >= 0.001 ? cost.toFixed(4) : cost.toFixed(6)}`;
 }
 

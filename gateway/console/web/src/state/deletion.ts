@@ -6,13 +6,16 @@ import { toast, words } from "./store";
 
 const FIRST_PAUSE = 300;
 const LONGEST_PAUSE = 1_000;
+/** Seconds that are said to go on. */
+const LONGEST_TOAST = 3600;
 
 /** Deletes what stands at an address, and waits until it is gone; says what went, or why nothing did. */
 export async function remove(url: string, what: string): Promise<boolean> {
+  let told = (): void => undefined;
   try {
     let { deletion } = await ask<{ deletion: Deletion }>("DELETE", url);
     let pause = FIRST_PAUSE;
-    if (deletion.state === "running") toast(`${what} is being deleted.`);
+    if (deletion.state === "running") told = toast(`${what} is being deleted. That takes some seconds.`, "info", LONGEST_TOAST);
     while (deletion.state === "running") {
       await new Promise((resolve) => setTimeout(resolve, pause));
       pause = Math.min(pause * 2, LONGEST_PAUSE);
@@ -25,6 +28,8 @@ export async function remove(url: string, what: string): Promise<boolean> {
     const isOld = error instanceof ApiError && (error.status === 404 || error.status === 405) && error.reason !== "TASK_NOT_FOUND";
     toast(isOld ? `${what} is not here any more, or this gateway cannot delete it.` : words(error), "error");
     return false;
+  } finally {
+    told();
   }
 }
 

@@ -148,6 +148,11 @@ export function questionsOf(parts: readonly Part[]): Question[] {
   });
 }
 
+/** Whether the owner of the task may answer one of these, or there are none. */
+export function asksOwner(questions: readonly Question[]): boolean {
+  return !questions.length || questions.some((question) => (question.approvers ?? "owner") === "owner");
+}
+
 export function textOf(parts: readonly Part[]): string {
   return parts.map((part) => (part.content?.$case === "text" ? part.content.value : "")).join("");
 }
@@ -284,9 +289,8 @@ function subAgent(task: TaskModel, run: Run, told: Told): void {
   if (!event) return;
   let inner = run;
   for (const name of path) {
-    const id = name.split("/").at(-1) ?? name;
-    const call = findCall(inner, id) ?? addCall(inner, newCall(id, "sub-agent", ""));
-    call.inner ??= newRun("");
+    const call = invokerOf(inner, name) ?? addCall(inner, newCall(name, "sub-agent", ""));
+    call.inner ??= newRun("", name);
     inner = call.inner;
   }
   if (event.kind === "status") inner.state = String(event["state"]);
@@ -294,10 +298,15 @@ function subAgent(task: TaskModel, run: Run, told: Told): void {
   else tell(task, inner, { at: told.at ?? "", ...event });
 }
 
+/** Returns the call whose sub-agent has a task of this name, which is the last part of its id. */
+function invokerOf(run: Run, name: string): Call | undefined {
+  return run.steps.flatMap((step) => (step.kind === "call" ? [step.call] : [])).findLast((call) => call.inner?.task.split("/").at(-1) === name);
+}
+
 function innerText(run: Run, event: Told): void {
   if (event["artifact_id"] !== RESPONSE) return;
   const part = event["part"] as { text?: string } | undefined;
-  const key = `x:${event["position"]}:${event["attempt"]}`;
+  const key = `x:${event["position"]}`; // another attempt writes it anew
   const known = run.steps.findLast((step) => step.key === key);
   if (known?.kind === "text") known.text = event["index"] === 0 ? (part?.text ?? "") : known.text + (part?.text ?? "");
   else if (part?.text) run.steps.push({ kind: "text", key, text: part.text });

@@ -51,11 +51,6 @@ export async function loadInbox(): Promise<void> {
   timer = window.setTimeout(() => void loadInbox(), document.hidden ? PAUSE * 3 : PAUSE);
 }
 
-effect(() => {
-  const count = inbox.value?.length ?? 0;
-  document.title = count ? `(${count}) Everloop` : "Everloop";
-});
-
 /** Shows a notification for each question that was not there before. */
 function tell(questions: Waiting[]): void {
   if (!notifies.value || !inbox.value || typeof Notification === "undefined" || Notification.permission !== "granted") return;

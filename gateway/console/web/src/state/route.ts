@@ -13,6 +13,9 @@ export const path = computed(() => {
   return below.split("/").filter(Boolean).map(decodeURIComponent);
 });
 
+/** What the page is about, such as the beginning of a task; the title of the tab has it. */
+export const subject = signal("");
+
 export const query = computed(() => new URL(here.value, location.origin).searchParams);
 
 /** Returns the address of a page; parts may hold anything. */

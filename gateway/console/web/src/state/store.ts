@@ -102,10 +102,13 @@ export type Toast = { id: number; text: string; tone: "info" | "error" };
 export const toasts = signal<Toast[]>([]);
 let count = 0;
 
-export function toast(text: string, tone: Toast["tone"] = "info"): void {
+/** Shows a message for some seconds; it goes at once when what is returned is called. */
+export function toast(text: string, tone: Toast["tone"] = "info", seconds = tone === "error" ? 8 : 4): () => void {
   const one = { id: ++count, text, tone };
   toasts.value = [...toasts.value, one];
-  setTimeout(() => (toasts.value = toasts.value.filter((each) => each !== one)), tone === "error" ? 8000 : 4000);
+  const end = (): void => void (toasts.value = toasts.value.filter((each) => each !== one));
+  setTimeout(end, seconds * 1000);
+  return end;
 }
 
 export function recall(name: string): string {

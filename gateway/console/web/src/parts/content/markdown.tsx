@@ -19,15 +19,22 @@ const ALLOWED = {
   FORBID_TAGS: ["style", "form", "input", "button", "textarea", "select", "iframe", "object", "embed", "img", "video", "audio"],
   FORBID_ATTR: ["style", "class", "id", "name"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
+  // All values of attributes have to be such an address, but for these.
+  ADD_URI_SAFE_ATTR: ["align", "start"],
   RETURN_TRUSTED_TYPE: true,
 };
 
 marked.use({
   gfm: true,
   async: false,
-  // HTML of a model is text.
-  renderer: { html: ({ text }) => escaped(text) },
+  // HTML of a model is text, and a list of what is to do has no fields.
+  renderer: { html: ({ text }) => escaped(text), checkbox: ({ checked }) => (checked ? "☑ " : "☐ ") },
 });
+
+/** Returns safe HTML, which a browser with Trusted Types takes as such. */
+export function htmlOf(tokens: Token[]): string {
+  return DOMPurify.sanitize(marked.parser(tokens), ALLOWED) as unknown as string;
+}
 
 function escaped(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
@@ -157,7 +164,7 @@ function HtmlBlock({ block, closed, lazy }: { block: Block; closed: boolean; laz
   useEffect(() => {
     const element = place.current;
     if (!element || !near || huge) return;
-    element.innerHTML = DOMPurify.sanitize(marked.parser(tokens), ALLOWED) as unknown as string;
+    element.innerHTML = htmlOf(tokens);
     if (closed) void decorate(element);
   }, [raw, closed, near, huge]);
   if (tokens.every((token) => token.type === "space")) return null;
