@@ -217,6 +217,27 @@ async def test_what_a_sub_agent_did_stands_within_its_call(service: Service, pag
     await expect(page.locator(".inner")).to_contain_text("It has 120.")
 
 
+async def test_a_sub_agent_that_works_is_found_by_who_comes_later(
+    service: Service, page: Page, tmp_path: Path
+) -> None:
+    """What it did before the page was loaded stands within its call, and what it does then follows."""
+    gate = tmp_path / "gate"
+    looking = call("count_lines", {"path": "e.md", "ledger": "", "gate": str(gate)})
+    asking = call("writer", {"request": "How long is e.md?"})
+    service.script([Reply([asking]), Reply([looking]), Reply(["It has 120."]), Reply(["120 lines."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Ask the writer slowly")
+    await expect(page.locator(".progress")).to_have_text("reading e.md")
+
+    await page.reload()
+    await expect(page.locator(".inner .call-name")).to_have_text("count_lines")
+    gate.touch()
+
+    await expect(page.locator(".answer")).to_have_text("120 lines.")
+    await expect(page.locator(".call-name")).to_have_text(["writer", "count_lines"])
+    await expect(page.locator(".inner")).to_contain_text("It has 120.")
+
+
 async def test_events_are_searched(service: Service, page: Page) -> None:
     """By type and words."""
     service.script([Reply([call("many_lines", {"lines": 1})]), Reply(["Done."])])

@@ -300,7 +300,7 @@ function subAgent(task: TaskModel, run: Run, told: Told): void {
 
 /** Returns the call whose sub-agent has a task of this name, which is the last part of its id. */
 function invokerOf(run: Run, name: string): Call | undefined {
-  return run.steps.flatMap((step) => (step.kind === "call" ? [step.call] : [])).findLast((call) => call.inner?.task.split("/").at(-1) === name);
+  return callsOf(run).findLast((call) => call.inner?.task.split("/").at(-1) === name);
 }
 
 function innerText(run: Run, event: Told): void {
@@ -364,6 +364,10 @@ export function newCall(id: string, name: string, args: string): Call {
     startedAt: "",
     endedAt: "",
   };
+}
+
+export function callsOf(run: Run): Call[] {
+  return run.steps.flatMap((step) => (step.kind === "call" ? [step.call] : []));
 }
 
 export function findCall(run: Run, id: string): Call | undefined {

@@ -1,8 +1,10 @@
 // What a sub-agent did, of the events of its task: what a page that came later has not seen happen.
 
+import { TaskState } from "../api/a2a";
+import { ask, at } from "../api/root";
 import type { Json } from "../api/types";
 import { type TaskEvent, TaskEvents } from "./events";
-import { addCall, endCall, findCall, newCall, newRun, type Run } from "./fold";
+import { addCall, callsOf, endCall, findCall, newCall, newRun, type Run, type TaskModel, TERMINAL } from "./fold";
 
 /** Returns what the sub-agent did that a call of a task has asked; null: the call asked none. */
 export async function runOfCall(task: string, call: string): Promise<Run | null> {
@@ -10,6 +12,27 @@ export async function runOfCall(task: string, call: string): Promise<Run | null>
   if (!begun) return null;
   const child = String(begun.data["taskId"]);
   return runOf(String(begun.data["agentId"] ?? ""), child, await eventsOf(child));
+}
+
+type Child = { task: { id: string; status: { state: keyof typeof TaskState } } };
+
+/** Finds out what sub-agents that work now have done before this page came, and which calls have asked them. */
+export async function findSubAgents(task: TaskModel): Promise<void> {
+  const open = callsOf(task.run).filter((call) => !call.outcome && !call.inner?.agent);
+  if (!open.length) return;
+  const { children } = await ask<{ children: Child[] }>("GET", at`/tasks/${task.id}/children`);
+  if (children.every((child) => TERMINAL.has(TaskState[child.task.status.state]))) return;
+  const begun = (await eventsOf(task.id)).filter((event) => event.type === "subAgent");
+  for (const call of open) {
+    const data = begun.find((event) => event.data["callId"] === call.id)?.data;
+    if (!data) continue;
+    const child = said(data["taskId"]);
+    const inner = runOf(said(data["agentId"]), child, await eventsOf(child));
+    // What has come meanwhile stands in a card of its own.
+    const name = child.split("/").at(-1);
+    task.run.steps = task.run.steps.filter((step) => step.key !== name);
+    call.inner = inner;
+  }
 }
 
 async function eventsOf(task: string): Promise<TaskEvent[]> {

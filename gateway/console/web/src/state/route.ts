@@ -10,8 +10,17 @@ const here = signal(location.pathname + location.search);
 export const path = computed(() => {
   const { pathname } = new URL(here.value, location.origin);
   const below = pathname.startsWith(BASE) ? pathname.slice(BASE.length) : "";
-  return below.split("/").filter(Boolean).map(decodeURIComponent);
+  return below.split("/").filter(Boolean).map(decoded);
 });
+
+/** Returns what stands in an address; what is not written as addresses are stands for itself. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
 
 /** What the page is about, such as the beginning of a task; the title of the tab has it. */
 export const subject = signal("");

@@ -4,6 +4,7 @@ import { signal, type Signal } from "@preact/signals";
 import { agentClient, EVENTS, type Message, noteIds, type StreamResponse } from "../api/a2a";
 import { ApiError, ask, ROOT } from "../api/root";
 import { fold, type TaskModel, TERMINAL, WAITING } from "./fold";
+import { findSubAgents } from "./past";
 
 export type Connection = "connecting" | "open" | "lost" | "ended";
 
@@ -132,6 +133,7 @@ async function open(
     const value = await client.getTask({ tenant: "", id: followed.task.id, historyLength: undefined }, options);
     fold(followed.task, { payload: { $case: "task", value } });
     followed.version.value++;
+    if (!TERMINAL.has(followed.task.state)) findSubAgents(followed.task).then(() => followed.version.value++, () => undefined); // a server without the extension
   }
   if (TERMINAL.has(followed.task.state)) return none();
   return client.resubscribeTask({ tenant: "", id: followed.task.id }, options);
