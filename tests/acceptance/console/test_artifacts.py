@@ -68,6 +68,9 @@ async def test_each_kind_is_shown_as_what_it_is(service: Service, page: Page) ->
         await sheet.get_by_role("button", name="Download").click()
     download = await downloading.value
     assert download.suggested_filename == "sheet.pdf"
+    await page.get_by_role("link", name="Artifacts").click()
+    await page.get_by_role("button", name="numbers").click()
+    await expect(page.locator(".tree-string", has_text="in the tree")).to_be_visible()
 
 
 async def test_a_page_of_an_agent_runs_nothing_and_reaches_nobody(service: Service, page: Page) -> None:

@@ -5,6 +5,7 @@ import { kindOf } from "../src/parts/content/file";
 import { RowReader } from "../src/parts/content/rows";
 import { counted } from "../src/state/deletion";
 import { bars, TaskEvents, type TaskEvent } from "../src/state/events";
+import { callsOf } from "../src/state/fold";
 import { runOf } from "../src/state/past";
 
 describe("rows", () => {
@@ -65,6 +66,13 @@ describe("the timeline", () => {
     const [bar] = bars([event("toolCall", 1, { callId: "c", name: "wait" })], now);
     expect([bar!.name, bar!.to, bar!.note]).toEqual(["wait", now, "runs"]);
   });
+});
+
+it("a call without an end runs, while its task works", () => {
+  const event = (id: string, type: string, data: TaskEvent["data"]): TaskEvent => ({ id, at: "2026-01-01T00:00:00Z", type, iteration: 1, data });
+  const events = [event("1", "status", { state: "working" }), event("2", "toolCall", { callId: "c", name: "look", arguments: "{}" })];
+  expect(callsOf(runOf("writer", "t/1", events))[0]!.state).toBe("running");
+  expect(callsOf(runOf("writer", "t/1", [...events, event("3", "status", { state: "canceled" })]))[0]!.state).toBe("asked");
 });
 
 it("what a sub-agent did is made of its events", () => {

@@ -21,6 +21,7 @@ export function Login() {
         <p>This gateway wants to know who you are. Paste an API key, or a token.</p>
         <input
           type="password"
+          autofocus
           autocomplete="off"
           aria-label="API key or token"
           value={secret.value}

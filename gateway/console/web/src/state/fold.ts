@@ -176,6 +176,7 @@ function snapshot(task: TaskModel, whole: Task): void {
   task.origin = (whole.metadata?.["fork"] as TaskModel["origin"] | undefined) ?? null;
   setUsage(task, whole.metadata);
   setStatus(task, whole.status);
+  if (task.state === TaskState.TASK_STATE_WORKING) noteRunning(task.run);
 }
 
 type WireCall = Record<string, unknown> & { call_id: string; name: string; arguments: string };
@@ -368,6 +369,11 @@ export function newCall(id: string, name: string, args: string): Call {
 
 export function callsOf(run: Run): Call[] {
   return run.steps.flatMap((step) => (step.kind === "call" ? [step.call] : []));
+}
+
+/** Says of calls without an end that they run, where only that is known. */
+export function noteRunning(run: Run): void {
+  for (const call of callsOf(run)) if (!call.outcome) call.state = "running";
 }
 
 export function findCall(run: Run, id: string): Call | undefined {

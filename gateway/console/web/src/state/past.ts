@@ -4,7 +4,7 @@ import { TaskState } from "../api/a2a";
 import { ask, at } from "../api/root";
 import type { Json } from "../api/types";
 import { type TaskEvent, TaskEvents } from "./events";
-import { addCall, callsOf, endCall, findCall, newCall, newRun, type Run, type TaskModel, TERMINAL } from "./fold";
+import { addCall, callsOf, endCall, findCall, newCall, newRun, noteRunning, type Run, type TaskModel, TERMINAL } from "./fold";
 
 /** Returns what the sub-agent did that a call of a task has asked; null: the call asked none. */
 export async function runOfCall(task: string, call: string): Promise<Run | null> {
@@ -32,6 +32,7 @@ export async function findSubAgents(task: TaskModel): Promise<void> {
     const name = child.split("/").at(-1);
     task.run.steps = task.run.steps.filter((step) => step.key !== name);
     call.inner = inner;
+    call.state = "running";
   }
 }
 
@@ -68,6 +69,7 @@ export function runOf(agent: string, task: string, events: readonly TaskEvent[])
     }
     if (type === "status" && data["state"]) run.state = said(data["state"]);
   }
+  if (run.state === "working") noteRunning(run);
   return run;
 }
 

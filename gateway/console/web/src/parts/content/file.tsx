@@ -124,7 +124,7 @@ function Content({ part, kind, name, size }: { part: Part; kind: Kind; name: str
 
 function Text({ text, kind, name }: { text: string; kind: Kind; name: string }) {
   const [source, setSource] = useState(false);
-  if (kind === "json") return <Json text={text} />;
+  if (kind === "json") return <Json text={text} isTree />;
   if (kind === "markdown") return <Markdown text={text} />;
   if (kind !== "html") return <LongText text={text} label={name} />;
   return (

@@ -52,11 +52,11 @@ const SMALL = 3_000;
 /** Members of an object or array that are shown at once. */
 const MOST = 100;
 
-/** Shows what a program wrote: small JSON as text, large JSON as a tree, anything else as it is. */
-export function Json({ text }: { text: string }) {
+/** Shows what a program wrote: small JSON as text (unless `isTree`), large JSON as a tree, anything else as it is. */
+export function Json({ text, isTree = false }: { text: string; isTree?: boolean }) {
   const value = useMemo(() => parsed(text), [text]);
   if (value === undefined) return <LongText text={text} />;
-  const pretty = text.length > SMALL ? "" : JSON.stringify(value, null, 2);
+  const pretty = isTree || text.length > SMALL ? "" : JSON.stringify(value, null, 2);
   if (typeof value !== "object" || value === null || (pretty && pretty.length < SMALL)) return <LongText text={pretty || text} />;
   return <JsonTree value={value} />;
 }
