@@ -294,6 +294,22 @@ async def test_everything_is_reached_by_keys(service: Service, page: Page) -> No
     await expect(page.get_by_role("link", name="Contexts")).to_have_attribute("aria-current", "page")
 
 
+@pytest.mark.parametrize("width", [390, 768])
+async def test_no_page_is_wider_than_its_window(service: Service, page: Page, width: int) -> None:
+    """On a phone and a tablet; all pages, and what concerns all of them, are within reach."""
+    await page.set_viewport_size({"width": width, "height": 800})
+    wide: dict[str, int] = {}
+    for name in (*PAGES, "Operator", "System"):
+        await page.get_by_role("link", name=name, exact=True).click()
+        await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+        await expect(page.locator(".side [aria-current]")).to_be_in_viewport(ratio=1)
+        wide[name] = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    await page.get_by_role("button", name="Shortcuts").click()
+
+    await expect(page.get_by_role("dialog", name="Shortcuts")).to_be_visible()
+    assert wide == dict.fromkeys(wide, 0)
+
+
 async def test_nothing_jumps_while_text_streams(service: Service, page: Page) -> None:
     """The browser sees no layout shift beyond what cannot be seen."""
     service.script([Reply([f"Line {number}, and some words.\n\n" for number in range(60)])])

@@ -2,7 +2,8 @@
 
 import { beforeEach, describe, expect, it } from "vitest";
 import { EVENTS, type StreamResponse, TaskState } from "../src/api/a2a";
-import { emptyTask, fold, type Run, type TaskModel, textOf } from "../src/state/fold";
+import type { Question } from "../src/api/types";
+import { asksOwner, emptyTask, fold, type Run, type TaskModel, textOf } from "../src/state/fold";
 
 let task: TaskModel;
 beforeEach(() => {
@@ -86,6 +87,11 @@ describe("questions", () => {
     expect(task.questions.map((question) => question.id)).toEqual(["q1"]);
     fold(task, status(TaskState.TASK_STATE_WORKING));
     expect(task.questions).toEqual([]);
+  });
+
+  it("are the owner's, unless all are for others", () => {
+    const [mine, theirs] = ["owner", "tasks:approve"].map((approvers) => ({ id: approvers, kind: "confirmation", text: "Sure?", approvers }));
+    expect([[], [mine], [mine, theirs], [theirs]].map((asked) => asksOwner(asked as Question[]))).toEqual([true, true, true, false]);
   });
 
   it("of servers that describe none are their words", () => {

@@ -19,7 +19,10 @@ export function StuckView({ task, onHelped }: { task: OperatorTask; onHelped?: (
   return (
     <section class="stuck" aria-label="The task is stuck">
       <p>
-        {task.stuck.why} <span class="quiet">for</span> <Ago at={task.stuck.since} />
+        {task.stuck.why}{" "}
+        <span class="quiet">
+          · for <Ago at={task.stuck.since} />
+        </span>
       </p>
       <div class="choices">
         {task.stuck.actions.map((action, n) => (
