@@ -1,5 +1,6 @@
 // Everything that waits for the user: questions and approvals of all tasks.
 
+import { useEffect } from "preact/hooks";
 import { EXTENSION } from "../api/root";
 import type { Context } from "../api/types";
 import { QuestionForm } from "../parts/question";
@@ -10,6 +11,7 @@ import { href } from "../state/route";
 import { agentName, toast } from "../state/store";
 
 export function Inbox() {
+  useEffect(() => void loadInbox(), []);
   // A question does not say of which task it is; its context has a title.
   const contexts = useListing<Context>(`${EXTENSION}/contexts?`, "contexts").items.value ?? [];
   return (
