@@ -22,8 +22,14 @@ class _Thread:
     def __init__(self, client: Client) -> None:
         self.client = client
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="everloop-client", daemon=True)
+        self._is_closed = asyncio.Event()
+        self._thread = threading.Thread(target=self._serve, name="everloop-client", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        """Run the loop, and at its end all that libraries have left for it, so that nothing complains."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._is_closed.wait())
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Return what a coroutine returns."""
@@ -55,9 +61,8 @@ class _Thread:
         try:
             self.run(self.client.close())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._is_closed.set)
             self._thread.join()
-            self._loop.close()
 
 
 def _wait(

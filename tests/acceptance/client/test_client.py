@@ -388,11 +388,16 @@ async def test_the_server_is_known_by_a_certificate_of_ones_own(service: Service
 
 
 async def test_the_client_without_asyncio_does_the_same_where_a_loop_runs(service: Service) -> None:
-    """As in a notebook: this test has a loop of its own. A loop that is left early leaves nothing open."""
+    """As in a notebook: this test has a loop of its own. What is left early, or left behind, ends with it."""
     service.script([*REPORT, *REPORT])
+    left_behind = list[asyncio.Task[None]]()
+
+    def token() -> str:
+        left_behind.append(asyncio.create_task(asyncio.sleep(3600)))
+        return "any"
 
     def ask() -> None:
-        with SyncClient(service.gateway.url) as client:
+        with SyncClient(service.gateway.url, token=token) as client:
             events = list(client.stream("Report."))
             assert said(events) == client.send("Report.").text == "The answer."
             (task,) = client.tasks(limit=1)
@@ -406,6 +411,8 @@ async def test_the_client_without_asyncio_does_the_same_where_a_loop_runs(servic
             client.task(task.id)
 
     await asyncio.to_thread(ask)
+    assert left_behind
+    assert all(task.cancelled() for task in left_behind)
 
 
 @pytest.mark.parametrize(
