@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage, UserMessage
-from everloop.deploy.demo_model.completion import Call, Refusal, Reply
+from everloop.deploy.demo_model.completion import Call, Reply
 from everloop.deploy.demo_model.stand_in import Result, stand_in
 
 MODEL = "everloop-demo-scripted"
@@ -58,12 +58,8 @@ class Turn:
         return name in self.tools and not self.of(name)
 
 
-async def answer(request: ChatRequest) -> Reply | Refusal:
-    """Say what the script says."""
-    if request.model != MODEL:
-        return Refusal(
-            404, f"The model {request.model!r} does not exist; this server has {MODEL!r}", "model_not_found"
-        )
+async def answer(request: ChatRequest) -> Reply:
+    """Say what the script says, in the place of whichever model an agent names."""
     return next_reply(request)
 
 

@@ -32,6 +32,7 @@ from everloop.runtime.outbound import is_loopback
 
 LEDGER = "ledger.jsonl"
 KEY_OF_THE_DEMO_MODEL = "scripted"
+PRICES_OF_THE_DEMO_MODEL = Path(__file__).parents[1] / "demo_model/models.toml"
 LOCAL_WEBHOOKS = "127.0.0.0/8,::1,localhost"
 SHUTDOWN_GRACE = 5
 """Seconds that running calls get to end; the supervisor waits twice as long."""
@@ -204,6 +205,7 @@ class LocalStack:
             variables["OPENAI_BASE_URL"] = f"{self._http(self.ports.demo_model)}/v1"
             variables["OPENAI_API_KEY"] = KEY_OF_THE_DEMO_MODEL
             variables["EVERLOOP_MODEL"] = MODEL
+            variables["EVERLOOP_MODELS_FILE"] = str(PRICES_OF_THE_DEMO_MODEL)
         return {**variables, **self.environment}
 
     @property

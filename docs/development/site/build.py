@@ -17,20 +17,25 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
+EXAMPLES = ROOT / "examples"
 PREPARED = ROOT / "build/docs"
 SITE = ROOT / "build/site"
 OURS = "https://site.invalid/"
 """Where links are followed as if the site were there."""
 
-_RUN_NOTE = re.compile(
-    r"^[ \t]*<!-- (?:fails|file|not run|printed|serves)\b.*?-->\n", re.MULTILINE | re.DOTALL
-)
+_FILE_NOTE = re.compile(r"^([ \t]*)<!-- file: (\S+) -->\n[ \t]*```(\w+)$", re.MULTILINE)
+"""Of a block that stands in a file, whose name becomes its title."""
+
+_RUN_NOTE = re.compile(r"^[ \t]*<!-- (?:fails|not run|printed|serves)\b.*?-->\n", re.MULTILINE | re.DOTALL)
 """What tests of the pages read, and readers need not (docs/development/contributing.md)."""
 
-_OUTWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]*)[^)]*\)")
-"""A link to a file of a folder above, maybe out of the documents."""
+_OUTWARDS = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#]*)([^)]*)\)")
+"""A link to a file of a folder above, maybe out of the documents; and its anchor."""
 
-INSTEAD = {ROOT / "README.md": "index.md", ROOT / "CONTRIBUTING.md": "development/contributing.md"}
+INSTEAD = {
+    ROOT / "README.md": Path("index.md"),
+    ROOT / "CONTRIBUTING.md": Path("development/contributing.md"),
+}
 """Pages that say on the site what files of the repository say."""
 
 _MERMAID = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -80,29 +85,42 @@ def main() -> int:
 
 
 def _prepare() -> None:
-    for source in sorted(each for each in DOCS.rglob("*") if each.is_file()):
-        if Path(__file__).parent in source.parents:
+    for source in sorted([*DOCS.rglob("*"), *EXAMPLES.rglob("*.md")]):
+        place = _place(source)
+        if not place or not source.is_file() or Path(__file__).parent in source.parents:
             continue
-        target = PREPARED / source.relative_to(DOCS)
+        target = PREPARED / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
             target.write_text(_prepared(source), encoding="utf-8")
         else:
             shutil.copy(source, target)
+    shutil.copy(Path(__file__).with_name("site.css"), PREPARED)
     (PREPARED / "reference/command-line.md").write_text(_command_line(), encoding="utf-8")
     (PREPARED / "adr/index.md").write_text(_decisions(), encoding="utf-8")
 
 
+def _place(source: Path) -> Path | None:
+    """Return where a file of the repository is on the site, if it is there."""
+    if source.is_relative_to(DOCS):
+        return source.relative_to(DOCS)
+    is_page = source.suffix == ".md" and "corpus" not in source.parts and source.is_relative_to(EXAMPLES)
+    return source.relative_to(ROOT) if is_page else INSTEAD.get(source)
+
+
 def _prepared(source: Path) -> str:
+    folder = (_place(source) or source).parent
+
     def link(found: re.Match[str]) -> str:
         target = (source.parent / found[2]).resolve()
-        if target.is_relative_to(DOCS):
-            return found[0]
-        if target in INSTEAD:
-            return f"[{found[1]}]({os.path.relpath(DOCS / INSTEAD[target], source.parent)})"
-        return f"{found[1]} (`{target.relative_to(ROOT)}`)"
+        place = _place(target)
+        if place is None:
+            return f"{found[1]} (`{target.relative_to(ROOT)}`)"
+        anchor = "" if target in INSTEAD else found[3]
+        return f"[{found[1]}]({os.path.relpath(place, folder)}{anchor})"
 
-    text = _RUN_NOTE.sub("", source.read_text(encoding="utf-8"))
+    titled = _FILE_NOTE.sub(r'\1```\3 title="\2"', source.read_text(encoding="utf-8"))
+    text = _RUN_NOTE.sub("", titled)
     return _MERMAID.sub(lambda found: _picture(found[1]), _OUTWARDS.sub(link, text))
 
 
@@ -119,7 +137,14 @@ def _picture(source: str) -> str:
 def _command_line() -> str:
     command = [sys.executable, "-m", "typer", "everloop.cli.app", "utils", "docs", "--name", "everloop"]
     text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return text.replace("# `everloop`", "# Command line", 1)
+    helps = dict(re.findall(r"^#+ `(everloop[^`]*)`\n\n(.+)$", text, re.MULTILINE))
+    lines, parent = list[str](), ""
+    for line in text.splitlines():
+        parent = line.strip("# `") if line.startswith("#") else parent
+        item = re.match(r"\* `([a-z][\w-]*)`: ", line)  # of a list of commands, where typer cuts what they do
+        lines.append(f"{item[0]}{helps[f'{parent} {item[1]}']}" if item else line)
+    whole = "\n".join(lines).replace("docs/settings.md lists", "[the page of settings](../settings.md) lists")
+    return whole.replace("# `everloop`", "# Command line", 1)
 
 
 def _decisions() -> str:

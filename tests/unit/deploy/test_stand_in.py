@@ -10,8 +10,10 @@ import pytest
 from pydantic import BaseModel, EmailStr, Field
 
 from everloop.deploy.demo_model.chat_request import ChatRequest
-from everloop.deploy.demo_model.script import MODEL, next_reply
+from everloop.deploy.demo_model.script import MODEL, answer, next_reply
 from everloop.deploy.demo_model.stand_in import STAND_IN, made_up
+from everloop.deploy.local.stack import PRICES_OF_THE_DEMO_MODEL
+from everloop.models.catalogue import Catalogue, Price
 
 TEXT: dict[str, Any] = {"type": "string"}
 
@@ -114,3 +116,19 @@ def test_made_up_values_fit_their_schema() -> None:
     jsonschema.validate(json.loads(json.dumps(value)), schema)
     made = Everything.model_validate(value)
     assert (made.unit, made.level, made.count) == (Unit.FAHRENHEIT, "high", 7)
+
+
+@pytest.mark.parametrize("name", [None, "gpt-4.1", "openai/gpt-5-mini", "o3", "openai/o4-mini"])
+def test_what_stands_in_costs_nothing(name: str | None) -> None:
+    """Under each name of OpenAI's, so that an agent that limits its cost is served without a key, too."""
+    variables = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_API_KEY": "any"}
+    chosen = Catalogue.load(PRICES_OF_THE_DEMO_MODEL, MODEL, variables).choose(name, "a")
+
+    assert chosen.price == Price(input=0, output=0)
+
+
+async def test_it_stands_in_for_the_model_that_an_agent_names() -> None:
+    """Whoever names one for later tries the agent without a key first."""
+    request = asked("How warm is it in Oslo?", {"temperature": {"city": TEXT}}, model="gpt-4.1")
+
+    assert [call.name for call in (await answer(request)).calls] == ["temperature"]
