@@ -1,7 +1,6 @@
 """What the client tells of an Everloop: answers, tool calls, questions, files, and lost connections."""
 
 import asyncio
-import inspect
 import ssl
 import subprocess
 import sys
@@ -26,7 +25,6 @@ from everloop.client import (
     Question,
     Reconnecting,
     StatusChanged,
-    SyncClient,
     TaskNotCompletedError,
     TaskState,
     TextDelta,
@@ -387,34 +385,6 @@ async def test_the_server_is_known_by_a_certificate_of_ones_own(service: Service
         Client(url, ca=tmp_path / "none.pem")
 
 
-async def test_the_client_without_asyncio_does_the_same_where_a_loop_runs(service: Service) -> None:
-    """As in a notebook: this test has a loop of its own. What is left early, or left behind, ends with it."""
-    service.script([*REPORT, *REPORT])
-    left_behind = list[asyncio.Task[None]]()
-
-    def token() -> str:
-        left_behind.append(asyncio.create_task(asyncio.sleep(3600)))
-        return "any"
-
-    def ask() -> None:
-        with SyncClient(service.gateway.url, token=token) as client:
-            events = list(client.stream("Report."))
-            assert said(events) == client.send("Report.").text == "The answer."
-            (task,) = client.tasks(limit=1)
-            assert task.state is TaskState.COMPLETED
-            for event in client.watch(task.id):
-                assert event.task_id == task.id
-                break
-            with pytest.raises(NotFoundError):
-                client.task("none")
-        with pytest.raises(RuntimeError, match="closed"):
-            client.task(task.id)
-
-    await asyncio.to_thread(ask)
-    assert left_behind
-    assert all(task.cancelled() for task in left_behind)
-
-
 @pytest.mark.parametrize(
     ("url", "agent"),
     [
@@ -439,20 +409,6 @@ def test_the_client_calls_things_what_the_server_does() -> None:
     assert connection.HTTP_EXTENSION == HTTP_EXTENSION
     assert fold.RESPONSE == RESPONSE_ARTIFACT
     assert {*ServersState} | {"unspecified"} == {*TaskState}
-
-
-def test_the_client_without_asyncio_has_all_methods_of_the_other() -> None:
-    """With the same parameters."""
-    methods = {name for name in dir(Client) if not name.startswith("_")}
-    differing = {
-        name: name
-        for name in methods
-        if inspect.signature(getattr(SyncClient, name)) != inspect.signature(getattr(Client, name))
-    }
-
-    assert methods == {name for name in dir(SyncClient) if not name.startswith("_")}
-    assert differing == {}
-    assert inspect.signature(SyncClient) == inspect.signature(Client)
 
 
 def test_the_client_loads_neither_a_gateway_nor_a_worker() -> None:
