@@ -97,6 +97,8 @@ def sub_agent(
     plugin = f"sub_agent({variable})"
 
     def change(source: AgentSource) -> AgentSource:
+        if name in source.ids:
+            raise CommandError(f"{file} has an agent {name!r} already; give another name")
         return source.importing("Agent", "prompt", "sub_agent").with_plugin(plugin).before_agent(code)
 
     _add(file, variable, change, f"from everloop import Agent, prompt, sub_agent\n\n\n{code}", plugin)

@@ -39,6 +39,13 @@ class AgentSource:
                     pass
         return frozenset(defined)
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of what the file defines, such as agents, as far as they are written there."""
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        given = (each.value for call in calls for each in call.keywords if each.arg == "id")
+        return frozenset(str(each.value) for each in given if isinstance(each, ast.Constant))
+
     def importing(self, *wanted: str) -> "AgentSource":
         """Import names of Everloop that are not there yet."""
         missing = [name for name in wanted if name not in self.names]

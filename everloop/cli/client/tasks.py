@@ -32,7 +32,7 @@ from everloop.cli.output import NOTHING, AsJson, CommandError, local_time, misus
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from everloop.client import Client, Event, Result, UsageReport
+    from everloop.client import Client, Decision, Event, Result, UsageReport
 
 HEAD = ("TASK", "STATE", "UPDATED", "CONTEXT")
 
@@ -209,15 +209,20 @@ def approve(  # noqa: PLR0913 -- each is an option
 ) -> None:
     """Let a call run that waits for a yes, of your task or, with a scope that approves, of somebody's."""
     decided = ask(lambda gateway: _decide(gateway, task, question, note, approved=not no), profile)
+    if decided and as_json:
+        print_answer(decided)
+        return
     if decided:
-        print_line(f"{'rejected' if no else 'approved'} {decided} of {task}")
+        print_line(f"{'rejected' if no else 'approved'} {decided.question} of {task}")
         return
     verdict: JsonValue = {"approved": not no, "note": note}
     _tell(task, verdict, question, profile, detach=detach, as_json=as_json)
 
 
-async def _decide(gateway: Gateway, task: str, question: str, note: str, *, approved: bool) -> str:
-    """Answer in the owner's place, if it is for the caller's scopes; return the question, empty if not.
+async def _decide(
+    gateway: Gateway, task: str, question: str, note: str, *, approved: bool
+) -> "Decision | None":
+    """Answer in the owner's place, if it is for the caller's scopes; return what was said, None if it is not.
 
     Raises:
         CommandError: the task is somebody else's, and asks the caller nothing.
@@ -228,11 +233,10 @@ async def _decide(gateway: Gateway, task: str, question: str, note: str, *, appr
         try:
             waiting = [each async for each in client.approvals() if each.task_id == task]
         except (ExtensionMissingError, ForbiddenError):
-            return ""
+            return None
         asked_for = next((one.question_id for one in waiting if question in {"", one.question_id}), "")
         if asked_for:
-            await client.decide(task, asked_for, approved=approved, note=note)
-            return asked_for
+            return await client.decide(task, asked_for, approved=approved, note=note)
         try:
             await client.task(task)
         except (ForbiddenError, NotFoundError):
@@ -240,7 +244,7 @@ async def _decide(gateway: Gateway, task: str, question: str, note: str, *, appr
                 f"nothing of task {task} waits for you: it has been answered already, it asks somebody else, "
                 "or the task has ended"
             ) from None
-        return ""
+        return None
 
 
 @app.command()

@@ -72,12 +72,12 @@ async def test_an_approver_lets_a_call_of_somebody_else_run(service: Service, tm
     sent = await shell.run("send", "Give 5 back", "--profile", "ann", "--json")
     task = json.loads(sent.out)["id"]
 
-    async def approve(name: str) -> Ran:
-        return await shell.run("tasks", "approve", task, "--profile", name, "--note", "as promised")
+    async def approve(name: str, *more: str) -> Ran:
+        return await shell.run("tasks", "approve", task, "--profile", name, "--note", "as promised", *more)
 
     by_ann, by_eve, too_late = await approve("ann"), await approve("eve"), await approve("boss")
     renewed.write_text(tokens["boss"])
-    approved, again = await approve("boss"), await approve("boss")
+    approved, again = await approve("boss", "--json"), await approve("boss")
     done = await shell.run("tasks", "watch", task, "--profile", "ann")
     gateway.process.stop()
     waiting, told = json.loads(sent.out)["questions"], [*told, sent, by_ann, by_eve, too_late, approved, done]
@@ -88,7 +88,8 @@ async def test_an_approver_lets_a_call_of_somebody_else_run(service: Service, tm
     assert "the token has expired" in too_late.err
     assert f"Renew the token in {renewed}" in too_late.err
     assert f"nothing of task {task} waits for you: it has been answered already" in again.err
-    assert (approved.out, again.code) == (f"approved {waiting[0]['id']} of {task}\n", 1)
+    decided = json.loads(approved.out)
+    assert (decided["question"], decided["approved"], again.code) == (waiting[0]["id"], True, 1)
     assert done.out == "It is on its way.\n"
     assert service.model.requests[-1].tool_results == ["refunded 5"]
     assert [token for token in tokens.values() if any(token in ran.out + ran.err for ran in told)] == []

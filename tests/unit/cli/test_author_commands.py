@@ -122,6 +122,7 @@ def test_a_file_that_is_not_as_expected_stays_as_it_is(
         (["add", "tool", "first", "--file", "mine.py"], 1, "mine.py has a 'first' already"),
         (["add", "mcp", "ftp://example"], 2, "'ftp://example' is no address of an MCP server"),
         (["add", "sub-agent", "a b"], 2, "no agent can be called 'a b'"),
+        (["add", "sub-agent", "one", "--file", "mine.py"], 1, "mine.py has an agent 'one' already"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_writes_nothing(
