@@ -31,7 +31,7 @@ _QUOTED = r'"[ !#-\[\]-~]*"'
 _MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:\s*;\s*{_WORD}=(?:{_WORD}|{_QUOTED}))*", re.ASCII)
 
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
-_NO_ADDRESS = "is no address of a file; give one with http:// or https:// and a host"
+_NO_ADDRESS = "is no web address; give one with http:// or https:// and a host"
 
 
 def media_type_flaw(written: str) -> str:
@@ -56,7 +56,7 @@ def filename_flaw(name: str) -> str:
 
 
 def url_flaw(url: str) -> str:
-    """Check the address of a file."""
+    """Check the address of a file, or of a peer."""
     if len(url) > MAX_URL:
         return f"has {len(url)} characters; a URL may have {MAX_URL}"
     if not url.isprintable() or " " in url:

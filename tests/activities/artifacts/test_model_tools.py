@@ -67,7 +67,7 @@ async def test_an_update_again_replaces_the_artifact() -> None:
         ({}, "has one of text, data, raw and url"),
         ({"text": "a", "url": "https://example.org"}, "not text and url"),
         ({"raw": "no base64"}, "raw is no base64"),
-        ({"url": "file:///etc/passwd"}, "url is no address of a file"),
+        ({"url": "file:///etc/passwd"}, "url is no web address"),
         ({"url": "https://me:secret@example.org/a"}, "url has a user name or a password"),
         ({"url": f"https://{'a' * 2000}"}, "a URL may have 2000"),
     ],

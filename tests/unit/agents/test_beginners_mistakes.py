@@ -90,6 +90,10 @@ CALLS = [
     ("mcp(command=['x'], env={'A': 1})", "mcp('x'): env has a value that is no text; put each in quotes"),
     ("peer('https://a.example/', timeout=60)", "timeout is 60; write timeout=timedelta(seconds=60)"),
     ("peer('https://a.example/', hosts='b')", "hosts is a list, such as ['b']"),
+    (
+        "peer('a.example')",
+        "peer('a.example'): the address is no web address; give one with http:// or https://",
+    ),
     ("guard(denied=['x'])", "'denied'; did you mean 'deny'?"),
     ("promt('x')", "NameError: name 'promt' is not defined; did you mean 'prompt'?"),
     (
