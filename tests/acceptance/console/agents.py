@@ -1,12 +1,24 @@
 """An agent whose tools make what the console has to show: artifacts of all kinds, steps that take long."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from datetime import timedelta
 
-from pydantic import JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
-from everloop import Agent, Limits, Skill, ToolContext, artifacts, prompt, sub_agent, tool, tools
+from everloop import (
+    Agent,
+    InputRequired,
+    Limits,
+    Skill,
+    ToolContext,
+    artifacts,
+    prompt,
+    sub_agent,
+    tool,
+    tools,
+)
 from tests.support.agents.marks import append_line, until_open
 
 CONSOLE_AGENTS = "tests.acceptance.console.agents:agents"
@@ -78,6 +90,28 @@ async def send_report(to: str) -> str:
     return f"sent to {to}"
 
 
+class Stop(BaseModel):
+    """One city of a trip."""
+
+    city: str
+    nights: int = Field(ge=1)
+
+
+class Trip(BaseModel):
+    """What a form with fields alone cannot ask for."""
+
+    name: str
+    stops: list[Stop]
+
+
+@tool(idempotent=True)
+async def plan_trip(context: ToolContext) -> str:
+    """Ask where a trip goes, and return it as JSON."""
+    if not context.answers:
+        raise InputRequired("Where to?", "data", schema=Trip)
+    return json.dumps(context.answers[-1].value, sort_keys=True)
+
+
 @tool(idempotent=True)
 async def many_lines(lines: int) -> str:
     """Return so many lines."""
@@ -103,7 +137,7 @@ agent = Agent(
     skills=[Skill(id="count", name="Count", description="Counts lines.", examples=[EXAMPLE])],
     plugins=[
         prompt("Follow the script."),
-        tools(publish, count_lines, send_report, many_lines),
+        tools(publish, count_lines, send_report, plan_trip, many_lines),
         sub_agent("writer"),
         artifacts(),
     ],

@@ -79,6 +79,28 @@ async def test_what_waits_is_in_the_inbox(service: Service, page: Page, tmp_path
     assert [json.loads(line) for line in ledger.read_text().splitlines()] == ["D"]
 
 
+async def test_a_form_has_fields_and_json_for_what_fields_cannot_hold(service: Service, page: Page) -> None:
+    """Beside the JSON stands what fits; what is no JSON, or does not fit, is said before anything is lost."""
+    service.script([Reply([call("plan_trip", {})]), Reply(["Booked."])])
+    await page.goto(f"{service.gateway.url}/console/chat/studio")
+    await say(page, "Plan a trip")
+    await page.get_by_label("Name").fill("North")
+    await page.get_by_text("What fits").click()
+    await expect(page.locator(".what-fits")).to_contain_text("nights")
+    await page.get_by_label("Stops").fill('[{"city": "Oslo"')
+    await page.get_by_role("button", name="Answer").click()
+    assert "no JSON" in str(await page.get_by_label("Stops").evaluate("field => field.validationMessage"))
+    await page.get_by_label("Stops").fill('[{"city": "Oslo", "nights": 0}]')
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.get_by_role("alert")).to_contain_text("$.stops[0].nights")
+    await page.get_by_label("Stops").fill('[{"city": "Oslo", "nights": 2}]')
+    await page.get_by_role("button", name="Answer").click()
+
+    await expect(page.locator(".answer")).to_have_text("Booked.")
+    trip = {"name": "North", "stops": [{"city": "Oslo", "nights": 2}]}
+    assert service.model.requests[-1].tool_results == [json.dumps(trip)]
+
+
 async def test_a_schedule_is_made_and_run(service: Service, page: Page) -> None:
     """The list says when it runs next, and what came of the last time."""
     service.script([Reply(["Good morning."])])

@@ -141,7 +141,6 @@ function Secret({ busy, give }: Omit<FieldsProps, "question">) {
 
 function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; give: FieldsProps["give"] }) {
   const fields = schema["type"] === "object" ? Object.entries((schema["properties"] ?? {}) as { [name: string]: Schema }) : [];
-  const simple = fields.length > 0 && fields.every(([, field]) => kindOf(resolve(field, schema)) !== "json");
   const [value, setValue] = useState<{ [name: string]: JsonValue }>(() => defaults(fields, schema));
   const [text, setText] = useState("{}");
   const [flaw, setFlaw] = useState("");
@@ -151,7 +150,7 @@ function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; giv
       class="schema"
       onSubmit={(event) => {
         event.preventDefault();
-        if (simple) return void give({ answer: value });
+        if (fields.length) return void give({ answer: value });
         try {
           void give({ answer: JSON.parse(text) as JsonValue });
           setFlaw("");
@@ -160,19 +159,16 @@ function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; giv
         }
       }}
     >
-      {simple ? (
-        fields.map(([name, field]) => (
-          <Field
-            key={name}
-            name={name}
-            schema={resolve(field, schema)}
-            required={required.has(name)}
-            value={value[name]}
-            set={(given) => setValue((old) => changed(old, name, given))}
-          />
-        ))
-      ) : (
-        <textarea rows={6} class="code" value={text} aria-label="JSON" onInput={(event) => setText(event.currentTarget.value)} />
+      {fields.map(([name, field]) => {
+        const resolved = resolve(field, schema);
+        const known = { name, schema: resolved, required: required.has(name), value: value[name], set: (given: JsonValue | undefined) => setValue((old) => changed(old, name, given)) };
+        return kindOf(resolved) === "json" ? <JsonField key={name} {...known} whole={schema} /> : <Field key={name} {...known} />;
+      })}
+      {!fields.length && (
+        <>
+          <textarea rows={6} class="code" value={text} aria-label="JSON" onInput={(event) => setText(event.currentTarget.value)} />
+          <WhatFits schema={schema} />
+        </>
       )}
       {flaw && <p class="call-error">{flaw}</p>}
       <button class="primary" disabled={busy}>
@@ -223,6 +219,48 @@ function Field({ name, schema, required, value, set }: FieldProps) {
       )}
       {schema["description"] ? <small>{String(schema["description"])}</small> : null}
     </label>
+  );
+}
+
+/** What a field of one line cannot hold, such as a list: written as JSON, beside what it has to look like. */
+function JsonField({ name, schema, required, value, set, whole }: FieldProps & { whole: Schema }) {
+  const [text, setText] = useState(value === undefined ? "" : JSON.stringify(value, null, 2));
+  return (
+    <>
+      <label>
+        <span>
+          {String(schema["title"] ?? name)}
+          {required && <span class="needed"> *</span>}
+        </span>
+        <textarea
+          rows={4}
+          class="code"
+          required={required}
+          placeholder={schema["type"] === "array" ? "[ … ]" : "{ … }"}
+          value={text}
+          onInput={({ currentTarget }) => {
+            setText(currentTarget.value);
+            try {
+              set(currentTarget.value.trim() ? (JSON.parse(currentTarget.value) as JsonValue) : undefined);
+              currentTarget.setCustomValidity("");
+            } catch (error) {
+              currentTarget.setCustomValidity(`That is no JSON: ${(error as Error).message}`);
+            }
+          }}
+        />
+        {schema["description"] ? <small>{String(schema["description"])}</small> : null}
+      </label>
+      <WhatFits schema={whole["$defs"] ? { ...schema, $defs: whole["$defs"] } : schema} />
+    </>
+  );
+}
+
+function WhatFits({ schema }: { schema: Schema }) {
+  return (
+    <details class="what-fits">
+      <summary>What fits, as a JSON schema</summary>
+      <Json text={JSON.stringify(schema, (key, value: JsonValue) => (key === "$ref" && value === null ? undefined : value))} />
+    </details>
   );
 }
 
