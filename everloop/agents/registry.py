@@ -125,8 +125,9 @@ def _is_imported_by_name(file: Path) -> bool:
 def _agents_in_file(file: Path) -> list[Agent]:
     with translate_import_errors(file):
         module = importlib.import_module(file.stem) if _is_imported_by_name(file) else _run(file)
-    public = [value for name, value in vars(module).items() if not name.startswith("_")]
-    agents = [agent for value in public for agent in _agents_of_value(value) or ()]
+    names = [name for name in vars(module) if not name.startswith("_")]
+    names.sort(key=lambda name: name != "agents")  # a list of this name says the order
+    agents = [agent for name in names for agent in _agents_of_value(getattr(module, name)) or ()]
     if not agents:
         raise AgentDefinitionError(
             f"{display_path(file)}:1: it defines no agent; give one a public name, or call the file "

@@ -64,6 +64,20 @@ more = [made]
     assert ids(load_agents("mine")) == ["editor", "z", "a", "made"]
 
 
+def test_the_list_agents_says_the_order(write: Write) -> None:
+    """Its first agent is the default one, whatever was defined or imported before it."""
+    boss = """
+from helper import helper
+from everloop import Agent
+older = [Agent(id="older", name="Older", description="")]
+boss = Agent(id="boss", name="Boss", description="")
+agents = [boss, helper]
+"""
+    folder = write(boss=boss, helper=ONE.format(name="helper"))
+
+    assert ids(load_agents(f"{folder}/boss.py")) == ["boss", "helper", "older"]
+
+
 def test_files_of_a_directory_may_import_each_other(write: Write) -> None:
     """A helper, or another file with an agent, which stays one agent wherever it is named."""
     boss = """
