@@ -28,7 +28,7 @@ from everloop.client import (
 )
 from everloop.client.events import arguments_of
 from everloop.runtime.redis import cancel
-from everloop.testing.clock import skip_time
+from everloop.testing.clock import ScheduleClock, skip_time
 from everloop.testing.errors import TaskError, WorkerProcessError
 from everloop.testing.model import StandIn
 from everloop.testing.stack import NOTHING_ELSE, Stack, Worker, running_stack
@@ -110,6 +110,7 @@ class App(Generic[Output]):
         self._timeout = timeout
         self._clients: dict[str, Client] = {}
         self._tasks: set[str] = set()
+        self._clocks: dict[str, ScheduleClock] = {}
 
     @property
     def client(self) -> Client:
@@ -250,18 +251,24 @@ class App(Generic[Output]):
         await self._stack.process.kill()
         await self._stack.process.start()
 
-    async def skip_time(self, duration: timedelta, *, task: Task = "") -> None:
-        """Let time pass at once for a task; by default for all of this app that have not ended.
+    async def skip_time(self, duration: timedelta, *, task: Task = "", schedule: str = "") -> list[str]:
+        """Let time pass at once for a task, or a schedule; by default for all tasks of this app.
 
         What waits for a time happens: limits of wall clock, deadlines of questions, pauses before a tool is
-        tried again. What a model or a tool does takes real time.
+        tried again. What a model or a tool does takes real time. A schedule, which is named by its id, starts
+        the tasks that are due; their ids are returned. Time passes for these tasks, too, and the clock of the
+        schedule stays ahead.
 
         Raises:
-            TaskError: a task is busy with a model or a tool.
+            TaskError: a task is busy with a model or a tool, there is no such schedule, it starts more than
+                100 tasks in that time, or one of them does not start.
         """
-        ids = {_id(task)} if task else self._tasks
         temporal = await TemporalClient.connect(self._stack.servers.temporal)
-        await skip_time(temporal, ids, duration)
+        if not schedule:
+            await skip_time(temporal, {_id(task)} if task else self._tasks, duration)
+            return []
+        clock = self._clocks.setdefault(schedule, ScheduleClock(schedule))
+        return await clock.skip(temporal, duration)
 
     async def close(self) -> None:
         """Close the clients. `running` does it."""

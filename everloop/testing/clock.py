@@ -1,21 +1,35 @@
-"""Letting time pass at once, for limits, deadlines and pauses of tasks, by Temporal's own time skipping."""
+"""Letting time pass at once: for tasks by Temporal's own time skipping, and for schedules."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio.api.common.v1 import FastForwardConfig, TimeSkippingConfig, WorkflowExecution
 from temporalio.api.workflow.v1 import WorkflowExecutionOptions
-from temporalio.api.workflowservice.v1 import UpdateWorkflowExecutionOptionsRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.api.workflowservice.v1 import (
+    ListScheduleMatchingTimesRequest,
+    UpdateWorkflowExecutionOptionsRequest,
+)
+from temporalio.client import (
+    Client,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleBackfill,
+    ScheduleHandle,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.testing.errors import TaskError
 
 PATIENCE = 10.0
 """Seconds that a task gets to finish what it does just now, during which no time can be skipped."""
+
+MOST_RUNS = 100
+"""Of a schedule, for which time is skipped at once."""
 
 _LOOK = 0.02
 _QUIET_LOOKS = 5
@@ -79,4 +93,83 @@ async def _arrived(handle: WorkflowHandle[object, object]) -> None:
         raise TaskError(
             f"no time can be skipped in task {handle.id} while it calls a model, a tool or a sub-agent that "
             f"works: that took longer than {PATIENCE:g} s. Skip when it waits for an answer or for its time"
+        ) from None
+
+
+class ScheduleClock:
+    """The clock of a schedule, and of the tasks that it has started when time was skipped."""
+
+    def __init__(self, schedule_id: str) -> None:
+        self._id = schedule_id
+        self._at = datetime.min.replace(tzinfo=UTC)
+        self._started: list[str] = []
+
+    async def skip(self, client: Client, duration: timedelta) -> list[str]:
+        """Let so much time pass from where the clock is, now at least; return the ids of tasks that start.
+
+        They start one after the other, as the overlap policy says. A paused schedule starts none.
+
+        Raises:
+            TaskError: there is no such schedule, it starts too many tasks, or one is busy or does not start.
+        """
+        schedule, before = client.get_schedule_handle(self._id), len(self._started)
+        self._at = max(self._at, datetime.now(UTC))
+        end = self._at + duration
+        for at in await _due(schedule, client, self._at, end):
+            await self._go_to(at, client)
+            if task_id := await _start(schedule, at):
+                self._started.append(task_id)
+        await self._go_to(end, client)
+        return self._started[before:]
+
+    async def _go_to(self, at: datetime, client: Client) -> None:
+        await skip_time(client, {*self._started}, at - self._at)
+        self._at = at
+
+
+async def _due(schedule: ScheduleHandle, client: Client, begin: datetime, end: datetime) -> list[datetime]:
+    """Return when a schedule starts a task, behind `begin` and up to `end`."""
+    first, last = Timestamp(), Timestamp()
+    first.FromDatetime(begin)
+    last.FromDatetime(end)
+    request = ListScheduleMatchingTimesRequest(
+        namespace=client.namespace, schedule_id=schedule.id, start_time=first, end_time=last
+    )
+    try:
+        is_paused = (await schedule.describe()).schedule.state.paused
+        found = await client.workflow_service.list_schedule_matching_times(request)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise TaskError(
+                f"there is no schedule {schedule.id!r}: create it before time is skipped"
+            ) from None
+        raise
+    times = [at.ToDatetime(UTC) for at in found.start_time]
+    if len(times) > MOST_RUNS:
+        raise TaskError(
+            f"the schedule {schedule.id!r} starts more than {MOST_RUNS} tasks in that time; skip less at once"
+        )
+    return [] if is_paused else [at for at in times if at > begin]
+
+
+async def _start(schedule: ScheduleHandle, at: datetime) -> str:
+    """Start the task that is due then; return its id, empty if it is left out because the one before runs."""
+    left_out = (await schedule.describe()).info.num_actions_skipped_overlap
+    await schedule.backfill(ScheduleBackfill(at, at))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                info = (await schedule.describe()).info
+                for run in info.recent_actions:
+                    if run.scheduled_at == at and isinstance(
+                        run.action, ScheduleActionExecutionStartWorkflow
+                    ):
+                        return run.action.workflow_id
+                if info.num_actions_skipped_overlap > left_out:
+                    return ""
+                await asyncio.sleep(_LOOK)
+    except TimeoutError:
+        raise TaskError(
+            f"the task of the schedule {schedule.id!r} that is due at {at:%Y-%m-%d %H:%M:%S} UTC does not "
+            "start: by its overlap it waits for the one before"
         ) from None

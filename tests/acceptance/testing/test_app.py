@@ -17,8 +17,7 @@ from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
 import everloop
-from everloop import Agent, Limits, ToolContext, artifacts, prompt, request_input, sub_agent, tool, tools
-from everloop.agents.limits import Retries
+from everloop import Agent, ToolContext, artifacts, prompt, request_input, sub_agent, tool, tools
 from everloop.client import Client, ServerError, TaskNotCompletedError, TextDelta, ToolCallStarted
 from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.local import servers as local_servers
@@ -240,31 +239,6 @@ async def test_a_sub_agent_that_was_given_works_for_its_agent(everloop_app: Star
     result = await app.ask("Get help")
 
     assert (result.text, result.tool_calls[0].result) == ("It helped.", "I help.")
-
-
-async def test_time_is_skipped_for_pauses_questions_and_limits() -> None:
-    """An hour is over at once, in which a tool that has failed is tried again, and a limit is met."""
-    attempts: list[int] = []
-
-    @tool(retries=Retries(delay=HOUR, longest=HOUR))
-    async def flaky() -> str:
-        """Fail once."""
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise RuntimeError("away")
-        return "there"
-
-    ask = call("request_input", kind="clarification", question="Which city?")
-    limits = Limits(wall_clock=3 * HOUR)
-    async with running(agent(flaky, limits=limits), model=Script(call("flaky"), ask)) as app:
-        task = await app.start("Try it")
-        await app.wait(task, call="flaky")
-        await app.skip_time(2 * HOUR)
-        asked = await app.wait(task)
-        assert (asked.state, len(attempts)) == ("input-required", 2)
-
-        await app.skip_time(HOUR)
-        assert (await app.wait(task)).reason == "TimeLimit"
 
 
 async def test_apps_share_servers_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
