@@ -128,14 +128,16 @@ class Turn:
         return f"everloop tasks watch {self.task_id}{option_of(self._profile)}"
 
     async def _until_done(self, events: AsyncGenerator[Event]) -> Result:
+        is_first = True
         while True:
             try:
                 result = await self._shown(events)
             except InvalidError as error:
-                if not self.task_id:
+                result = await self._client.task(self.task_id) if self.task_id else None
+                if result is None or (is_first and result.is_done):
                     raise
                 self._screen.say(str(error), "red")  # the answer does not fit, or the task has gone on
-                result = await self._client.task(self.task_id)
+            is_first = False
             while result.state.is_waiting:
                 try:
                     answer = await self._answer(result)

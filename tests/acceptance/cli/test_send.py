@@ -71,6 +71,8 @@ async def test_a_question_in_a_pipe_is_answered_by_the_command_that_it_names(
     approved = await shell.run(*proposed)
     assert (approved.code, approved.out) == (0, "Done.\n")
     assert ledger.read_text() == '"sda"\n'
+    again = await shell.run(*proposed)
+    assert (again.code, again.out, "completed" in again.err) == (1, "", True), again
 
 
 @pytest.mark.slow
