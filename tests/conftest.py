@@ -1,11 +1,13 @@
 """One Temporal dev server and one Valkey for a whole test run; tests share them by unique ids."""
 
+import asyncio
 import gc
 import os
 import signal
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -71,6 +73,30 @@ def pytest_collection_finish() -> None:
     """Spare the collections between tests the modules and the tests themselves."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say what a test waited for that its timeout ended: the lines of its tasks that await one another."""
+    report = yield
+    if call.excinfo and str(call.excinfo.value).startswith("Timeout"):
+        # Asked of the collector: what was interrupted has no running loop to ask.
+        objects: list[object] = gc.get_objects()
+        tasks = [cast("asyncio.Task[object]", found) for found in objects if isinstance(found, asyncio.Task)]
+        lines = ["\n  ".join((t.get_name(), *_awaited(t.get_coro()))) for t in tasks if not t.done()]
+        report.sections.append(("Pending asyncio tasks", "\n".join(lines)))
+    return report
+
+
+def _awaited(awaited: object) -> Iterator[str]:
+    """Yield where a coroutine is, where the one is that it awaits, and so on."""
+    while awaited is not None:
+        kind = "ag" if hasattr(awaited, "ag_frame") else "cr"
+        if frame := getattr(awaited, f"{kind}_frame", None):
+            yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+        awaited = getattr(awaited, f"{kind}_await", None)
 
 
 @pytest.fixture(autouse=True, scope="module")
