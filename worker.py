@@ -19,6 +19,7 @@ from temporalio.client import Client, Plugin
 from temporalio.service import RPCError
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 
+from everloop import __version__
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.deletion import StoreDeletion
 from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
@@ -121,6 +122,8 @@ def _worker(
         default_heartbeat_throttle_interval=CANCELLATION_LATENCY,
         max_heartbeat_throttle_interval=CANCELLATION_LATENCY,
         deployment_config=settings.versioning,
+        # Six events of each iteration name it. The SDK's own is a hash of all code, read for half a second.
+        build_id=None if settings.versioning else __version__,
     )
 
 

@@ -44,6 +44,7 @@ async def test_failures_are_counted_across_attempts(temporal_address: str) -> No
     async with Worker(
         client,
         task_queue=queue,
+        build_id="test",
         workflows=[Counting],
         activities=[count],
         workflow_runner=UnsandboxedWorkflowRunner(),

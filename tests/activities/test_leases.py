@@ -123,6 +123,7 @@ async def test_an_attempt_that_the_sdk_alone_takes_for_lost_is_cancelled(
     async with Worker(
         client,
         task_queue=queue,
+        build_id="test",
         workflows=[Waiting],
         activities=[call.work],
         workflow_runner=UnsandboxedWorkflowRunner(),

@@ -276,7 +276,7 @@ async def scripted_worker(client: Client, views: TaskViews, queue: str) -> Async
 @asynccontextmanager
 async def stand_in_worker(client: Client, queue: str) -> AsyncGenerator[None]:
     """Run the stand-in workflow on a queue."""
-    async with Worker(client, task_queue=queue, workflows=[StandInTask]):
+    async with Worker(client, task_queue=queue, build_id="test", workflows=[StandInTask]):
         yield
 
 

@@ -90,7 +90,7 @@ class TranscriptCallInput(Wire):
 class CallModelInput(TranscriptCallInput):
     """Ask the model for its next reply."""
 
-    version: int
+    version: int = 1
     """That of the last status, including these."""
     statuses: tuple[StatusChanged, ...] = ()
     """Published before the call. A message that one has received stands in it without parts if it is among
@@ -145,8 +145,8 @@ class RunToolInput(ToolCallInput):
     """That of its result in the transcript."""
     reply: int = -1
     """The position of the reply that asks for it."""
-    timeout: float
-    """In seconds."""
+    timeout: float = 30.0
+    """In seconds; by default that of a `ToolSpec`."""
     plugin: str = ""
     """The one that listed the tool for this task."""
     digest: str = ""

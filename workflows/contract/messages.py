@@ -299,8 +299,8 @@ ENVELOPE = 200
 BYTES_PER_TOKEN = 4
 """A rule of thumb, for what the provider has not counted yet."""
 
-DIGEST_LENGTH = 32
-"""Characters: every call about a transcript has its digest."""
+DIGEST_LENGTH = 16
+"""Characters, of four bits each: every call about a transcript has its digest."""
 
 _NOT_IN_CACHE = {"is_published"}
 """What an activity finds out once its message is cached. No model reads it."""

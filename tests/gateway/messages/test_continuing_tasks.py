@@ -103,7 +103,7 @@ async def test_a_message_is_taken_in_once_or_refused(client: Client, views: Task
     """Who reads success finds the message in the task, once; only a task that has ended refuses messages."""
     queue = unique("continuing")
     async with (
-        Worker(client, task_queue=queue, workflows=[ContinuingTask]),
+        Worker(client, task_queue=queue, build_id="test", workflows=[ContinuingTask]),
         running_gateway(client, views, queue=queue) as gateway,
         connected(gateway.url, streaming=False) as a2a,
     ):

@@ -70,7 +70,7 @@ class DefectiveTask:
 @asynccontextmanager
 async def defective_worker(client: Client, queue: str) -> AsyncGenerator[None]:
     """Run the defective workflow on a queue."""
-    async with Worker(client, task_queue=queue, workflows=[DefectiveTask]):
+    async with Worker(client, task_queue=queue, build_id="test", workflows=[DefectiveTask]):
         yield
 
 

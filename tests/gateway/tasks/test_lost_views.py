@@ -152,7 +152,7 @@ async def test_a_workflow_that_is_no_task_is_not_found(client: Client, views: Ta
     handle = await client.start_workflow(SomethingElse.run, id=unique("else"), task_queue=queue)
     async with running_gateway(client, views, queue=queue) as gateway, connected(gateway.url) as a2a:
         if worker == "works":
-            async with Worker(client, task_queue=queue, workflows=[SomethingElse]):
+            async with Worker(client, task_queue=queue, build_id="test", workflows=[SomethingElse]):
                 with pytest.raises(TaskNotFoundError):
                     await a2a.get_task(GetTaskRequest(id=handle.id))
         else:

@@ -37,11 +37,11 @@ async def connect(address: str, cipher: Cipher, blobs: Blobs | None = None) -> C
 
 
 def talking(client: Client, queue: str) -> Worker:
-    return Worker(client, task_queue=queue, workflows=[Talker, Listener], activities=[speak])
+    return Worker(client, task_queue=queue, build_id="test", workflows=[Talker, Listener], activities=[speak])
 
 
 def parcelling(client: Client, queue: str) -> Worker:
-    return Worker(client, task_queue=queue, workflows=[Parcels, Echo], activities=[repeat])
+    return Worker(client, task_queue=queue, build_id="test", workflows=[Parcels, Echo], activities=[repeat])
 
 
 async def recorded(client: Client, workflow_id: str) -> bytes:
@@ -146,6 +146,7 @@ async def test_large_payloads_are_encrypted_once(temporal_address: str, tmp_path
     async with Worker(
         client,
         task_queue=queue,
+        build_id="test",
         workflows=[Parcels, Echo],
         activities=[repeat, make, fail_once],
         max_cached_workflows=0,

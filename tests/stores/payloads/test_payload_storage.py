@@ -84,6 +84,7 @@ class Harness:
         async with Worker(
             self.worker_client,
             task_queue=self.queue,
+            build_id="test",
             workflows=[Parcels, Echo],
             activities=[repeat, make, fail_once],
             max_cached_workflows=self.max_cached,

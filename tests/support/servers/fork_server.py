@@ -19,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-from temporalio.worker._worker import load_default_build_id
-
 PRELOADED = ("everloop.worker", "everloop.gateway.__main__", "everloop.cli.app")
 
 COPIES = (["worker.py"], ["-m", "everloop.gateway"], ["-m", "everloop"])
@@ -116,7 +114,6 @@ def serve(connection: socket.socket) -> Start | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the other side does
     for module in PRELOADED:
         __import__(module)
-    load_default_build_id()  # reads the code of all of them, for half a second; copies find it done
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("an import has started a thread, which a copy would not have")
     with connection, connection.makefile("rw", encoding="utf-8") as lines:
