@@ -71,7 +71,8 @@ class Approvals:
     async def _answer(self, call: Call) -> Response:
         verdict = await call.body(_Verdict)
         try:
-            return answer(await self._decide(call.caller, call.id("task"), call.id("question"), verdict))
+            given = await self._decide(call.caller, call.id("task"), call.id("question"), verdict)
+            return answer({**given, "at": timestamp(datetime.fromisoformat(str(given["at"])))})
         except (AnswerInvalidError, TaskEndedError, TaskTooLargeError, TaskUnknownError) as failure:
             raise ConflictError(str(failure)) from failure
 

@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from everloop.runtime.protocol.tasks import artifact_url, part_url
+from everloop.runtime.protocol.tasks import artifact_url, part_url, timestamp
 from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 
 
@@ -19,9 +19,9 @@ def artifact_json(
         "status": artifact.status.value,
         "isInput": artifact.is_input,
         "version": artifact.version,
-        "createdAt": artifact.created_at.isoformat(),
-        "updatedAt": artifact.updated_at.isoformat(),
-        "completedAt": artifact.completed_at.isoformat() if artifact.completed_at else None,
+        "createdAt": timestamp(artifact.created_at),
+        "updatedAt": timestamp(artifact.updated_at),
+        "completedAt": timestamp(artifact.completed_at) if artifact.completed_at else None,
         "url": artifact_url(public_url, context_id, artifact.artifact_id),
         "parts": [
             _part_json(part)
@@ -32,7 +32,7 @@ def artifact_json(
     if operations:
         known["lastChunkIndex"] = artifact.last_chunk_index
         known["operations"] = [
-            {"kind": each.kind, "at": each.at.isoformat(), "index": each.index}
+            {"kind": each.kind, "at": timestamp(each.at), "index": each.index}
             for each in artifact.operations
         ]
     return known

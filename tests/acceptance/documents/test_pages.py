@@ -109,15 +109,17 @@ class Shell:
         return process, log
 
     def _words(self, block: Block, file: Path) -> Sequence[str]:
+        kept = shlex.quote(str(self._state / "kept"))  # where the terminal stands, and its variables
+        resume = f"if [ -e {kept} ]; then . {kept}; fi"
         if block.language == "python":
-            return [sys.executable, str(self._state / "python.py"), str(file)]
+            program = [sys.executable, str(self._state / "python.py"), str(file)]
+            return ["bash", "-euo", "pipefail", "-c", f"{resume}\nexec {shlex.join(program)}"]
         if block.language == "js":
             module = file.with_suffix(".mjs")
             file.rename(module)
-            return ["node", str(module)]
-        kept = shlex.quote(str(self._state / "kept"))  # where the terminal stands, and its variables
+            return ["bash", "-euo", "pipefail", "-c", f"{resume}\nexec node {shlex.quote(str(module))}"]
         keep = "" if block.note else f'\n{{ export -p; echo cd $(printf %q "$PWD"); }} >{kept}'
-        text = f"if [ -e {kept} ]; then . {kept}; fi\n{file.read_text(encoding='utf-8')}{keep}"
+        text = f"{resume}\n{file.read_text(encoding='utf-8')}{keep}"
         return ["bash", "-euo", "pipefail", "-c", text]
 
 

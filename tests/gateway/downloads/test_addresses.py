@@ -1,5 +1,7 @@
 """Where artifacts are found, by whom, and what is known of them; links to the store itself."""
 
+import re
+
 import pytest
 from temporalio.client import Client
 
@@ -97,6 +99,8 @@ async def test_what_is_known_of_an_artifact_is_json(site: Site) -> None:
     assert (known["artifactId"], known["contextId"], known["taskId"]) == ("out", site.context, "task")
     assert (known["status"], known["version"], known["isInput"]) == ("complete", 1, False)
     assert [operation["kind"] for operation in known["operations"]] == ["create", "complete"]
+    times = [known["createdAt"], known["completedAt"], *(each["at"] for each in known["operations"])]
+    assert all(re.fullmatch(r"[-\d]{10}T[:\d]{8}\.\d{3}Z", each) for each in times)  # as all of the extension
     assert known["parts"] == [
         {
             "index": 0,

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import cast
 from urllib.parse import quote
 from uuid import uuid4
@@ -16,7 +17,7 @@ from temporalio.client import Client
 
 from everloop import client as clients
 from everloop.gateway.auth.access import AccessControl
-from everloop.runtime.protocol.tasks import HTTP_BASE
+from everloop.runtime.protocol.tasks import HTTP_BASE, timestamp
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
@@ -186,7 +187,8 @@ async def test_somebody_else_approves(office: Office) -> None:
     (told,) = [message for message in task["history"] if "approval" in message.get("metadata", {})]
     assert told["role"] == "ROLE_AGENT"
     assert told["parts"][0]["text"] == f"approved by {given[2]} (tasks:approve): fine"
-    assert told["metadata"]["approval"]["at"] == answered.json()["at"]
+    approved_at = datetime.fromisoformat(told["metadata"]["approval"]["at"])
+    assert answered.json()["at"] == timestamp(approved_at)
     (line,) = [each for each in logs if each["event"] == "question answered in its owner's place"]
     assert line["approver"] == given[2]
     assert (line["task_id"], line["tool"], line["approved"]) == (task_id, "refund", True)
