@@ -32,8 +32,7 @@ def artifact_json(
     if operations:
         known["lastChunkIndex"] = artifact.last_chunk_index
         known["operations"] = [
-            {"kind": each.kind, "at": timestamp(each.at), "index": each.index}
-            for each in artifact.operations
+            {"kind": each.kind, "at": timestamp(each.at), "index": each.index} for each in artifact.operations
         ]
     return known
 
