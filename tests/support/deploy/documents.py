@@ -28,6 +28,9 @@ PLAIN = frozenset(
 ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d+|(?<=EVERLOOP_PORT=)\d+")
 """The port of a gateway, as pages write it."""
 
+GRPC_PORT = re.compile(r"(?<=EVERLOOP_GRPC_PORT=)\d+")
+"""The same for gRPC, which clients find in the agent card."""
+
 RUN_ELSEWHERE = {
     "docs/agents/testing.md": "tests/acceptance/testing/test_examples.py",
     "docs/client.md": "tests/acceptance/client/test_examples.py",
