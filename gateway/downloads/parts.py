@@ -12,7 +12,7 @@ from typing import Self, cast
 from urllib.parse import quote
 
 import structlog
-from starlette.exceptions import HTTPException
+from a2a.utils.errors import InvalidParamsError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -25,6 +25,7 @@ from everloop.gateway.downloads.formats import (
     csv_pieces,
     served,
 )
+from everloop.gateway.http.errors import NotFoundError, PreconditionError, RangeError
 from everloop.gateway.http.requests import ByteRange, RangeUnsatisfiableError, names_tag, read_range
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.errors import ArtifactReplacedError
@@ -204,7 +205,7 @@ class PartDownload:
         """Answer a GET or HEAD request.
 
         Raises:
-            HTTPException: it cannot be answered as asked.
+            A2AError: it cannot be answered as asked.
             ArtifactError, BlobError: the content cannot be had.
         """
         for attempt in range(ATTEMPTS):
@@ -238,13 +239,13 @@ class PartDownload:
     async def _find(self, request: Request, address: PartAddress) -> _Representation:
         artifact = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
         if address.index >= len(artifact.parts):
-            raise HTTPException(HTTPStatus.NOT_FOUND, f"no {address} here")
+            raise NotFoundError(f"no {address} here")
         part = artifact.parts[address.index]
         accept = ",".join(request.headers.getlist("accept"))
         try:
             format_ = choose_format(part, request.query_params.get("format"), accept)
         except FormatUnknownError as error:
-            raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from None
+            raise InvalidParamsError(str(error)) from None
         return _Representation(artifact, part, format_)
 
     async def _link(self, address: PartAddress, found: _Representation) -> str | None:
@@ -299,8 +300,7 @@ def _answer_of_conditions(
     """Return the answer if the conditions of the request do not hold, in the order of RFC 9110 §13.2.2."""
     tags = request.headers.getlist("if-match")
     if tags and not names_tag(",".join(tags), found.etag, weakly=False):
-        raise HTTPException(
-            HTTPStatus.PRECONDITION_FAILED,
+        raise PreconditionError(
             f"this is another version than If-Match names: it is {found.etag}",
             {"ETag": found.etag},
         )
@@ -321,8 +321,7 @@ def _read_wanted_range(request: Request, found: _Representation) -> ByteRange | 
     try:
         return read_range(header, found.part.size)
     except RangeUnsatisfiableError:
-        raise HTTPException(
-            HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
+        raise RangeError(
             f"there are no such bytes: the part has {found.part.size}",
             {"Content-Range": f"bytes */{found.part.size}"},
         ) from None

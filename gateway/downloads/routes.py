@@ -10,11 +10,10 @@ HEAD works too. Ids are percent-encoded path segments. The id of a call is the o
 
 import re
 from collections.abc import Iterable
-from http import HTTPStatus
 from urllib.parse import quote, unquote
 
 import structlog
-from starlette.exceptions import HTTPException
+from a2a.utils.errors import A2AError, InternalError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -23,8 +22,8 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import READ, check_scope, is_bound_to_agents, may_use
 from everloop.gateway.context import Caller, Viewer
 from everloop.gateway.downloads.parts import PartAddress, PartDownload
-from everloop.gateway.errors import STORE_FAILURES, TaskUnknownError
-from everloop.gateway.http.errors import error_response
+from everloop.gateway.errors import STORE_FAILURES, TaskUnknownError, UnavailableNowError
+from everloop.gateway.http.errors import NotFoundError, as_a2a, refusal
 from everloop.gateway.http.requests import recognise
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.gateway.tasks.artifacts import artifact_json
@@ -87,7 +86,7 @@ class Downloads:
         try:
             return await self._answer(request, segments)
         except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
-            return _error_response(failure, _name(segments))
+            return _refusal(failure, _name(segments))
 
     async def _answer(self, request: Request, segments: list[str]) -> Response:
         caller = await self._admit(request)
@@ -104,7 +103,7 @@ class Downloads:
                     await self._seen(caller, address.context_id, artifact_id)
                 return await self._parts.send(request, address)
             case _:
-                raise HTTPException(HTTPStatus.NOT_FOUND, f"no {_name(segments)} here")
+                raise NotFoundError(f"no {_name(segments)} here")
 
     async def _list(self, caller: Caller, context_id: str, request: Request) -> Response:
         task_id = request.query_params.get("taskId") or None
@@ -164,9 +163,9 @@ class Downloads:
         try:
             return await self._result(request, task_id, call_id)
         except TaskUnknownError:
-            return error_response(_missing(call_id), "download")
+            return refusal(_missing(call_id))
         except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
-            return _error_response(failure, f"result of call {call_id!r}")
+            return _refusal(failure, f"result of call {call_id!r}")
 
     async def _result(self, request: Request, task_id: str, call_id: str) -> Response:
         caller = await self._admit(request)
@@ -207,8 +206,8 @@ def _name(segments: list[str]) -> str:
             return "such address"
 
 
-def _missing(call_id: str) -> HTTPException:
-    return HTTPException(HTTPStatus.NOT_FOUND, f"no result of call {call_id!r} here")
+def _missing(call_id: str) -> NotFoundError:
+    return NotFoundError(f"no result of call {call_id!r} here")
 
 
 # What a client is told when something cannot be downloaded.
@@ -224,19 +223,19 @@ _DAMAGES: dict[type[Exception], str] = {
 }
 
 
-def _error_response(failure: Exception, what: str) -> Response:
+def _refusal(failure: Exception, what: str) -> Response:
     """Return the answer to a failure; `what` names in words of the client what could not be had."""
-    return error_response(_explain(failure, what) or failure, "download")
+    return refusal(_explain(failure, what) or as_a2a(failure))
 
 
-def _explain(failure: Exception, what: str) -> HTTPException | None:
+def _explain(failure: Exception, what: str) -> A2AError | None:
     if isinstance(failure, (ArtifactMissingError, ArtifactIdError, PartIndexError)):
-        return HTTPException(HTTPStatus.NOT_FOUND, f"no {what} here")
+        return NotFoundError(f"no {what} here")
     if isinstance(failure, _UNAVAILABLE):
         _log.warning("download cannot be served now", what=what, error=type(failure).__name__)
         text = "the artifact store cannot tell now; nothing is lost: ask again in a few seconds"
-        return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": str(RETRY_AFTER)})
+        return UnavailableNowError(text, retry_after=RETRY_AFTER)
     if damage := next((words for kind, words in _DAMAGES.items() if isinstance(failure, kind)), ""):
         _log.error("content of an artifact is lost", what=what, error=str(failure))
-        return HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, f"{what} is {damage}")
+        return InternalError(f"{what} is {damage}")
     return None

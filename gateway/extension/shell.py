@@ -22,14 +22,13 @@ from typing import ClassVar, TypeVar
 from urllib.parse import unquote
 
 import structlog
-from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import A2A_ERROR_MAPPING, A2AError, InvalidParamsError
+from a2a.utils.errors import InvalidParamsError
 from opentelemetry import trace
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
@@ -37,7 +36,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, require_scope
 from everloop.gateway.context import Caller, flaw_of_owner, trace_context
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.http.errors import as_a2a, violation
+from everloop.gateway.http.errors import as_a2a, refusal, violation
 from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
 from everloop.runtime.protocol.tasks import HTTP_BASE
 
@@ -270,14 +269,3 @@ def answer(content: Mapping[str, JsonValue], status: int = 200) -> Response:
     # In ASCII: what models write may have halves of characters, which UTF-8 cannot hold.
     body = json.dumps(content, separators=(",", ":"))
     return Response(body, status, {"Cache-Control": "no-store"}, "application/json")
-
-
-def refusal(error: A2AError) -> Response:
-    """Return an error as REST of A2A 1.0 has it, with the headers that it brings."""
-    headers = {"Cache-Control": "no-store", **getattr(error, "headers", {})}
-    return JSONResponse(build_rest_error_payload(error), _status(error), headers)
-
-
-def _status(error: A2AError) -> int:
-    mapped = A2A_ERROR_MAPPING.get(type(error))
-    return mapped.http_code if mapped else 500

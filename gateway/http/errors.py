@@ -67,6 +67,16 @@ class ConflictError(RefusalError):
     """Something else has come first, or stands in the way."""
 
 
+@known_as(-32600, 412, "FAILED_PRECONDITION", "PRECONDITION_FAILED")
+class PreconditionError(RefusalError):
+    """A condition of the request does not hold: what it is about has changed."""
+
+
+@known_as(-32600, 416, "OUT_OF_RANGE", "RANGE_NOT_SATISFIABLE")
+class RangeError(RefusalError):
+    """There are no such bytes."""
+
+
 # The SDK knows it on JSON-RPC only, where its status is 200.
 known_as(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR")(JSONParseError)
 
@@ -139,12 +149,11 @@ async def failed(_: Request, failure: Exception) -> Response:
 # Answers of addresses that are of no binding.
 
 
-def error_response(failure: Exception, what: str) -> Response:
-    """Return the answer to a failure of `what`, as `explain` tells it."""
-    error = explain(failure, what)
-    status = HTTPStatus(error.status_code)
-    answer = {"code": status.value, "status": status.name, "message": error.detail}
-    return JSONResponse({"error": answer}, status, {"Cache-Control": "no-store", **(error.headers or {})})
+def refusal(error: A2AError) -> Response:
+    """Return an error as REST of A2A 1.0 has it, with the headers that it brings."""
+    mapped = A2A_ERROR_MAPPING.get(type(error))
+    headers = {"Cache-Control": "no-store", **getattr(error, "headers", {})}
+    return JSONResponse(build_rest_error_payload(error), mapped.http_code if mapped else 500, headers)
 
 
 def explain(failure: Exception, what: str) -> HTTPException:

@@ -106,6 +106,7 @@ def check_error(answer: httpx.Response, status: int, words: str) -> None:
     error = answer.json()["error"]
     assert error["code"] == status
     assert words in error["message"]
+    assert error["details"][0]["reason"]  # as all errors over HTTP
     assert answer.headers["Cache-Control"] == "no-store"
     for secret in ("Traceback", ".py", "secret-key"):
         assert secret not in answer.text
