@@ -93,10 +93,11 @@ def test_the_reference_names_every_operation() -> None:
 
 @pytest.mark.parametrize(("page", "heading"), SECTIONS, ids=str)
 def test_a_route_has_an_example_in_each_language(page: Path, heading: str) -> None:
-    """The section of an address calls it in curl, Python and JavaScript."""
+    """The section of an address says what it takes and answers, and calls it in curl, Python, JavaScript."""
     tabs = dict(TAB.findall(SECTIONS[page, heading]))
     addresses = [_plain(each).partition(" ")[2] for each in NAMED.findall(heading)]
 
+    assert {"scope", "answer"} <= set(re.findall(r"^\| (\w+) \|", SECTIONS[page, heading], re.MULTILINE))
     assert tabs.keys() == LANGUAGES
     assert [each for each in addresses if not _pattern(each).search(tabs["curl"])] == []
 
