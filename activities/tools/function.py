@@ -14,6 +14,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import cast
 
+import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -27,6 +28,8 @@ from everloop.runtime.telemetry.logs import chain_of
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import QUICK_RESULT, QUICK_TIME, RunToolInput, ToolReply
 from everloop.workflows.contract.events import RetryScheduled
+
+_log = structlog.get_logger()
 
 
 class ToolFailure(Exception):  # noqa: N818 -- the word of the field for what a tool comes to
@@ -108,6 +111,7 @@ class ToolFunctions:
     def __init__(self, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="tool")
         self._batches: dict[tuple[object, ...], _Batch] = {}
+        self._warned: set[tuple[str, str, str]] = set()
 
     async def call(self, tool: Tool, arguments: dict[str, object], run: RunToolInput) -> str:
         """Return what the tool returns to a call, as text.
@@ -121,7 +125,7 @@ class ToolFunctions:
         try:
             async with limit:
                 value = await (self._in_batch if tool.batch else self._invoke)(tool, arguments, run)
-            return result_text(value)
+            return result_text(value, partial(self._warn_of_type, run.task.agent_id, tool.name))
         except (QuestionRequired, ToolFailure):
             raise
         except asyncio.CancelledError as error:
@@ -136,6 +140,19 @@ class ToolFunctions:
             late = f"{tool.name} did not finish within {run.timeout:g} s"
             problem = late if is_late else f"{type(error).__name__}: {error}"
         raise ToolFailure(problem, raised, tool)
+
+    def _warn_of_type(self, agent: str, tool: str, returned: str) -> None:
+        """Say once of a tool that the model reads `str` of what it returns. The value may hold secrets."""
+        if (agent, tool, returned) in self._warned:
+            return
+        self._warned.add((agent, tool, returned))
+        _log.warning(
+            "a tool returned an object without a JSON form, of which the model reads str(…); return a str, "
+            "number, list, dict, dataclass or pydantic model",
+            agent=agent,
+            tool=tool,
+            type=returned,
+        )
 
     @contextmanager
     def beginning(self, tool: Tool, run: RunToolInput) -> Generator[None]:

@@ -1,6 +1,6 @@
 """The arguments of a tool call: from the text that the model wrote to Python values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pydantic import BaseModel, JsonValue, RootModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
@@ -13,15 +13,23 @@ from everloop.runtime.foreign_schemas import SchemaUnfitError, SchemaViolation, 
 EXCERPT_LENGTH = 200
 
 
-def result_text(value: object) -> str:
-    """Return a string as it is and everything else as JSON, with bytes in base64."""
+def result_text(value: object, on_foreign: Callable[[str], None]) -> str:
+    """Return a string as it is and everything else as JSON, with bytes in base64.
+
+    What JSON has no form for is written as `str` says; `on_foreign` is told the name of its type.
+    """
     if isinstance(value, str):
         return value
+
+    def write(foreign: object) -> str:
+        on_foreign(type(foreign).__name__)
+        return str(foreign)
+
     try:
-        return to_json(value, bytes_mode="base64", fallback=str).decode()
+        return to_json(value, bytes_mode="base64", fallback=write).decode()
     except PydanticSerializationError:
         # The fields of a pydantic model are written as it says: bytes as text, by default, which not all are.
-        return to_json(_ANYTHING.dump_python(value), bytes_mode="base64", fallback=str).decode()
+        return to_json(_ANYTHING.dump_python(value), bytes_mode="base64", fallback=write).decode()
 
 
 _ANYTHING = TypeAdapter[object](object)

@@ -14,10 +14,12 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, Field, JsonValue
+from structlog.testing import capture_logs
 from typing_extensions import TypedDict  # pydantic's rule, before Python 3.12
 
 from everloop.agents.plugins import tools
 from everloop.agents.tool import Tool, tool
+from everloop.cli.author.live_log import rendered
 from tests.support.rigs.tool_rig import ToolRig
 
 
@@ -117,6 +119,47 @@ async def test_bytes_within_a_pydantic_model_are_a_result() -> None:
 
     assert result.outcome == "ok"
     assert json.loads(result.content) == [{"page": "1.png", "pixels": "_wA="}]
+
+
+class Parcel:
+    """What is no JSON."""
+
+    def __init__(self, to: str) -> None:
+        self.to = to
+
+    def __str__(self) -> str:
+        return f"a parcel to {self.to}"
+
+
+async def test_an_object_without_a_json_form_is_text_and_a_warning() -> None:
+    """The log says so once of a tool and type, with what to return, and without what the object holds."""
+
+    @tool
+    def send(to: str) -> object:
+        """Send a parcel."""
+        return {"sent": [Parcel(to), Parcel("me")]}
+
+    @tool
+    def look(to: str) -> Parcel:
+        """Look for a parcel."""
+        return Parcel(to)
+
+    rig = ToolRig(send, look)
+    with capture_logs() as logs:
+        sent = await rig.run(rig.call("send", '{"to": "you"}'))
+        again = await rig.run(rig.call("send", '{"to": "you"}'))
+        looked = await rig.run(rig.call("look", '{"to": "you"}'))
+
+    assert json.loads(sent.content) == {"sent": ["a parcel to you", "a parcel to me"]}
+    assert (sent.outcome, again.content) == ("ok", sent.content)
+    assert json.loads(looked.content) == "a parcel to you"
+    warnings = [log for log in logs if log["log_level"] == "warning"]
+    assert [(log["tool"], log["type"]) for log in warnings] == [("send", "Parcel"), ("look", "Parcel")]
+    shown = rendered({**warnings[0], "level": "warning"})
+    assert shown is not None
+    assert "return a str, number, list, dict, dataclass or pydantic model" in shown.plain
+    assert "tool=send type=Parcel" in shown.plain
+    assert "parcel to" not in str(warnings)
 
 
 async def test_arguments_that_break_a_rule_do_not_arrive() -> None:
