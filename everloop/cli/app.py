@@ -4,9 +4,7 @@
 commands need (Temporal's client alone takes half a second) before one of them runs.
 """
 
-import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +17,7 @@ from everloop.cli.author.dev import dev
 from everloop.cli.author.new import new
 from everloop.cli.client import artifacts, chat, contexts, gateways, tasks
 from everloop.cli.doctor import command as doctor
-from everloop.cli.output import FAILED, INTERRUPTED, NAME, print_line, print_notice, report
+from everloop.cli.output import INTERRUPTED, NAME, print_line, print_notice, report
 
 OWN_REPORTS = frozenset({"worker", "gateway", "temporal"})
 """Commands that say themselves which variables of the environment are no settings, or read others."""
@@ -80,26 +78,20 @@ def everloop(
         report_unknown(NAME)
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; whatever is wrong is one line."""
+def run(arguments: Sequence[str], was_interrupted: Callable[[], bool] = lambda: False) -> int:
+    """Run a command and return its exit code; whatever is wrong is one line.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, before the command began or as an error that somebody has made of it.
+    """
     try:
         code = app(arguments, prog_name=NAME, standalone_mode=False)
     except SystemExit as ended:  # tab completion, and a reader of our output that went away
         code = ended.code
-    except Exception as error:  # noqa: BLE001 -- a stack trace helps no user, and may show secrets
+    except Exception as error:
+        if was_interrupted() and not isinstance(error, typer.TyperException):
+            raise KeyboardInterrupt from error
         return report(error)
     if code == INTERRUPTED:  # before a command could say what has been done by then
         print_notice("interrupted")
     return code if isinstance(code, int) else 0
-
-
-def main() -> None:
-    """Run the command of this process's arguments, and end the process."""
-    code = run(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:  # whoever read it went away
-            code = code or FAILED
-    # Temporal's native threads may abort an interpreter that tears itself down (exit code 134).
-    os._exit(code)

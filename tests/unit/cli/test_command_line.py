@@ -189,12 +189,57 @@ def test_a_stack_that_does_not_run_is_not_found(tmp_path: Path) -> None:
     assert addresses_of_stack(tmp_path / ".everloop") == {}
 
 
+INTERRUPTED = """
+import runpy, signal, sys
+
+_, module, interrupt = sys.argv
+
+class SchemaError(Exception):
+    pass
+
+class Deleted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name != module:
+            return
+        sys.meta_path.remove(self)
+        try:
+            Deleted() if interrupt == "ignored" else signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            if interrupt == "another error":
+                raise SchemaError from None
+            raise
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["everloop", "send", "hello", "--profile", "http://127.0.0.1:1"]
+runpy.run_module("everloop", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "everloop.client"])
+@pytest.mark.parametrize("interrupt", ["raised", "another error", "ignored"])
+def test_ctrl_c_ends_a_command_while_it_is_imported(module: str, interrupt: str) -> None:
+    """Exit code 130 and no trace, also if it comes out as another error, as of pydantic, or not at all."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, interrupt],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (130, "everloop: interrupted\n")
+
+
 @pytest.mark.parametrize("command", ["temporal"])
 def test_a_program_that_is_missing_is_told(command: str) -> None:
     """With how to install it."""
     program = (
         f"import sys; sys.executable = '/nowhere/python'; sys.argv = ['everloop', {command!r}]; "
-        "from everloop.cli.app import main; main()"
+        "from everloop.__main__ import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
