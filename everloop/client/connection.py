@@ -23,9 +23,12 @@ from pydantic import JsonValue
 
 from everloop.client.content import plain_struct
 from everloop.client.errors import (
+    CERTIFICATE_REQUIRED,
+    MAY_DEMAND_CERTIFICATE,
     ExtensionMissingError,
     InvalidError,
     ServerError,
+    UnreachableError,
     answer_error,
     translate_errors,
 )
@@ -265,10 +268,19 @@ class Connection:
 
     async def _read_card(self) -> pb.AgentCard:
         with translate_errors(self.card_url):
-            response = await self.http.get(self.card_url)
+            try:
+                response = await self.http.get(self.card_url)
+            except (httpx.ReadError, httpx.RemoteProtocolError):
+                if not self.card_url.startswith("https:"):
+                    raise
+                raise UnreachableError(
+                    f"the server at {self.card_url} ended the connection before it answered; "
+                    f"{MAY_DEMAND_CERTIFICATE}"
+                ) from None
             if not response.is_success:
                 error = answer_error(response)
-                error.args = (f"there is no agent at {self.card_url}: {error}",)
+                if error.reason != CERTIFICATE_REQUIRED:
+                    error.args = (f"there is no agent at {self.card_url}: {error}",)
                 raise error
             try:
                 card = parse_agent_card(response.json())

@@ -14,6 +14,8 @@ ClientError
 └── TaskNotCompletedError    the task has failed, or waits (`Result.raise_for_state`, `events`)
 """
 
+import re
+import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import cast
@@ -125,6 +127,14 @@ _GATEWAYS = frozenset({502, 504})
 
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _TOO_LATE = "{} takes too long to answer; look at what the server there prints or logs, and at the network"
+_NGINX = re.compile(r"<title>400 (No required SSL certificate was sent|The SSL certificate error)<")
+"""What nginx answers whom it does not know."""
+
+CERTIFICATE_REQUIRED = "CERTIFICATE_REQUIRED"
+"""The reason of an error, as TLS calls it."""
+
+MAY_DEMAND_CERTIFICATE = "if it demands a client certificate, give cert="
+
 _WAIT = 1.0
 """Seconds to wait where a server that is busy does not say for how long."""
 
@@ -134,7 +144,7 @@ def translate_errors(url: str) -> Generator[None]:
     """Let what the SDK or HTTP raise of a request to `url` become a `ClientError`."""
     try:
         yield
-    except (A2AError, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (A2AError, httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
         raise client_error(error, url) from None
 
 
@@ -149,7 +159,7 @@ def client_error(error: Exception, url: str) -> ClientError:
             return answer_error(cause.response)
         case httpx.InvalidURL() | httpx.UnsupportedProtocol():
             return InvalidError(f"{url!r} is no address; give one such as http://127.0.0.1:8080")
-        case httpx.RequestError():
+        case httpx.RequestError() | ssl.SSLError():
             return _lost(cause, url)
         case _ if isinstance(error, A2AClientTimeoutError):
             return UnreachableError(_TOO_LATE.format(url))
@@ -159,6 +169,8 @@ def client_error(error: Exception, url: str) -> ClientError:
 
 def answer_error(response: httpx.Response) -> ClientError:
     """Return what an answer with an error says. Its body has to be read."""
+    if response.is_stream_consumed and (said := _NGINX.search(response.text[:200])):
+        return _certificate_error(str(response.url), said[1])
     status, body = response.status_code, _body(response)
     reason, message = _reason(body), _message(body) or f"HTTP {response.status_code}"
     if status in _NOT_NOW:
@@ -189,13 +201,37 @@ def excerpt(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
-def _lost(error: httpx.RequestError, url: str) -> ClientError:
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """Return what TLS made fail.
+
+    A TLS 1.3 server says what is wrong with a client's certificate when the first answer is read, and httpx
+    lets that through as it is; one of TLS 1.2 says it when the connection is made.
+    """
+    while error and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _certificate_error(url: str, said: str) -> ClientError:
+    text = f"the server at {url} demands a client certificate that it knows ({said}); give cert="
+    return UnauthenticatedError(text, reason=CERTIFICATE_REQUIRED)
+
+
+def _lost(error: httpx.RequestError | ssl.SSLError, url: str) -> ClientError:
+    failed = _tls_error(error)
+    _, _, alert = ((failed and failed.reason) or "").replace("_", " ").lower().partition(" alert ")
+    if "certificate" in alert or alert == "unknown ca":
+        return _certificate_error(url, alert)
     if isinstance(error, httpx.LocalProtocolError):
         return InvalidError(
             f"{url} cannot be asked: no header can have this value; look for line breaks in the key or token"
         )
     if isinstance(error, _UNSENT):
         said = excerpt(str(error)) or type(error).__name__
+        if failed and not isinstance(
+            failed, ssl.SSLCertVerificationError
+        ):  # a server of TLS 1.2 says no more
+            said = f"{said}; {MAY_DEMAND_CERTIFICATE}"
         text = f"nobody answers at {url} ({said}); is the gateway running, and is this its address?"
         return UnreachableError(text, is_unsent=True)
     if isinstance(error, httpx.TimeoutException):

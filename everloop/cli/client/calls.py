@@ -175,16 +175,18 @@ def follow_task(  # noqa: PLR0913 -- all have names
 def refused(error: "ClientError", gateway: Gateway) -> CommandError:
     """Return what went wrong, as a command says it."""
     from everloop.client import NotFoundError, UnauthenticatedError, UnreachableError
+    from everloop.client.errors import CERTIFICATE_REQUIRED
 
     where = f"{gateway.profile.url} ({gateway.origin})"
-    if isinstance(error, UnauthenticatedError):
+    message = str(error).replace("give cert=", "give --cert and --cert-key to `everloop profiles add`")
+    if isinstance(error, UnauthenticatedError) and error.reason != CERTIFICATE_REQUIRED:
         said = str(error).partition("; give api_key=")[0]
         return CommandError(
             f"{where} does not know who calls ({said}); it got {gateway.profile.auth or 'no credentials'}. "
             f"{gateway.renewal}"
         )
     if isinstance(error, UnreachableError) and error.is_unsent:
-        found = _CAUSE.search(str(error))
+        found = _CAUSE.search(message)
         why = f": {found[1]}" if found else ""
         return CommandError(
             f"nobody answers at {where}{why}. Is the gateway running (`everloop dev` or `up` runs one "
@@ -193,7 +195,7 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
     if gateway.agent and isinstance(error, NotFoundError) and str(error).startswith(NO_AGENT):
         return CommandError(f"there is no agent {gateway.agent!r} at {where}; `everloop agents` lists them")
     hint = "; `everloop tasks list` shows those that there are" if error.reason == "TASK_NOT_FOUND" else ""
-    return CommandError(f"{error}{hint}")
+    return CommandError(f"{message}{hint}")
 
 
 def exit_code(result: "Result") -> int:

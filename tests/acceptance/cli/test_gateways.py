@@ -150,6 +150,7 @@ async def test_a_profile_may_have_a_client_certificate(
         half = await shell.run("profiles", "add", "half", url, "--cert", str(caller))
     assert known.code == 0, known.err
     assert bare.code == 1
+    assert "give --cert and --cert-key to `everloop profiles add`" in bare.err
     assert (half.code, "give both" in half.err) == (2, True)
 
 

@@ -1,10 +1,12 @@
 """TLS: certificates that only their own client trusts, and a proxy that speaks it in front of a server."""
 
 import asyncio
+import socket
 import ssl
 import tempfile
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -55,6 +57,42 @@ def _certificate(name: str) -> tuple[bytes, bytes]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return private, pem
+
+
+@contextmanager
+def refusing_by_alert(context: ssl.SSLContext) -> Generator[int]:
+    """Yield the port of a server that says by TLS what is wrong with certificates, as HAProxy and Envoy do.
+
+    One of asyncio, such as the proxy below, goes away without a word.
+    """
+    listener = socket.create_server((LOOPBACK, 0))
+
+    def serve() -> None:
+        with suppress(OSError):  # the listener is closed
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    _refuse(connection, context)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+
+
+def _refuse(connection: socket.socket, context: ssl.SSLContext) -> None:
+    """Let TLS fail, and read what comes meanwhile: to close on it would reset the connection."""
+    beside = connection.dup()
+    with suppress(OSError), context.wrap_socket(connection, server_side=True):
+        raise AssertionError("the caller is known")
+    with beside, suppress(OSError):
+        beside.shutdown(socket.SHUT_WR)
+        while beside.recv(65_536):
+            pass
 
 
 @asynccontextmanager
