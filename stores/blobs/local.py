@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import time
@@ -87,6 +88,11 @@ def _is_removed(path: Path, before: float) -> bool:
 THREADS = 16
 """How many files of one process are read and written at once."""
 
+_REASONS = {
+    errno.EACCES: "this process may not read and write there; give the directory to its user",
+    errno.EROFS: "its file system is read-only; mount it for writing",
+    errno.ENOSPC: "it is full; make room",
+}
 _TRIES = 3
 _PIECE = 1 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -151,7 +157,7 @@ class LocalBlobs(Blobs, BlobListing):
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OSError as error:
-            raise BlobsUnavailableError(self.location, error) from error
+            raise BlobsUnavailableError(self.location, _REASONS.get(error.errno or 0, error)) from error
 
     def _list_old(self, folder: str, before: float, cursor: str) -> BlobPage:
         keys: list[str] = []

@@ -294,6 +294,7 @@ _REASONS = {
     "403": _ACCESS,
     "InvalidAccessKeyId": "the access key is unknown; correct AWS_ACCESS_KEY_ID",
     "SignatureDoesNotMatch": "the secret is wrong; correct AWS_SECRET_ACCESS_KEY",
+    "RequestTimeTooSkewed": "its clock and that of this machine differ; let both follow NTP",
     "PermanentRedirect": "the bucket is in another region; correct AWS_DEFAULT_REGION",
 }
 

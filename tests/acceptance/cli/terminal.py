@@ -8,7 +8,7 @@ import signal
 import struct
 import sys
 import termios
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,10 +53,10 @@ class Shell:
             **self.variables,
         }
 
-    async def run(self, *arguments: str, stdin: str | bytes = "") -> Ran:
+    async def run(self, *arguments: str, stdin: str | bytes = "", command: Sequence[str] = COMMAND) -> Ran:
         """Run a command in pipes."""
         process = await asyncio.create_subprocess_exec(
-            *COMMAND,
+            *command,
             *arguments,
             cwd=self.folder,
             env=self.environment,

@@ -1,7 +1,10 @@
-"""A TCP relay before Redis that holds what carries certain words, until it is told to let go."""
+"""A TCP relay before Redis that holds what carries certain words, until it is told to let go.
+
+It may change answers, too, also of another server.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -28,6 +31,8 @@ class RedisRelay:
     target: int
     held: dict[str, Held]
     port: int = 0
+    answered: Callable[[bytes], bytes] = bytes
+    """What becomes of each piece of an answer; `bytes` leaves it as it is."""
     _reached: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
     _answered: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
     _open: asyncio.Event = field(default_factory=asyncio.Event)
@@ -94,7 +99,7 @@ class RedisRelay:
         with suppress(OSError):
             while piece := await source.read(PIECE):
                 names = asked | await self._hold(piece, of_replies=True)
-                sink.write(piece)
+                sink.write(self.answered(piece))
                 await sink.drain()
                 for name in names:
                     self._answered[name].set()
@@ -112,9 +117,11 @@ class RedisRelay:
 
 
 @asynccontextmanager
-async def running_redis_relay(target: int, held: dict[str, Held]) -> AsyncGenerator[RedisRelay]:
+async def running_redis_relay(
+    target: int, held: dict[str, Held], answered: Callable[[bytes], bytes] = bytes
+) -> AsyncGenerator[RedisRelay]:
     """Yield a relay to a port of this machine."""
-    relay = RedisRelay(target, held)
+    relay = RedisRelay(target, held, answered=answered)
     server = await asyncio.start_server(relay.serve, LOOPBACK, limit=PIECE)
     relay.port = int(server.sockets[0].getsockname()[1])
     try:

@@ -27,7 +27,8 @@ def flipped(content: bytes) -> bytes:
 class Relay:
     """What has passed, each as `METHOD /path?query`, and what is to become of what follows.
 
-    Requests that it `loses` do not reach the server, whose client finds the connection closed. Bodies of
+    Requests that it `loses` do not reach the server, whose client finds the connection closed; nor do those
+    that it `refuses` with the code that this returns, as S3 does. Bodies of
     others go through `sent`, and those of answers through `answered`; the old length stays announced.
     `uploads` are the contents that were put, with the checksums that were announced.
     """
@@ -36,8 +37,16 @@ class Relay:
     requests: list[str] = field(default_factory=list[str])
     uploads: list[tuple[str, bytes]] = field(default_factory=list[tuple[str, bytes]])
     loses: Callable[[str], bool] = lambda _: False
+    refuses: Callable[[str], str] = lambda _: ""
     sent: Callable[[bytes], bytes] = unchanged
     answered: Callable[[bytes], bytes] = unchanged
+
+    def refusal(self, request: str) -> tuple[int, dict[str, str], bytes] | None:
+        """Return status, headers and body for a request that is refused."""
+        if not (code := self.refuses(request)):
+            return None
+        body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+        return 403, {"Content-Type": "application/xml", "Content-Length": str(len(body))}, body
 
 
 @contextmanager
@@ -56,7 +65,7 @@ def running_relay(target: str) -> Generator[Relay]:
                 return
             if self.command == "PUT" and content:
                 relay.uploads.append((self.headers.get("x-amz-content-sha256", ""), content))
-            status, headers, answer = self._ask(relay.sent(content))
+            status, headers, answer = relay.refusal(request) or self._ask(relay.sent(content))
             self.send_response_only(status)
             for name, value in headers.items():
                 self.send_header(name, value)
