@@ -120,14 +120,17 @@ async def _harm(settings: Settings, site: Site, say: Say) -> tuple[Load, Faults]
         plan = make_plan(
             settings.seed, settings.seconds, settings.workers, settings.gateways, cluster=settings.cluster
         )
-        watching = asyncio.create_task(faults.watch())
-        await asyncio.gather(
-            load.begin(settings.seconds, settings.rate, settings.fewest, settings.most),
-            faults.carry_out(plan),
-        )
-        tell("nothing is harmed any more")
-        await load.end(settings.patience)
-        watching.cancel()
+        # Whatever ends this early ends them all first: they would start servers again that are ended then.
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(faults.watch())
+            async with asyncio.TaskGroup() as harming:
+                harming.create_task(
+                    load.begin(settings.seconds, settings.rate, settings.fewest, settings.most)
+                )
+                harming.create_task(faults.carry_out(plan))
+            tell("nothing is harmed any more")
+            await load.end(settings.patience)
+            watching.cancel()
         tell("the tasks are over")
         await _look_into_open_tasks(load, site)
     return load, faults

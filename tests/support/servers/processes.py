@@ -92,6 +92,7 @@ class ServerProcess:
         assert self._process
         if self._process.poll() is None:
             self._process.send_signal(how)
+            self._process.send_signal(signal.SIGCONT)  # one that stands still hears SIGTERM only then
         try:
             return self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
