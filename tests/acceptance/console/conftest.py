@@ -37,7 +37,7 @@ async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Br
 @pytest_asyncio.fixture(loop_scope="session")
 async def open_tab(service: Service, browser: Browser) -> AsyncGenerator[OpenTab]:
     """Open tabs; what breaks the console's content security policy, or raises, fails the test."""
-    async with opening_tabs(service, browser) as opened:
+    async with opening_tabs(service.gateway.url, browser) as opened:
         yield opened
 
 
@@ -48,7 +48,7 @@ async def page(open_tab: OpenTab) -> Page:
 
 
 @asynccontextmanager
-async def opening_tabs(service: Service, browser: Browser) -> AsyncGenerator[OpenTab]:
+async def opening_tabs(url: str, browser: Browser) -> AsyncGenerator[OpenTab]:
     """Open tabs that share what a browser keeps, and close them."""
     context = await browser.new_context(viewport={"width": 1280, "height": 800})
     expect.set_options(timeout=PATIENCE)
@@ -64,7 +64,7 @@ async def opening_tabs(service: Service, browser: Browser) -> AsyncGenerator[Ope
         tab.set_default_timeout(PATIENCE)
         tab.on("pageerror", lambda error: problems.append(str(error)))
         tab.on("console", note)
-        await tab.goto(f"{service.gateway.url}/console")
+        await tab.goto(f"{url}/console")
         return tab
 
     yield open_tab

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { login, loginWanted, logOut } from "./api/auth";
+import { hasExtension } from "./api/catalogue";
 import { Agents } from "./pages/agents";
 import { Artifacts } from "./pages/artifacts";
 import { Chat } from "./pages/chat";
@@ -16,7 +17,7 @@ import { Schedules } from "./pages/schedules";
 import { SystemPage } from "./pages/system";
 import { TaskPage } from "./pages/task";
 import { Tasks } from "./pages/tasks";
-import { Dialog, Empty, Problem } from "./parts/ui";
+import { Dialog, Empty, NeedsExtension, Problem } from "./parts/ui";
 import { inbox, loadInbox } from "./state/inbox";
 import { isOperator, stuck } from "./state/operator";
 import { go, href, path, subject } from "./state/route";
@@ -33,6 +34,8 @@ const PAGES: [name: string, label: string, key: string][] = [
   ["operator", "Operator", "o"],
   ["system", "System", "y"],
 ];
+/** Pages for which A2A is enough. */
+const OF_A2A = new Set(["chat", "tasks", "agents"]);
 /** Pages that are of use to operators only. */
 const OF_OPERATORS = new Set(["operator", "system"]);
 
@@ -53,7 +56,7 @@ export function App() {
   useEffect(() => document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [path.value[0], isOperator.value]);
   if (loginWanted.value) return <Login />;
   const [page = "chat", ...rest] = path.value;
-  const label = PAGES.find(([name]) => name === page)?.[1];
+  const label = labelOf(page);
   const count = inbox.value?.length ?? 0;
   document.title = `${count ? `(${count}) ` : ""}${[subject.value, label, "Everloop"].filter(Boolean).join(" · ")}`;
   return (
@@ -65,7 +68,7 @@ export function App() {
         <a class="brand" href={href(["chat"])}>
           Everloop
         </a>
-        {PAGES.filter(([name]) => isOperator.value || !OF_OPERATORS.has(name)).map(([name, label]) => (
+        {PAGES.filter(([name]) => hasPage(name) && (isOperator.value || !OF_OPERATORS.has(name))).map(([name, label]) => (
           <a key={name} href={href([name])} aria-current={page === name ? "page" : undefined}>
             {label}
             {name === "inbox" && Boolean(inbox.value?.length) && <span class="count badge asks">{inbox.value!.length}</span>}
@@ -123,8 +126,19 @@ export function App() {
   );
 }
 
+function labelOf(page: string): string | undefined {
+  return PAGES.find(([name]) => name === page)?.[1];
+}
+
+/** Whether the server has what a page shows; what is not known yet is hoped for. */
+function hasPage(page: string): boolean {
+  return hasExtension.value !== false || OF_A2A.has(page);
+}
+
 function Page({ page, rest }: { page: string; rest: string[] }) {
   const [first = "", second = ""] = rest;
+  const label = labelOf(page);
+  if (label && !hasPage(page)) return <NeedsExtension what={label.toLowerCase()} />;
   switch (page) {
     case "chat":
       return <Chat agent={first} contextId={second} />;

@@ -2,7 +2,8 @@
 
 import { Role, type Message, type Part, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
 import { type Client, ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
-import { authorized, ROOT } from "./root";
+import { cardOf } from "./catalogue";
+import { authorized, pathOf } from "./root";
 
 export const EVENTS = "https://everloop.dev/extensions/events/v1";
 
@@ -23,13 +24,13 @@ export function agentClient(agent: string): Promise<Client> {
 }
 
 async function connect(agent: string): Promise<Client> {
-  const resolver = new DefaultAgentCardResolver({ fetchImpl: authorized as typeof fetch });
-  const own = `${ROOT}agents/${encodeURIComponent(agent)}/`;
-  const card = await resolver.resolve(new URL(own, location.href).href, "v1/.well-known/agent-card.json");
+  const legacyCompat = { enabled: true }; // servers of A2A 0.3
+  const resolver = new DefaultAgentCardResolver({ fetchImpl: authorized as typeof fetch, legacyCompat });
+  const card = await resolver.resolve(location.origin, pathOf(await cardOf(agent)));
   // Whoever came here by another name than the public one goes on by that name.
-  for (const one of card.supportedInterfaces) one.url = new URL(own, location.href).href;
+  for (const one of card.supportedInterfaces) if (one.protocolBinding === "JSONRPC") one.url = location.origin + pathOf(one.url);
   const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, {
-    transports: [new JsonRpcTransportFactory({ fetchImpl: recorded })],
+    transports: [new JsonRpcTransportFactory({ fetchImpl: recorded, legacyCompat })],
     preferredTransports: ["JSONRPC"],
   });
   return new ClientFactory(options).createFromAgentCard(card);

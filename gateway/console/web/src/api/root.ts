@@ -35,9 +35,15 @@ export async function authorized(input: RequestInfo | URL, init: RequestInit = {
   return response;
 }
 
-/** Asks the extension, or whatever else answers with JSON. */
+/** Returns the path of an address: the same server may have another name in it than here. */
+export function pathOf(url: string): string {
+  const { pathname, search } = new URL(url, location.href);
+  return pathname + search;
+}
+
+/** Asks the extension, or whatever else answers with JSON, and nobody's cache. */
 export async function ask<T>(method: string, url: string, body?: unknown, signal?: AbortSignal): Promise<T> {
-  const init: RequestInit = { method, headers: { Accept: "application/json" } };
+  const init: RequestInit = { method, headers: { Accept: "application/json" }, cache: "no-cache" };
   if (signal) init.signal = signal;
   if (body !== undefined) {
     init.body = JSON.stringify(body);

@@ -4,7 +4,8 @@ import { computed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Message } from "@a2a-js/sdk";
 import { cancelTask, listTasks, type Part, userMessage } from "../api/a2a";
-import { ask, at, EXTENSION } from "../api/root";
+import { hasExtension } from "../api/catalogue";
+import { ask, at, EXTENSION, pathOf } from "../api/root";
 import type { Agent, Context } from "../api/types";
 import { Composer } from "../parts/composer";
 import { TaskView, useStickToEnd } from "../parts/task";
@@ -150,18 +151,20 @@ export function Chat({ agent, contextId }: { agent: string; contextId: string })
             last &&
             TERMINAL.has(last.task.state) && (
               <>
-                <button
-                  type="button"
-                  class="plain"
-                  aria-pressed={edits.value}
-                  title="Write the last message anew, and go on from what was before it"
-                  onClick={() => {
-                    edits.value = !edits.value;
-                    draft.value = edits.value ? textOf((last.task.messages.find((message) => message.role === "user")?.parts ?? []).filter((part) => !part.filename)) : "";
-                  }}
-                >
-                  {edits.value ? "Do not edit" : "Edit"}
-                </button>
+                {(hasExtension.value || turns.value.length === 1) && (
+                  <button
+                    type="button"
+                    class="plain"
+                    aria-pressed={edits.value}
+                    title="Write the last message anew, and go on from what was before it"
+                    onClick={() => {
+                      edits.value = !edits.value;
+                      draft.value = edits.value ? textOf((last.task.messages.find((message) => message.role === "user")?.parts ?? []).filter((part) => !part.filename)) : "";
+                    }}
+                  >
+                    {edits.value ? "Do not edit" : "Edit"}
+                  </button>
+                )}
                 <button type="button" class="plain" onClick={again}>
                   Retry
                 </button>
@@ -182,10 +185,11 @@ function Start({ agent, onChoose }: { agent: Agent | undefined; onChoose: (text:
     examples.value = [];
     recent.value = [];
     if (!agent) return;
-    ask<Card>("GET", new URL(agent.card, location.href).pathname).then(
+    ask<Card>("GET", pathOf(agent.card)).then(
       (card) => (examples.value = (card.skills ?? []).flatMap((skill) => skill.examples ?? []).slice(0, 6)),
       () => undefined,
     );
+    if (hasExtension.value === false) return;
     ask<{ contexts: Context[] }>("GET", `${EXTENSION}/contexts?pageSize=20`).then(
       ({ contexts }) => (recent.value = contexts.filter((each) => each.agents.includes(agent.id)).slice(0, 6)),
       () => undefined, // an older gateway

@@ -9,8 +9,9 @@ import { ArtifactView, TaskView, useStickToEnd } from "../parts/task";
 import { Timeline } from "../parts/timeline";
 import { exportTask } from "../parts/export";
 import { StuckView } from "../parts/help";
-import { Ago, ConfirmDelete, Empty, limitsOf, Problem, StateBadge, Tabs, UsageText } from "../parts/ui";
+import { Ago, ConfirmDelete, Empty, limitsOf, NeedsExtension, Problem, StateBadge, Tabs, UsageText } from "../parts/ui";
 import { UsageView } from "../parts/usage";
+import { hasExtension } from "../api/catalogue";
 import { at } from "../api/root";
 import { remove } from "../state/deletion";
 import { type Beginning, beginningOf, TaskEvents } from "../state/events";
@@ -21,6 +22,8 @@ import { agentName, followTask, toast, words } from "../state/store";
 import type { Followed } from "../state/stream";
 
 const TABS = ["conversation", "timeline", "events", "artifacts", "usage"];
+/** Those of which A2A says nothing. */
+const OF_EXTENSION = ["timeline", "events", "usage"];
 const REFRESH = 1500;
 
 export function TaskPage({ agent, id }: { agent: string; id: string }) {
@@ -38,7 +41,9 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
   const one = followed.value;
   const version = one.version.value;
   const { task } = one;
-  const tab = query.value.get("tab") ?? "conversation";
+  const isPlain = hasExtension.value === false;
+  const asked = query.value.get("tab") ?? "conversation";
+  const tab = isPlain && OF_EXTENSION.includes(asked) ? "" : asked;
   const { place } = useStickToEnd(one.version, tab === "conversation");
   const events = useMemo(() => new TaskEvents(id), [id]);
   const isOpen = !TERMINAL.has(task.state);
@@ -75,21 +80,25 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
         <h1 class="one-line">{title}</h1>
         <span class="spacer" />
         {task.contextId && <a href={href(["chat", agent, task.contextId])}>Chat</a>}
-        <button
-          type="button"
-          onClick={() => {
-            keeps.value = null;
-            dialog.value = "fork";
-          }}
-        >
-          Fork
-        </button>
+        {!isPlain && (
+          <button
+            type="button"
+            onClick={() => {
+              keeps.value = null;
+              dialog.value = "fork";
+            }}
+          >
+            Fork
+          </button>
+        )}
         <button type="button" onClick={() => void exportTask(agent, id)}>
           Export
         </button>
-        <button type="button" onClick={() => (dialog.value = "delete")}>
-          Delete
-        </button>
+        {!isPlain && (
+          <button type="button" onClick={() => (dialog.value = "delete")}>
+            Delete
+          </button>
+        )}
         {isOpen && task.state !== TaskState.TASK_STATE_UNSPECIFIED && (
           <button type="button" onClick={cancel}>
             Cancel
@@ -128,8 +137,9 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
           <StuckView task={needsHelp} onHelped={() => (followed.value = followTask(agent, id))} />
         </div>
       )}
-      <Tabs label="Parts of the task" names={TABS} counts={{ artifacts: task.artifacts.length }} />
+      <Tabs label="Parts of the task" names={isPlain ? TABS.filter((name) => !OF_EXTENSION.includes(name)) : TABS} counts={{ artifacts: task.artifacts.length }} />
       <div class={`turns tab-${tab}`} ref={place} tabIndex={-1}>
+        {!tab && <NeedsExtension what={asked} />}
         {wantsEvents && <Problem text={events.error.value} retry={() => void events.load()} />}
         {tab === "timeline" && (
           <Timeline

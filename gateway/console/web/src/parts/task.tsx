@@ -6,6 +6,7 @@ import { dataPart, TaskState, textPart } from "../api/a2a";
 import { type Artifact, asksOwner, questionsOf, TERMINAL, textOf, WAITING } from "../state/fold";
 import { send } from "../state/store";
 import type { Followed } from "../state/stream";
+import { Markdown } from "./content/markdown";
 import { Parts } from "./content/parts";
 import { type Given, QuestionForm } from "./question";
 import { RunView, SaidView } from "./run";
@@ -57,10 +58,11 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
         {task.artifacts.length > 0 && (
           <div class="artifacts">
             {task.artifacts.map((artifact) => (
-              <ArtifactView key={artifact.id} artifact={{ ...artifact }} open={!artifact.complete} />
+              <ArtifactView key={artifact.id} artifact={{ ...artifact }} open={!artifact.complete || (!task.answer && isText(artifact))} />
             ))}
           </div>
         )}
+        {task.state === TaskState.TASK_STATE_COMPLETED && !task.answer && task.statusText && <Markdown text={task.statusText} />}
         {task.state === TaskState.TASK_STATE_FAILED || task.state === TaskState.TASK_STATE_REJECTED ? (
           <Problem text={task.statusText || "The task failed."} />
         ) : null}
@@ -75,6 +77,11 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
       </div>
     </article>
   );
+}
+
+/** Agents of other servers answer by an artifact of any name, or by the message of the last status. */
+function isText({ parts }: Artifact): boolean {
+  return parts.some((part) => part.content?.$case === "text" && !part.filename);
 }
 
 export function ArtifactView({ artifact, open }: { artifact: Artifact; open: boolean }) {

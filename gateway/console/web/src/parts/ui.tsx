@@ -117,6 +117,15 @@ export function Missing({ what }: { what: string }) {
   );
 }
 
+/** Stands for what a server of A2A does not have that is no gateway of Everloop. */
+export function NeedsExtension({ what }: { what: string }) {
+  return (
+    <Empty title={`No ${what} on this server`}>
+      <p>This takes Everloop’s HTTP extension of A2A, which the server does not have. Chat, tasks and agents work without it.</p>
+    </Empty>
+  );
+}
+
 export function Problem({ text, retry }: { text: string; retry?: () => void }) {
   if (!text) return null;
   return (

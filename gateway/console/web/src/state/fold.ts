@@ -210,6 +210,8 @@ function setStatus(task: TaskModel, status: Task["status"]): void {
   task.reason = (status.message?.metadata?.["reason"] as string | undefined) ?? "";
   task.questions = [];
   if (task.state !== TaskState.TASK_STATE_WORKING) task.narration = "";
+  // Not all servers say which piece of an artifact was the last one.
+  if (TERMINAL.has(task.state)) for (const each of task.artifacts) each.complete = !each.failed;
   if (!WAITING.has(task.state)) return;
   task.questions.push(...questionsOf(status.message?.parts ?? []));
   if (!task.questions.length)
@@ -408,7 +410,7 @@ function artifactUpdate(task: TaskModel, came: Task["artifacts"][number], append
   const known = came.artifactId === RESPONSE ? task.answer : task.artifacts.find((each) => each.id === came.artifactId);
   if (append && known) {
     known.parts = joined(known.parts, came.parts);
-    known.complete ||= last && !failed;
+    known.complete = (known.complete || last) && !failed;
     known.failed ||= failed;
     return;
   }

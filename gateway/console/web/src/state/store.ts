@@ -3,7 +3,8 @@
 import { effect, signal } from "@preact/signals";
 import { login, loginWanted } from "../api/auth";
 import { type Message, type Part, userMessage } from "../api/a2a";
-import { ApiError, ask, ROOT } from "../api/root";
+import { readAgents } from "../api/catalogue";
+import { ApiError } from "../api/root";
 import type { Agent } from "../api/types";
 import { emptyTask, say, type TaskModel } from "./fold";
 import { follow, type Followed } from "./stream";
@@ -13,7 +14,7 @@ export const problem = signal("");
 
 export async function loadAgents(): Promise<void> {
   try {
-    agents.value = await ask<Agent[]>("GET", `${ROOT}agents`);
+    agents.value = await readAgents();
     problem.value = "";
   } catch (error) {
     problem.value = (error as Error).message;

@@ -5,7 +5,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Part } from "../../api/a2a";
-import { authorized, refusal, ROOT } from "../../api/root";
+import { authorized, pathOf, refusal, ROOT } from "../../api/root";
 import { toast, words } from "../../state/store";
 import { bytes, Problem } from "../ui";
 import { Markdown } from "./markdown";
@@ -167,12 +167,6 @@ function hostOf(url: string): string {
   } catch {
     return url.slice(0, 80);
   }
-}
-
-/** A gateway that is called by another name here is the same. */
-function pathOf(url: string): string {
-  const { pathname, search } = new URL(url, location.href);
-  return pathname + search;
 }
 
 /** Fetches content with the login of the user, of large files no more than `most` bytes. */
