@@ -37,7 +37,7 @@ async def test_a_server_of_others_is_talked_to_by_a2a_alone(browser: Browser) ->
         page = await open_tab()
         peer.cut = 2
         await say(page, "wait for it")
-        await expect(page.locator(".working")).to_have_text("half done")
+        await expect(page.locator(".message.agent")).to_contain_text("half done")
         await peer.until_called("SubscribeToTask")
         peer.gate.set()
         await expect(page.locator(".answer")).to_have_text("done for it")

@@ -61,10 +61,24 @@ describe("the timeline", () => {
     ]);
   });
 
+  it("says of what failed that it did, and why; a model that did not answer has the name by which it was asked", () => {
+    const [model, tool] = bars(
+      [
+        event("modelCall", 1, { model: "m" }),
+        event("modelReply", 3, { error: "the key is wrong", reason: "ModelRefused" }),
+        event("toolCall", 3, { callId: "c", name: "pay" }),
+        event("toolResult", 10, { callId: "c", name: "pay", isError: true, result: "no money\nat all" }),
+      ],
+      0,
+    );
+    expect([model!.name, model!.failed, model!.why]).toEqual(["m", true, "the key is wrong"]);
+    expect([tool!.name, tool!.failed, tool!.why]).toEqual(["pay", true, "no money at all"]);
+  });
+
   it("shows what runs until now", () => {
     const now = Date.parse("2026-01-01T00:00:09.000Z");
     const [bar] = bars([event("toolCall", 1, { callId: "c", name: "wait" })], now);
-    expect([bar!.name, bar!.to, bar!.note]).toEqual(["wait", now, "runs"]);
+    expect([bar!.name, bar!.to]).toEqual(["wait", now]);
   });
 });
 

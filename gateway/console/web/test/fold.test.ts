@@ -45,6 +45,26 @@ describe("an answer", () => {
   });
 });
 
+describe("what an agent says while it works", () => {
+  const call = told({ kind: "tool-call", call_id: "r1c1", name: "search", arguments: "{}", iteration: 1 });
+
+  it("stays where it was said, before the calls that came with it, and comes once", () => {
+    const said = status(TaskState.TASK_STATE_WORKING, [text("Let me look.")]);
+    for (const update of [told({ kind: "iteration", iteration: 1, model: "m" }), chunk("response", "Let me look.", false), chunk("response", "", false), call, said, said])
+      fold(task, update);
+    expect(task.run.steps.map((step) => [step.kind, step.key])).toEqual([
+      ["text", "x1"],
+      ["call", "r1c1"],
+    ]);
+  });
+
+  it("stays also where nothing else is known of its work", () => {
+    fold(task, status(TaskState.TASK_STATE_WORKING, [text("half done")]));
+    fold(task, status(TaskState.TASK_STATE_COMPLETED));
+    expect(task.run.steps.map((step) => step.kind === "text" && step.text)).toEqual(["half done"]);
+  });
+});
+
 describe("tool calls", () => {
   it("come once, however often a connection is made anew", () => {
     const asked = told({ kind: "tool-call", call_id: "r1c1", name: "search", arguments: '{"q": 1}', iteration: 1 });

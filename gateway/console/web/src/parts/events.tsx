@@ -41,7 +41,7 @@ function EventRow({ event }: { event: TaskEvent }) {
       <button type="button" class="event-head" aria-expanded={open} onClick={() => setOpen(!open)}>
         <time dateTime={event.at}>{clock(event.at)}</time>
         <span class="event-type">{event.type}</span>
-        <span class="quiet one-line">{summary(event)}</span>
+        <span class={`${event.data["isError"] || event.data["error"] ? "why" : "quiet"} one-line`}>{summary(event)}</span>
       </button>
       {open && <JsonTree value={event.data} />}
     </div>
@@ -59,6 +59,6 @@ function summary({ data }: TaskEvent): string {
   if (data["isReset"]) return `reset by ${data["by"] || "an operator"}`;
   const calls = (data["toolCalls"] as { name: string }[] | undefined)?.map((call) => call.name).join(", ");
   const told = data["name"] ?? data["state"] ?? (data["text"] || calls) ?? data["model"] ?? data["artifactId"] ?? data["agentId"] ?? data["role"];
-  const more = data["result"] ?? data["arguments"] ?? data["summary"] ?? "";
+  const more = data["error"] ?? data["result"] ?? data["arguments"] ?? data["summary"] ?? "";
   return `${told ?? ""} ${typeof more === "string" ? more : JSON.stringify(more)}`.trim().slice(0, 300);
 }

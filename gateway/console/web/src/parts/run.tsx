@@ -3,6 +3,7 @@
 import { Component } from "preact";
 import { useState } from "preact/hooks";
 import type { Part } from "../api/a2a";
+import { oneLine } from "../state/events";
 import { runOfCall } from "../state/past";
 import { agentName, agents, toast, words } from "../state/store";
 import { isOperator } from "../state/operator";
@@ -124,7 +125,7 @@ export function CallCard({ call, live, version, task }: CallProps) {
         </p>
       )}
       {skips && <HelpDialog task={task} action="skip" callId={call.id} onClose={() => setSkips(false)} />}
-      {call.state === "failed" && !open && <p class="call-error">{firstLine(call.result) || call.outcome}</p>}
+      {call.state === "failed" && !open && <p class="call-error">{oneLine(call.result) || call.outcome}</p>}
       {open && (
         <div class="call-body">
           {call.arguments && (
@@ -166,11 +167,6 @@ export function CallCard({ call, live, version, task }: CallProps) {
       )}
     </section>
   );
-}
-
-function firstLine(text: string): string {
-  const line = text.split("\n", 1)[0] ?? "";
-  return line.length > 200 ? `${line.slice(0, 200)}…` : line;
 }
 
 /** The whole of a result that was cut, as a file of this gateway. */

@@ -99,7 +99,7 @@ export function ArtifactView({ artifact, open }: { artifact: Artifact; open: boo
 
 function Working({ followed }: { followed: Followed }) {
   const { task } = followed;
-  const said = task.state === TaskState.TASK_STATE_SUBMITTED ? "Waiting for a worker…" : task.statusText || "Working…";
+  const said = task.state === TaskState.TASK_STATE_SUBMITTED ? "Waiting for a worker…" : "Working…";
   return (
     <p class="working" aria-live="polite">
       <span class="pulse" /> {said}

@@ -44,9 +44,10 @@ export function Timeline({ events, isOpen, onFork }: Props) {
               {bar.iteration && bar.iteration !== found[n - 1]?.iteration ? bar.iteration : ""}
             </span>
             <span class={`one-line ${bar.kind === "tool" ? "depth-1" : ""}`}>
-              {bar.kind === "tool" ? <code>{bar.name}</code> : bar.name}
-              {bar.attempts > 1 && <span class="badge asks"> {bar.attempts} attempts</span>}
-              {onFork && bar.kind === "model" && (
+              {bar.kind === "tool" ? <code>{bar.name}</code> : bar.name}{" "}
+              {bar.failed && <span class="badge bad">failed</span>}
+              {bar.attempts > 1 && <span class="badge asks">{bar.attempts} attempts</span>}
+              {onFork && bar.kind === "model" && !bar.failed && (
                 <button type="button" class="plain fork-here" title={`Fork: keep all up to iteration ${bar.iteration}`} onClick={() => onFork(bar.iteration)}>
                   Fork here
                 </button>
@@ -61,11 +62,14 @@ export function Timeline({ events, isOpen, onFork }: Props) {
                 height="8"
               />
             </svg>
-            <span class="right" title={bar.note}>
-              {duration((bar.to - bar.from) / 1000)}
-            </span>
+            <span class="right">{duration((bar.to - bar.from) / 1000)}</span>
             <span class="right quiet">{bar.tokens ? short(bar.tokens) : ""}</span>
             <span class={`right ${bar.cost && bar.cost === dearest ? "" : "quiet"}`}>{bar.cost ? money(bar.cost) : ""}</span>
+            {bar.why && (
+              <span class="why one-line" title={bar.why}>
+                {bar.why}
+              </span>
+            )}
           </div>
         )}
       </Virtual>

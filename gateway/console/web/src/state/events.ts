@@ -94,11 +94,18 @@ export type Bar = {
   to: number;
   failed: boolean;
   attempts: number;
-  note: string;
+  /** Why it failed, in a line. */
+  why: string;
   /** In US dollars; null: nobody knows. */
   cost: number | null;
   tokens: number;
 };
+
+/** Returns the beginning of a text as one line. */
+export function oneLine(text: string): string {
+  const line = text.slice(0, 300).replace(/\s+/g, " ").trim();
+  return text.length > 300 ? `${line}…` : line;
+}
 
 /** Returns the bars of events, in the order of their beginnings; what goes on ends `now`. */
 export function bars(events: readonly TaskEvent[], now: number): Bar[] {
@@ -111,18 +118,21 @@ export function bars(events: readonly TaskEvent[], now: number): Bar[] {
     if (type === "toolCall") open.set(String(data["callId"]), event);
     if (type === "modelReply" || type === "toolResult") {
       const key = type === "modelReply" ? `m${iteration}` : String(data["callId"]);
-      const from = moment(data["startedAt"]) ?? Date.parse(open.get(key)?.at ?? event.at);
+      const call = open.get(key);
+      const from = moment(data["startedAt"]) ?? Date.parse(call?.at ?? event.at);
+      const failed = Boolean(data["isError"] || data["error"]);
       open.delete(key);
       found.push({
         key: event.id,
         kind: type === "modelReply" ? "model" : "tool",
-        name: String(data[type === "modelReply" ? "model" : "name"] || "reply"),
+        // A call that failed had no reply that could name its model.
+        name: String(type === "modelReply" ? data["model"] || call?.data["model"] || "model" : data["name"]),
         iteration,
         from,
         to: moment(data["endedAt"]) ?? Date.parse(event.at),
-        failed: Boolean(data["isError"] || data["error"]),
+        failed,
         attempts: Number(data["attempts"] ?? 1),
-        note: String(data["error"] ?? ""),
+        why: failed ? oneLine(String(data["error"] || data["result"] || "")) : "",
         ...spent(data["usage"]),
       });
     }
@@ -139,13 +149,13 @@ export function bars(events: readonly TaskEvent[], now: number): Bar[] {
     found.push({
       key: event.id,
       kind: key.startsWith("m") && event.type === "modelCall" ? "model" : "tool",
-      name: String(event.data["model"] || event.data["name"] || "reply"),
+      name: String(event.data["model"] || event.data["name"] || "model"),
       iteration: event.iteration,
       from: Date.parse(event.at),
       to: now,
       failed: false,
       attempts: 1,
-      note: "runs",
+      why: "",
       cost: null,
       tokens: 0,
     });
@@ -154,7 +164,7 @@ export function bars(events: readonly TaskEvent[], now: number): Bar[] {
 
 function wait(event: TaskEvent, to: number): Bar {
   const from = Date.parse(event.at);
-  return { key: event.id, kind: "wait", name: "waits for people", iteration: event.iteration, from, to, failed: false, attempts: 1, note: "", cost: null, tokens: 0 };
+  return { key: event.id, kind: "wait", name: "waits for people", iteration: event.iteration, from, to, failed: false, attempts: 1, why: "", cost: null, tokens: 0 };
 }
 
 function spent(usage: Json | undefined): { cost: number | null; tokens: number } {

@@ -2,7 +2,7 @@
 //
 // An update that repeats what is known changes nothing, so that a stream may be opened anew at any point.
 
-import { EVENTS, type Part, Role, type StreamResponse, type Task, TaskState } from "../api/a2a";
+import { EVENTS, type Message, type Part, Role, type StreamResponse, type Task, TaskState } from "../api/a2a";
 import type { Json, Question, Usage } from "../api/types";
 
 export type Call = {
@@ -123,6 +123,7 @@ export function fold(task: TaskModel, update: StreamResponse): void {
         return;
       }
       setUsage(task, metadata);
+      if (!told && status?.state === TaskState.TASK_STATE_WORKING && status.message) interim(task.run, status.message);
       return setStatus(task, status);
     }
     case "artifactUpdate": {
@@ -220,6 +221,16 @@ function setStatus(task: TaskModel, status: Task["status"]): void {
       kind: task.state === TaskState.TASK_STATE_AUTH_REQUIRED ? "auth" : "clarification",
       text: task.statusText,
     });
+}
+
+/** Keeps what the agent says while it works. It comes when the calls beside it are known, and was said before them. */
+function interim(run: Run, message: Message): void {
+  const text = textOf(message.parts);
+  const key = run.iteration ? `x${run.iteration}` : message.messageId;
+  if (!text.trim() || run.steps.some((step) => step.key === key)) return;
+  let place = run.steps.length;
+  for (let before = run.steps[place - 1]; before?.kind === "call" && !before.call.outcome; before = run.steps[place - 1]) place--;
+  run.steps.splice(place, 0, { kind: "text", key, text });
 }
 
 function setUsage(task: TaskModel, metadata: Record<string, unknown> | undefined): void {
