@@ -101,9 +101,10 @@ class StoreDeletion(DeletionPort):
         # Before its place in lists, which leads to its messages: they may outlive all else of it.
         messages = await self._conversations.forget_task(context, target.id)
         step = await self._tasks(target.owner, {target.id: target.context_id})
+        was_last = await self._forget_if_empty(target.owner, target.context_id)
         return RemoveResult(
             removed=step.removed + Removed(artifacts=artifacts, blobs=blobs),
-            found_nothing=step.found_nothing and not (artifacts or blobs or messages),
+            found_nothing=step.found_nothing and not (artifacts or blobs or messages or was_last),
         )
 
     async def _remove_artifact(self, target: DeletionTarget) -> RemoveResult:
@@ -112,9 +113,21 @@ class StoreDeletion(DeletionPort):
         for task in context.tasks if context else ():
             shown += await self._keys.artifact_of(task.task_id, target.id)
         artifacts, blobs = await self._artifacts.one(context_key(target.owner, target.context_id), target.id)
+        was_last = await self._forget_if_empty(target.owner, target.context_id)
         return RemoveResult(
-            removed=Removed(artifacts=artifacts, blobs=blobs), found_nothing=not (shown or artifacts or blobs)
+            removed=Removed(artifacts=artifacts, blobs=blobs),
+            found_nothing=not (shown or artifacts or blobs or was_last),
         )
+
+    async def _forget_if_empty(self, owner: str, context_id: str) -> bool:
+        """Forget a context that has neither task nor artifact any more; return whether there was one.
+
+        A task that begins meanwhile keeps it. What is left of its conversation are places without content.
+        """
+        context = await self._views.contexts.get(owner, context_id)
+        if context is None or context.tasks or await self._artifacts.has_any(context_key(owner, context_id)):
+            return False
+        return await self._views.contexts.forget(owner, context_id)
 
     async def _remove_context(self, target: DeletionTarget) -> RemoveResult:
         owner, context_id = target.owner, target.context_id

@@ -285,6 +285,10 @@ class ArtifactRemoval:
             await self._redis.delete(context_artifacts_key(context))
         return artifacts, blobs
 
+    async def has_any(self, context: str) -> bool:
+        """Say whether a context has an artifact."""
+        return bool(await self._redis.exists(context_artifacts_key(context)))
+
     async def one(self, context: str, artifact_id: str) -> tuple[int, int]:
         """Remove one artifact; return and raise as `of_context` does."""
         key = ArtifactAddress(context, artifact_id).record_key

@@ -104,12 +104,14 @@ return is_titled and 2 or 1
 """
 
 _FORGET = """
--- KEYS: what is known of a context. Returns 1 if it was removed, -1 if it has a task, and stays.
+-- KEYS: what is known of a context, contexts of its owner. ARGV: its place among them.
+-- Returns 1 if it was removed, -1 if it has a task, and stays.
 for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
   if name:sub(1, 5) == 'task:' then
     return -1
   end
 end
+redis.call('ZREM', KEYS[2], ARGV[1])
 return redis.call('DEL', KEYS[1])
 """
 
@@ -285,14 +287,11 @@ class Contexts:
         return list(map(unword, cast("list[str]", found)))
 
     async def forget(self, owner: str, context_id: str) -> bool:
-        """Forget a context, unless it has a task; return whether anything was known of it.
-
-        Its place in lists, which leads to it, goes last.
-        """
-        was_known = int(await self._forget(keys=[context_info_key(owner, context_id)]))
+        """Forget a context and its place in lists, unless it has a task; return whether it was known."""
+        keys = [context_info_key(owner, context_id), owner_contexts_key(owner)]
+        was_known = int(await self._forget(keys=keys, args=[word(context_id)]))
         if was_known != _HAS_TASK:
             await self._redis.zrem(RETENTIONS_KEY, f"{word(owner)} {word(context_id)}")
-            await self._redis.zrem(owner_contexts_key(owner), word(context_id))
         return bool(was_known)
 
     async def _change(self, owner: str, context_id: str, *fields: str) -> bool:

@@ -127,6 +127,39 @@ async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, delet
     assert await redis.keys(f"everloop:task:{{{view.task_id}}}*") == []
 
 
+@pytest.mark.parametrize("left", ["nothing", "nothing but itself", "a task", "an artifact"])
+async def test_a_context_goes_with_the_last_that_is_in_it(
+    redis: Redis, deletion: StoreDeletion, tmp_path: Path, left: str
+) -> None:
+    """Its title and its retention too, also after a step that died; what is left in it keeps it listed."""
+    views, view = TaskViews(redis), submitted(owner=new_id(), context_id="c")
+    await completed_task(views, view)
+    if left == "a task":
+        await completed_task(views, submitted(owner=view.owner, context_id="c"))
+    artifacts = Artifacts(redis, LocalBlobs(tmp_path), views, ttl=timedelta(days=1))
+    context = context_key(view.owner, "c")
+    if left == "an artifact":
+        part = NewPart("file", b"content")
+        await artifacts.apply(context, "kept", Create(new_id(), (part,), complete=True))
+    assert await views.contexts.set_title(view.owner, "c", "A title of mine")
+    assert await views.contexts.set_retention(view.owner, "c", timedelta(days=1))
+    target = DeletionTarget(kind=DeletionKind.TASK, owner=view.owner, context_id="c", id=view.task_id)
+    if left == "nothing but itself":  # a step died between the two
+        await views.contexts.forget_task(view.owner, "c", view.task_id)
+    for _ in range(2):
+        await done(deletion, target)
+
+    page = await views.contexts.page(view.owner, 9)
+    assert [each.title for each in page.contexts] == (
+        [] if left.startswith("nothing") else ["A title of mine"]
+    )
+    due = [each.context_id for each in await views.contexts.due(9) if each.owner == view.owner]
+    assert due == ([] if left.startswith("nothing") else ["c"])
+    if left == "an artifact":
+        await done(deletion, target.model_copy(update={"kind": DeletionKind.ARTIFACT, "id": "kept"}))
+        assert await views.contexts.ids(view.owner) == []
+
+
 async def test_steps_look_at_nothing_but_what_they_delete(redis: Redis, deletion: StoreDeletion) -> None:
     """Keys are found by their names; all are looked through only once neither task nor context is left."""
     views, owner = TaskViews(redis), new_id()
