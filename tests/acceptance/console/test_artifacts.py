@@ -47,11 +47,11 @@ async def test_a_dataset_is_a_table_with_pages(service: Service, page: Page) -> 
 
 
 async def test_each_kind_is_shown_as_what_it_is(service: Service, page: Page) -> None:
-    """Markdown is formatted, JSON is a tree, a picture is one, other text is as it was written."""
+    """Markdown is formatted, code coloured, JSON is a tree, a picture is one, other text is as it was written."""
     await publish(
         service,
         page,
-        ("text/markdown", "report", "# Found\n\n- one"),
+        ("text/markdown", "report", "# Found\n\n- one\n\n```python\nreturn 1\n```"),
         ("data", "numbers", "in the tree"),
         ("picture", "dot", ""),
         ("pdf", "sheet", ""),
@@ -59,6 +59,7 @@ async def test_each_kind_is_shown_as_what_it_is(service: Service, page: Page) ->
     )
 
     await expect(page.get_by_role("heading", name="Found")).to_be_visible()
+    await expect(page.locator("pre .hl-keyword")).to_have_text("return")
     await expect(page.get_by_text('"in the tree"')).to_be_visible()
     await expect(page.get_by_role("img", name="dot.png")).to_be_visible()
     assert await page.get_by_role("img", name="dot.png").evaluate("image => image.naturalWidth") == 1

@@ -33,7 +33,7 @@ async def test_a_context_tells_all_that_was_said(service: Service, page: Page) -
     """With its calls, its tasks and its artifacts; it is exported as one file."""
     await begin(service, page, "Walnut")
 
-    await expect(page.locator(".spoken-call")).to_contain_text("publish")
+    await expect(page.locator(".call")).to_contain_text("publish")
     await expect(page.get_by_text("Noted.")).to_be_visible()
     async with page.expect_download() as downloading:
         await page.get_by_role("button", name="Export").click()

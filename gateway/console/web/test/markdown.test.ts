@@ -21,6 +21,7 @@ function whole(text: string): Blocks {
 }
 
 describe("Markdown", () => {
+
   it("has the same blocks, however it is cut while it streams", () => {
     for (const size of [1, 7, 50]) {
       const blocks = new Blocks();

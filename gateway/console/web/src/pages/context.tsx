@@ -1,16 +1,18 @@
 // One conversation in full: what was said, by whom and when, its tasks, its artifacts, and how long it is kept.
 
 import { useSignal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { ask, at } from "../api/root";
 import type { Context, Spoken, WirePart } from "../api/types";
 import { saveJson } from "../parts/content/file";
 import { Markdown } from "../parts/content/markdown";
 import { Json } from "../parts/content/text";
 import { ArtifactList } from "../parts/artifacts";
+import { CallCard } from "../parts/run";
 import { TaskRows } from "../parts/tasks";
 import { Ago, ConfirmDelete, Empty, FormDialog, ListingProblem, More, Problem, Tabs, UsageText } from "../parts/ui";
 import { remove } from "../state/deletion";
+import { type Call, endCall, newCall } from "../state/fold";
 import { readPages, useListing } from "../state/list";
 import { go, href, query, subject } from "../state/route";
 import { agentName, toast, words } from "../state/store";
@@ -94,14 +96,15 @@ export function ContextPage({ id }: { id: string }) {
 
 function Conversation({ id }: { id: string }) {
   const listing = useListing<Spoken>(`${at`/contexts/${id}/messages`}?`, "messages");
-  const items = listing.items.value;
+  const calls = useMemo(() => new Map<string, Call>(), [id]);
+  const items = joined(listing.items.value, calls);
   return (
     <div class="turns" tabIndex={-1}>
       <ListingProblem listing={listing} what="conversations" />
       {items?.length === 0 && <Empty title="Nothing was said" />}
       <div class="task">
         {items?.map((each, n) => (
-          <SpokenView key={`${each.taskId} ${n}`} spoken={each} isNew={each.taskId !== items[n - 1]?.taskId} />
+          <SpokenView key={`${each.taskId} ${n}`} spoken={each} calls={calls} isNew={each.taskId !== items[n - 1]?.taskId} />
         ))}
       </div>
       <More listing={listing} />
@@ -109,7 +112,26 @@ function Conversation({ id }: { id: string }) {
   );
 }
 
-function SpokenView({ spoken, isNew }: { spoken: Spoken; isNew: boolean }) {
+/** Puts results to the calls that they are of, and returns all else that was said. */
+function joined(items: Spoken[] | null, calls: Map<string, Call>): Spoken[] | null {
+  return (
+    items?.filter((each) => {
+      for (const { id, name, arguments: given } of each.toolCalls ?? []) {
+        const key = callKey(each, id);
+        if (!calls.has(key)) calls.set(key, newCall(id, name, given));
+      }
+      const call = each.role === "tool" && calls.get(callKey(each, each.callId));
+      if (call && !call.outcome) endCall(call, { outcome: each.outcome ?? (each.isError ? "error" : "ok"), result: each.result });
+      return !call;
+    }) ?? null
+  );
+}
+
+function callKey({ taskId }: Spoken, call = ""): string {
+  return `${taskId} ${call}`;
+}
+
+function SpokenView({ spoken, calls, isNew }: { spoken: Spoken; calls: Map<string, Call>; isNew: boolean }) {
   return (
     <>
       {isNew && spoken.taskId && (
@@ -145,10 +167,8 @@ function SpokenView({ spoken, isNew }: { spoken: Spoken; isNew: boolean }) {
             </details>
           )}
           {wordsOf(spoken) && <Markdown text={wordsOf(spoken)} />}
-          {spoken.toolCalls?.map((call) => (
-            <p key={call.id} class="quiet one-line">
-              calls <code>{call.name}</code> <code>{call.arguments}</code>
-            </p>
+          {spoken.toolCalls?.map(({ id }) => (
+            <CallCard key={id} call={calls.get(callKey(spoken, id))!} live={false} version={0} task={spoken.taskId} />
           ))}
         </div>
       )}

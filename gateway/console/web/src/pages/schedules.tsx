@@ -77,9 +77,9 @@ export function Schedules() {
             <thead>
               <tr>
                 <th>Schedule</th>
-                <th>When</th>
+                <th class="wide">When</th>
                 <th>Next</th>
-                <th>Last</th>
+                <th class="wide">Last</th>
                 <th />
               </tr>
             </thead>
@@ -90,11 +90,11 @@ export function Schedules() {
                     <b>{each.id}</b> <span class="quiet">{agentName(each.agent)}</span>
                     <div class="quiet one-line">{each.note || each.message.parts.map((part) => part.text ?? "").join(" ")}</div>
                   </td>
-                  <td>
+                  <td class="wide">
                     {each.cron ?? each.at ?? `every ${each.every ?? ""}`} <span class="quiet">{each.cron && each.timeZone}</span>
                   </td>
                   <td>{each.paused ? <span class="badge">paused</span> : each.nextRuns[0] ? new Date(each.nextRuns[0]).toLocaleString() : "–"}</td>
-                  <td>
+                  <td class="wide">
                     {each.lastRuns[0] ? (
                       <a href={href(["tasks", each.agent, each.lastRuns[0].taskId])}>
                         <StateBadge state={TaskState[each.lastRuns[0].state]} /> <Ago at={each.lastRuns[0].at} />
@@ -104,15 +104,17 @@ export function Schedules() {
                     )}
                   </td>
                   <td class="right">
-                    <button type="button" class="plain" onClick={() => void act(each, "run")}>
-                      Run now
-                    </button>
-                    <button type="button" class="plain" onClick={() => void act(each, each.paused ? "resume" : "pause")}>
-                      {each.paused ? "Resume" : "Pause"}
-                    </button>
-                    <button type="button" class="plain" onClick={() => (leaving.value = each)}>
-                      Delete
-                    </button>
+                    <div class="actions">
+                      <button type="button" class="plain" onClick={() => void act(each, "run")}>
+                        Run now
+                      </button>
+                      <button type="button" class="plain" onClick={() => void act(each, each.paused ? "resume" : "pause")}>
+                        {each.paused ? "Resume" : "Pause"}
+                      </button>
+                      <button type="button" class="plain" onClick={() => (leaving.value = each)}>
+                        Delete
+                      </button>
+                    </div>
                   </td>
                 </tr>
               ))}

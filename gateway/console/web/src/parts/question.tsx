@@ -33,7 +33,7 @@ export function QuestionForm({ question, onGiven }: { question: Question; onGive
       {question.tool && (
         <div class="question-call">
           <code>{question.tool}</code>
-          {question.arguments !== undefined && (
+          {question.arguments !== undefined && question.arguments !== "{}" && (
             <Json text={typeof question.arguments === "string" ? question.arguments : JSON.stringify(question.arguments)} />
           )}
         </div>

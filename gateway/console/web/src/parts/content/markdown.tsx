@@ -20,7 +20,7 @@ const ALLOWED = {
   FORBID_ATTR: ["style", "class", "id", "name"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|#)/i,
   // All values of attributes have to be such an address, but for these.
-  ADD_URI_SAFE_ATTR: ["align", "start"],
+  ADD_URI_SAFE_ATTR: ["align", "start", "data-language"],
   RETURN_TRUSTED_TYPE: true,
 };
 
@@ -40,6 +40,11 @@ function escaped(text: string): string {
   return text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 }
 
+// The language of code is all that is kept of classes: its colours need it.
+DOMPurify.addHook("beforeSanitizeAttributes", (node) => {
+  const language = node.tagName === "CODE" && /^language-([\w+#-]{1,30})$/.exec(node.getAttribute("class") ?? "")?.[1];
+  if (language) node.setAttribute("data-language", language);
+});
 DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName !== "A") return;
   node.setAttribute("target", "_blank");
@@ -200,7 +205,7 @@ async function decorate(element: HTMLElement): Promise<void> {
   if (!codes.length) return;
   const { highlight } = await import("./highlight");
   for (const code of codes) {
-    highlight(code);
+    highlight(code, code.dataset["language"]);
     const pre = code.parentElement!;
     pre.tabIndex = 0; // what scrolls can be reached by keys
     if (pre.querySelector("button")) continue;
