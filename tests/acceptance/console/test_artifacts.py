@@ -47,7 +47,7 @@ async def test_a_dataset_is_a_table_with_pages(service: Service, page: Page) -> 
 
 
 async def test_each_kind_is_shown_as_what_it_is(service: Service, page: Page) -> None:
-    """Markdown is formatted, code coloured, JSON is a tree, a picture is one, other text is as it was written."""
+    """Markdown is formatted, code coloured, JSON a tree, a picture one, other text is as it was written."""
     await publish(
         service,
         page,

@@ -1,5 +1,7 @@
 """Who may use the console: whoever proves to the gateway who it is; and where it is switched off, nobody."""
 
+import asyncio
+import time
 from pathlib import Path
 
 import httpx
@@ -7,6 +9,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from everloop.gateway.auth.api_keys import add_key, new_key
+from everloop.gateway.auth.jwt import LEEWAY
 from everloop.gateway.auth.scopes import READ, WRITE
 from tests.acceptance.console.conftest import OpenTab, say
 from tests.support.rigs.deployment import Service
@@ -55,6 +58,32 @@ async def test_a_key_or_a_token_logs_in(service: Service, open_tab: OpenTab, tmp
     await expect(bea.get_by_role("heading", name="No tasks yet")).to_be_visible()
     await ada.get_by_role("button", name="Log out").click()
     await expect(ada.get_by_label("API key or token")).to_be_visible()
+
+
+async def test_a_login_that_ends_is_said_and_lost_is_nothing(
+    service: Service, page: Page, tmp_path: Path
+) -> None:
+    """The page says why, in the gateway's words; who logs in again finds the task, which has gone on."""
+    signing, goes_on = SigningKey(), asyncio.Event()
+    gateway = await service.everloop.add_gateway(
+        EVERLOOP_AUTH="jwt",
+        EVERLOOP_JWT_PUBLIC_KEY_FILE=str(signing.write(tmp_path / "public.pem")),
+        EVERLOOP_JWT_ISSUER=ISSUER,
+        EVERLOOP_JWT_AUDIENCE=AUDIENCE,
+    )
+    service.script([Reply(["one ", goes_on, "two"])])
+    scope, soon = "tasks:read tasks:write", int(time.time()) - LEEWAY + 15
+    await page.goto(f"{gateway.url}/console/chat/studio")
+
+    await log_in(page, seed_secret(signing.token(scope=scope, exp=soon)))
+    await say(page, "Count")
+    await expect(page.locator(".answer")).to_have_text("one")
+    await expect(page.get_by_role("alert")).to_contain_text("the token has expired")
+    goes_on.set()
+    await log_in(page, seed_secret(signing.token(scope=scope)))
+
+    await expect(page.locator(".answer")).to_have_text("one two")
+    await expect(page.get_by_role("alert")).to_have_count(0)
 
 
 async def test_it_can_be_switched_off(service: Service) -> None:

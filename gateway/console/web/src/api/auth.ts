@@ -36,12 +36,12 @@ export function logOut(): void {
   }
 }
 
-/** The server does not know us, or no longer; `asked` is the login that it was asked with. */
-export function forget(asked: Login | null): void {
+/** The server does not know us, or no longer, and says why; `asked` is the login that it was asked with. */
+export function forget(asked: Login | null, why: string): void {
   if (login.value !== asked) return; // another one was given meanwhile
   if (asked) {
     logOut();
-    loginProblem.value = "The gateway does not take this key or token. It may be wrong, or over.";
+    loginProblem.value = `The gateway does not take this key or token${why && `: ${why}`}`;
   }
   loginWanted.value = true;
 }

@@ -31,7 +31,7 @@ export async function authorized(input: RequestInfo | URL, init: RequestInit = {
     if (init.signal?.aborted) throw error;
     throw new ApiError(0, "The gateway cannot be reached. It is tried again.");
   }
-  if (response.status === 401) forget(asked);
+  if (response.status === 401) forget(asked, (await refusal(response.clone())).message);
   return response;
 }
 

@@ -9,15 +9,22 @@ import type { Agent } from "../api/types";
 import { emptyTask, say, type TaskModel } from "./fold";
 import { follow, type Followed } from "./stream";
 
+/** Milliseconds until a server that does not say its agents is asked again. */
+const RETRY = 5_000;
+
 export const agents = signal<Agent[] | null>(null);
 export const problem = signal("");
 
+let timer = 0;
+
 export async function loadAgents(): Promise<void> {
+  clearTimeout(timer);
   try {
     agents.value = await readAgents();
     problem.value = "";
   } catch (error) {
     problem.value = (error as Error).message;
+    if (!loginWanted.value) timer = window.setTimeout(() => void loadAgents(), RETRY);
   }
 }
 
