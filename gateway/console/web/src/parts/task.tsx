@@ -47,7 +47,7 @@ export function TaskView({ followed, onFollow }: { followed: Followed; onFollow:
             <Parts parts={task.answer.parts} done={task.answer.complete} />
           </div>
         )}
-        {live && !task.answer && followed.connection.value !== "ended" && <Working followed={followed} />}
+        {live && !task.answer && !["ended", "lost"].includes(followed.connection.value) && <Working followed={followed} />}
         {task.questions.map((question) => (
           <QuestionForm
             key={question.id}
