@@ -3,7 +3,7 @@
 import { Role, type Message, type Part, type StreamResponse, type Task, TaskState } from "@a2a-js/sdk";
 import { type Client, ClientFactory, ClientFactoryOptions, DefaultAgentCardResolver, JsonRpcTransportFactory } from "@a2a-js/sdk/client";
 import { cardOf } from "./catalogue";
-import { authorized, pathOf } from "./root";
+import { ApiError, authorized, pathOf } from "./root";
 
 export const EVENTS = "https://everloop.dev/extensions/events/v1";
 
@@ -64,7 +64,12 @@ type Wanted = { contextId?: string; status?: TaskState; pageSize: number; pageTo
 /** Returns a page of the tasks of an agent, those first that changed last. */
 export async function listTasks(agent: string, wanted: Wanted): Promise<{ tasks: Task[]; nextPageToken: string }> {
   const none = { contextId: "", status: TaskState.TASK_STATE_UNSPECIFIED, pageToken: "", historyLength: 0 };
-  return (await agentClient(agent)).listTasks({ tenant: "", ...none, ...wanted, statusTimestampAfter: undefined });
+  try {
+    return await (await agentClient(agent)).listTasks({ tenant: "", ...none, ...wanted, statusTimestampAfter: undefined });
+  } catch (error) {
+    if (!/method not found/i.test((error as Error).message)) throw error;
+    throw new ApiError(501, "This server cannot list tasks, which A2A 0.3 has no word for. Those that you began here go on.");
+  }
 }
 
 export async function cancelTask(agent: string, id: string): Promise<void> {

@@ -28,6 +28,7 @@ export function TaskRows({ state = TaskState.TASK_STATE_UNSPECIFIED, agent = "",
   const isFiltered = Boolean(state || agent || search);
 
   useEffect(() => {
+    if (!agents.value) return; // nothing is known yet: no list is not an empty one
     let timer = 0;
     let gone = false;
     const load = async (): Promise<void> => {
