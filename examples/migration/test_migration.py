@@ -1,8 +1,5 @@
 """The agents of the three pages do what those before them did; a script takes the place of their models."""
 
-import re
-from pathlib import Path
-
 import from_langgraph
 import from_openai_agents
 import from_pydantic_ai
@@ -10,19 +7,7 @@ import pytest
 
 from everloop.testing import Script, StartApp, call
 
-HERE = Path(__file__).parent
 CANCELS = call("cancel_order", order="A-1")
-
-
-@pytest.mark.parametrize("name", ["langgraph", "openai_agents", "pydantic_ai"])
-def test_a_page_shows_the_code_that_is_tested(name: str) -> None:
-    """The block after `After` is the file, but for its first line."""
-    page = (HERE / f"{name}.md").read_text(encoding="utf-8")
-    after = re.search(r"## After\n.*?```python\n(.*?)```", page, re.DOTALL)
-    code = (HERE / f"from_{name}.py").read_text(encoding="utf-8").split("\n", 2)[2]
-
-    assert after
-    assert after[1].strip() == code.strip()
 
 
 async def test_openai_agents(everloop_app: StartApp) -> None:

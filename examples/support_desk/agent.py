@@ -1,13 +1,12 @@
 """A support desk: it looks orders up and gives money back; where it is much, a supervisor has to agree."""
 
-import os
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated
 
 import httpx
 from pydantic import Field, JsonValue
-from shop import ORDERS, PORT, Order
+from shop import ORDERS, Order, payments
 
 from everloop import Agent, Retries, ToolContext, prompt, tool, tools
 
@@ -50,9 +49,7 @@ async def refund(
         reason: Why, in a sentence. The supervisor reads it.
     """
     order_of(context.owner, order)
-    async with httpx.AsyncClient(
-        base_url=os.environ.get("SHOP_PAYMENTS", f"http://127.0.0.1:{PORT}")
-    ) as http:
+    async with httpx.AsyncClient(base_url=payments()) as http:
         answer = await http.post(
             "/refunds",
             json={"order": order, "cents": cents},

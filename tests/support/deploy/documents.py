@@ -1,4 +1,4 @@
-"""The blocks of code in README and docs/, and how each is run.
+"""The blocks of code in README, docs/ and the pages of examples/, and how each is run.
 
 A block runs unless the line before it says otherwise, as a comment that readers do not see:
 
@@ -10,13 +10,21 @@ A block runs unless the line before it says otherwise, as a comment that readers
 """
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.servers.processes import ROOT
 
-PAGES = ["README.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    str(page.relative_to(ROOT))
+    for pages in ("README.md", "docs/**/*.md", "examples/*.md", "examples/*/*.md")
+    for page in sorted(ROOT.glob(pages))
+]
+
+NOT_COPIED = shutil.ignore_patterns("__pycache__", ".everloop", ".pytest_cache", "*.db")
+"""What examples leave behind in their folders."""
 
 RUNNABLE = frozenset({"python", "sh", "js"})
 
@@ -100,6 +108,11 @@ class Block:
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
+
+
+def folder_of(page: str) -> str:
+    """Return where the commands of a page are typed: in the folder of its example, or of the clone."""
+    return str(Path(page).parent) if Path(page).match("examples/*/*.md") else "."
 
 
 def blocks_of(page: str) -> Iterator[Block]:
