@@ -23,8 +23,11 @@ PAGES = [
     for page in sorted(ROOT.glob(pages))
 ]
 
-NOT_COPIED = shutil.ignore_patterns("__pycache__", ".everloop", ".pytest_cache", "*.db")
-"""What examples leave behind in their folders."""
+NOT_COPIED = shutil.ignore_patterns(
+    *("__pycache__", ".everloop", ".pytest_cache", "*.db", "*.key", "keys.jsonl", "calendar.json"),
+    *("data", "notes", "workspace"),
+)
+"""What examples leave behind in their folders, where they were run there."""
 
 RUNNABLE = frozenset({"python", "sh", "js"})
 
