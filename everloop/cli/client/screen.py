@@ -245,7 +245,7 @@ class Screen:
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._live.start()
+        self._live.start(refresh=True)  # a line would end up behind the first frame if a thread drew that
 
     def _stop_live(self) -> None:
         if self._live:
