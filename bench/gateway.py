@@ -1,12 +1,14 @@
 """The gateway of `everloop up` beside a2a-sdk's own server: `python -m bench.gateway`.
 
-The agent has no model and is done at once, so that what remains is the price of a task that lasts. Each side
-runs by itself, one after the other: with two cores they would measure each other.
+The agent has no model and is done at once, so that what remains is the price of a task that lasts. Its floor
+is an empty workflow on the same Temporal. Each side runs by itself, one after the other: with two cores they
+would measure each other.
 """
 
 import argparse
 import asyncio
 import importlib.util
+import os
 import re
 import sys
 import time
@@ -17,23 +19,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
+from uuid import uuid4
 
 import httpx
 import psutil
 from redis.asyncio import Redis
 from rich.table import Table
+from temporalio.client import Client, WorkflowHandle
 
+from bench.orders import Order
 from bench.report import WIDTH, console, leave
 from bench.rows import Samples, percentile
 from bench.runs import message_of, result_of, streamed
+from bench.servers.peer_worker import READY
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.deploy.local.settings import load_settings
 from everloop.deploy.local.stack import LocalStack, running_stack
 from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 AGENT = "bench.agent:without_model"
+FLOOR_QUEUE = "bench-floor"
 WARM_UP = 20
 REPEATS = 60
+UNTIL_COMPLETED, FIRST_EVENT = "SendMessage until completed", "SendStreamingMessage, first event"
 MANY = 50
 MANY_REPEATS = 10
 IDLE = 35.0
@@ -67,10 +75,10 @@ Measure = Callable[[], Awaitable[Use]]
 
 @dataclass
 class Side:
-    """A server that is measured. `use` counts what it takes, where that can be counted."""
+    """A server that is measured, or Temporal alone. `use` counts what it takes, where that can be counted."""
 
     name: str
-    url: str
+    url: str = ""
     use: Measure | None = None
     figures: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -79,8 +87,8 @@ async def measure(side: Side, http: httpx.AsyncClient, *, idle: bool) -> None:
     """Fill in the figures of one side."""
     for _ in range(WARM_UP):
         await send(side, http)
-    await _one_client(side, "SendMessage until completed", lambda: send(side, http))
-    await _one_client(side, "SendStreamingMessage, first event", lambda: first_event(side, http))
+    await _one_client(side, UNTIL_COMPLETED, lambda: send(side, http))
+    await _one_client(side, FIRST_EVENT, lambda: first_event(side, http))
     tasks = [await send(side, http) for _ in range(REPEATS)]
     fresh = iter(tasks)
     await _one_client(side, "GetTask", lambda: get(side, http, next(fresh)))
@@ -89,7 +97,26 @@ async def measure(side: Side, http: httpx.AsyncClient, *, idle: bool) -> None:
         await asyncio.sleep(IDLE)
         old = iter(tasks)
         await _one_client(side, f"GetTask, idle for {IDLE:.0f} s", lambda: get(side, http, next(old)))
-    await _many_clients(side, http)
+    await _many_clients(side, lambda: send(side, http))
+
+
+async def measure_floor(side: Side, temporal: Client) -> None:
+    """Fill in what Temporal alone takes for an empty workflow."""
+
+    async def start() -> WorkflowHandle[Any, Any]:
+        order = Order(iterations=0)
+        return await temporal.start_workflow(
+            "Floor", args=[order, 1], id=str(uuid4()), task_queue=FLOOR_QUEUE
+        )
+
+    async def run() -> None:
+        await (await start()).result()
+
+    for _ in range(WARM_UP):
+        await run()
+    await _one_client(side, UNTIL_COMPLETED, run)
+    await _one_client(side, FIRST_EVENT, start)
+    await _many_clients(side, run)
 
 
 async def _one_client(side: Side, name: str, call: Callable[[], Awaitable[object]]) -> None:
@@ -101,9 +128,9 @@ async def _one_client(side: Side, name: str, call: Callable[[], Awaitable[object
         _console.print(f"{name}: {(await side.use()).since(before, REPEATS)}", highlight=False)
 
 
-async def _many_clients(side: Side, http: httpx.AsyncClient) -> None:
+async def _many_clients(side: Side, call: Callable[[], Awaitable[object]]) -> None:
     async def client() -> Samples:
-        return [await _timed(lambda: send(side, http)) for _ in range(MANY_REPEATS)]
+        return [await _timed(call) for _ in range(MANY_REPEATS)]
 
     before = await side.use() if side.use else None
     begin = time.perf_counter()
@@ -142,7 +169,7 @@ async def first_event(side: Side, http: httpx.AsyncClient) -> None:
 
 
 @asynccontextmanager
-async def running_everloop(directory: Path) -> AsyncGenerator[Side]:
+async def running_everloop(directory: Path) -> AsyncGenerator[tuple[Side, LocalStack]]:
     """Start what `everloop up` starts."""
     environment = {"EVERLOOP_AGENTS": AGENT}
     settings = load_settings().on_free_ports()
@@ -153,7 +180,7 @@ async def running_everloop(directory: Path) -> AsyncGenerator[Side]:
             Redis.from_url(stack.redis_url, decode_responses=True) as redis,
             httpx.AsyncClient() as http,
         ):
-            yield Side("Everloop", stack.gateway_url, use=lambda: _use(stack, redis, http, processes))
+            yield Side("Everloop", stack.gateway_url, lambda: _use(stack, redis, http, processes)), stack
 
 
 async def _use(
@@ -174,6 +201,24 @@ async def _use(
 
 
 _REQUESTS = re.compile(r'service_requests\{.*operation="(\w+)".*service_name="frontend".*\} (\S+)')
+
+
+@asynccontextmanager
+async def running_floor(directory: Path, stack: LocalStack) -> AsyncGenerator[Client]:
+    """Start a worker of empty workflows on this stack's Temporal."""
+    command = [sys.executable, "-m", "bench.servers.peer_worker", "floor"]
+    address = {"TEMPORAL_ADDRESS": stack.temporal_address, "EVERLOOP_TASK_QUEUE": FLOOR_QUEUE}
+    process = ServerProcess(command, directory / "floor.log", {**os.environ, **address})
+    process.start()
+    try:
+        await wait_until_answers(process, lambda: _is_ready(process), "floor")
+        yield await Client.connect(stack.temporal_address)
+    finally:
+        process.kill()
+
+
+async def _is_ready(process: ServerProcess) -> bool:
+    return READY in process.output
 
 
 @asynccontextmanager
@@ -201,22 +246,32 @@ async def _listens(port: int) -> bool:
 
 async def _run(*, peers: bool, idle: bool) -> None:
     sides: list[Side] = []
-    for name in (*(("a2a-sdk in memory", "a2a-sdk on SQLite") if peers else ()), "Everloop"):
+    limits = httpx.Limits(max_connections=2 * MANY)
+    for name in ("a2a-sdk in memory", "a2a-sdk on SQLite") if peers else ():
         if name.endswith("SQLite") and not importlib.util.find_spec("aiosqlite"):
             _console.print("a2a-sdk on SQLite is left out: it needs sqlalchemy and aiosqlite")
             continue
         _console.print(name)
         with TemporaryDirectory(prefix="everloop-bench-") as directory:
             database = str(Path(directory, "tasks.db")) if name.endswith("SQLite") else ""
-            started = (
-                running_everloop(Path(directory))
-                if name == "Everloop"
-                else running_peer(Path(directory), name, database)
-            )
-            limits = httpx.Limits(max_connections=2 * MANY)
-            async with started as side, httpx.AsyncClient(limits=limits, timeout=60) as http:
-                await measure(side, http, idle=idle and name == "Everloop")
+            async with (
+                running_peer(Path(directory), name, database) as side,
+                httpx.AsyncClient(limits=limits, timeout=60) as http,
+            ):
+                await measure(side, http, idle=False)
                 sides.append(side)
+    with TemporaryDirectory(prefix="everloop-bench-") as directory:
+        async with (
+            running_everloop(Path(directory)) as (side, stack),
+            httpx.AsyncClient(limits=limits, timeout=60) as http,
+        ):
+            _console.print("Temporal alone")
+            floor = Side("Temporal alone", use=side.use)
+            async with running_floor(Path(directory), stack) as temporal:
+                await measure_floor(floor, temporal)
+            _console.print("Everloop")
+            await measure(side, http, idle=idle)
+            sides += [floor, side]
     table = Table("agent without a model")
     for side in sides:
         table.add_column(side.name, justify="right")

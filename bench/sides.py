@@ -60,14 +60,14 @@ class Side(ABC):
 
     async def run(self, iterations: int, *, size: int = RESULT_BYTES, tool: str = "produce") -> Run:
         """Run a task to its end."""
-        run = await self._start({**iterations_order(iterations, size), "tool": tool}, turns=1)
+        run = await self.start({**iterations_order(iterations, size), "tool": tool}, turns=1)
         await run.result()
         return run
 
     async def park(self, iterations: int) -> Parked:
         """Run a task until it waits for its user."""
         order = iterations_order(iterations)
-        run = await self._start(order, turns=2)
+        run = await self.start(order, turns=2)
         while not await _waits(run):  # noqa: ASYNC110 -- a fact of the server, no event
             await asyncio.sleep(0.05)
         return Parked(run, order, await self._question(run))
@@ -77,7 +77,8 @@ class Side(ABC):
         """Let the user speak, and wait for the end of the task."""
 
     @abstractmethod
-    async def _start(self, order: Order, turns: int) -> Run: ...
+    async def start(self, order: Order, turns: int) -> Run:
+        """Start a task that is spoken to `turns` times; return when Temporal has it."""
 
     async def _question(self, run: Run) -> str:
         return ""
@@ -102,7 +103,7 @@ class Peer(Side):
         await parked.run.signal("say", parked.order)
         await parked.run.result()
 
-    async def _start(self, order: Order, turns: int) -> Run:
+    async def start(self, order: Order, turns: int) -> Run:
         return await self._temporal.start_workflow(
             self._workflow, args=[order, turns], id=f"peer-{uuid4()}", task_queue=self._task_queue
         )
@@ -118,7 +119,7 @@ class Everloop(Side):
         await parked.run.execute_update(AgentTask.add_message, _message("red", answers=parked.question))
         await parked.run.result()
 
-    async def _start(self, order: Order, turns: int) -> Run:
+    async def start(self, order: Order, turns: int) -> Run:
         task_id = str(uuid4())
         task = TaskInput(
             context_id=names.derive_context_id(task_id),  # as for a client that names none
