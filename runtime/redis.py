@@ -197,6 +197,7 @@ def _pool(url: str) -> BlockingConnectionPool:
         max_connections=_CONNECTIONS,
         timeout=SOCKET_TIMEOUT,
         decode_responses=True,
+        encoding_errors="surrogateescape",  # what is compressed is no text (`Cipher.unpack`)
         health_check_interval=_HEALTH_CHECK_INTERVAL,
         socket_timeout=SOCKET_TIMEOUT,
         socket_connect_timeout=SOCKET_TIMEOUT / 2,

@@ -40,7 +40,7 @@ class Step(Generic[T]):
     name: str
     """Part of the script, and the operation in it: `view.publish`."""
     keys: Sequence[str]
-    arguments: Sequence[str | int]
+    arguments: Sequence[str | bytes | int]
     read: Callable[[Any], T]
     """Reads the reply, which may be None."""
 
@@ -72,7 +72,7 @@ class Steps:
                 before it are done.
         """
         root = root_task_id(steps[0].task_id)
-        keys, arguments = [view_key(root), task_keys_key(root)], list[str | int]()
+        keys, arguments = [view_key(root), task_keys_key(root)], list[str | bytes | int]()
         for step in steps:
             keys += step.keys
             arguments += [step.name, len(step.keys), len(step.arguments), *step.arguments]

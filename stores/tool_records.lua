@@ -71,7 +71,7 @@ operations['record.revoke'] = function(keys, arguments)
 end
 
 -- then, with outcomes as the second key: outcome, its time to live in seconds
--- Returns the outcome that stands, nil if the call is another's. Another outcome ends the trip.
+-- Returns the outcome that stands, if that is another one, which ends the trip.
 operations['record.finish'] = function(keys, arguments)
   local records, outcomes, call, token, seconds, outcome, life = keys[1], keys[2], unpack(arguments)
   local lease = lease_of(records, call)
@@ -80,13 +80,16 @@ operations['record.finish'] = function(keys, arguments)
   end
   if redis.call('HSETNX', outcomes, call, outcome) == 0 then
     local standing = redis.call('HGET', outcomes, call)
-    return standing, standing ~= outcome
+    if standing == outcome then
+      return false
+    end
+    return standing, true
   end
   lease = lease or {holder = token, order = '', attempts = 1}
   lease.till, lease.claim = '', DONE
   keep(outcomes, life)
   write_lease(records, call, lease, seconds)
-  return outcome
+  return false
 end
 
 -- then: the call without its phase, value (empty: none any more)

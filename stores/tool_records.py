@@ -6,7 +6,7 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeVar, cast
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 from redis.asyncio import Redis
 
 from everloop.runtime.redis import cipher_of
@@ -135,14 +135,13 @@ class ToolRecords:
 
     def finishing(self, lease: Lease, outcome: ToolReply) -> Step[ToolReply]:
         """Return the step of `finish`; it ends the trip where another outcome stands."""
-        sealed = self._cipher.seal_text(outcome.model_dump_json(), _purpose(lease.task_id, lease.call_id))
+        text = outcome.model_dump_json(exclude_defaults=True)
+        packed = self._cipher.pack(text, _purpose(lease.task_id, lease.call_id))
 
-        def read(standing: str) -> ToolReply:
-            if standing == sealed:
-                return outcome
-            return self._parse(lease.task_id, lease.call_id, standing) or outcome
+        def read(standing: str | None) -> ToolReply:
+            return (standing and self._parse(lease.task_id, lease.call_id, standing)) or outcome
 
-        return self._step("finish", lease, sealed, self._outcome_ttl, read=read)
+        return self._step("finish", lease, packed, self._outcome_ttl, read=read)
 
     async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
         """Keep a value of the tool's own for a call, in place of the last one; it goes when the record goes.
@@ -173,16 +172,17 @@ class ToolRecords:
 
         return Step(task_id, "record.kept", [records_key(task_id)], [call_id], read)
 
-    def _step(self, operation: str, lease: Lease, *arguments: str | int, read: Callable[[Any], T]) -> Step[T]:
+    def _step(
+        self, operation: str, lease: Lease, *arguments: str | bytes | int, read: Callable[[Any], T]
+    ) -> Step[T]:
         words = [lease.call_id, lease.token, self._ttl, *arguments]
         keys = [records_key(lease.task_id), outcomes_key(lease.task_id)]
         return Step(lease.task_id, f"record.{operation}", keys, words, read)
 
     def _parse(self, task_id: str, call_id: str, outcome: str) -> ToolReply | None:
-        text = self._cipher.unseal_text(outcome, _purpose(task_id, call_id))
         try:
-            return OUTCOME_ADAPTER.validate_json(text)
-        except ValidationError:
+            return OUTCOME_ADAPTER.validate_json(self._cipher.unpack(outcome, _purpose(task_id, call_id)))
+        except ValueError:  # of pydantic, too
             return None
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from redis.asyncio import Redis
 
 from everloop.runtime.encryption.cipher import Cipher, EncryptionError
@@ -17,6 +17,7 @@ from everloop.workflows.contract.messages import (
     AssistantMessage,
     SummaryMessage,
     TranscriptMessage,
+    measure,
 )
 
 Reply = TypeVar("Reply", AssistantMessage, SummaryMessage)
@@ -132,8 +133,13 @@ class Transcripts:
         wanted = fitting(zip(positions, sizes, strict=True), max_bytes)
         fields = [str(position) for position in wanted]
         kept = cast("list[str | None]", await self._redis.hmget(key, fields)) if fields else []
-        read = {at: entries.parse(entry) for at, entry in zip(wanted, kept, strict=True) if entry}
-        return {position: message for position, message in read.items() if message}
+        newest, room = list[tuple[int, TranscriptMessage]](), max_bytes
+        for position, entry in reversed([*zip(wanted, kept, strict=True)]):
+            message = entries.parse(entry) if entry else None
+            if message and (size := measure(message)) <= room:  # of what was compressed, more than was read
+                newest.append((position, message))
+                room -= size
+        return dict(reversed(newest))
 
     async def put(
         self,
@@ -202,10 +208,11 @@ class _Entries:
     cipher: Cipher
     purpose: str
 
-    def encode(self, start: int, messages: Sequence[TranscriptMessage]) -> list[str | int]:
+    def encode(self, start: int, messages: Sequence[TranscriptMessage]) -> list[str | bytes | int]:
         """Return positions and entries in turn."""
-        sealed = (self.cipher.seal_text(message.model_dump_json(), self.purpose) for message in messages)
-        return [word for position, entry in enumerate(sealed, start) for word in (position, entry)]
+        texts = (message.model_dump_json(exclude_defaults=True) for message in messages)
+        packed = (self.cipher.pack(text, self.purpose) for text in texts)
+        return [word for position, entry in enumerate(packed, start) for word in (position, entry)]
 
     def decode(self, kept: Sequence[str | None], new: Sequence[TranscriptMessage]) -> OpenedTranscript:
         """Return what was read, of which the last is the reply, and was written behind it."""
@@ -218,6 +225,6 @@ class _Entries:
 
     def parse(self, entry: str) -> TranscriptMessage | None:
         try:
-            return _MESSAGE.validate_json(self.cipher.unseal_text(entry, self.purpose))
-        except (EncryptionError, ValidationError):
+            return _MESSAGE.validate_json(self.cipher.unpack(entry, self.purpose))
+        except (EncryptionError, ValueError):  # of pydantic, too
             return None

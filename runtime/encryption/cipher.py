@@ -14,6 +14,7 @@ import binascii
 import hashlib
 import hmac
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -33,6 +34,12 @@ _ID_LENGTH, _CONTENT_LENGTH = 1, 4
 
 _TEXT = "sealed:"
 """Stands before encrypted texts. No JSON begins so."""
+
+COMPRESSED_FROM = 512
+"""Bytes of JSON from which on it is compressed: prose then takes less than half of its room."""
+
+_COMPRESSED = b"z"
+"""Stands before what is compressed. No JSON begins so."""
 
 
 class EncryptionError(OSError):
@@ -202,10 +209,7 @@ class Cipher:
 
     def seal_text(self, text: str, purpose: str) -> str:
         """Return what is kept of JSON: the JSON itself if nothing is encrypted."""
-        if not self.is_on:
-            return text
-        box = self.encrypt(text.encode(), purpose)
-        return f"{_TEXT}{box.key_id}:{base64.b64encode(box.content).decode()}"
+        return self._seal_text(text.encode(), purpose) if self.is_on else text
 
     def unseal_text(self, kept: str, purpose: str) -> str:
         """Return the JSON of what is kept; as it is, if it was kept before anything was encrypted.
@@ -213,17 +217,56 @@ class Cipher:
         Raises:
             EncryptionError: it cannot be decrypted.
         """
-        if not kept.startswith(_TEXT):
-            return kept
+        return self._unseal_text(kept, purpose).decode() if kept.startswith(_TEXT) else kept
+
+    def pack(self, text: str, purpose: str) -> str | bytes:
+        """Return what is kept of JSON that may be long, compressed if that is shorter."""
+        packed = _compressed(text)
+        if self.is_on:
+            return self._seal_text(packed or text.encode(), purpose)
+        return packed or text
+
+    def unpack(self, kept: str, purpose: str) -> str:
+        """Return the JSON of what `pack` or `seal_text` made, as `connect_redis` reads it.
+
+        Raises:
+            EncryptionError: it cannot be decrypted.
+            ValueError: nobody has packed it.
+        """
+        if kept.startswith(_TEXT):
+            content = self._unseal_text(kept, purpose)
+        else:
+            content = kept.encode(errors="surrogateescape")
+        if not content.startswith(_COMPRESSED):
+            return content.decode()
+        try:
+            return zlib.decompress(content.removeprefix(_COMPRESSED)).decode()
+        except zlib.error:
+            raise ValueError("this is not what was compressed") from None
+
+    def _seal_text(self, content: bytes, purpose: str) -> str:
+        box = self.encrypt(content, purpose)
+        return f"{_TEXT}{box.key_id}:{base64.b64encode(box.content).decode()}"
+
+    def _unseal_text(self, kept: str, purpose: str) -> bytes:
         key_id, _, content = kept.removeprefix(_TEXT).partition(":")
         try:
             box = Box(key_id, base64.b64decode(content, validate=True))
         except (binascii.Error, ValueError):
             raise SealBrokenError(key_id) from None
-        return self.decrypt(box, purpose).decode()
+        return self.decrypt(box, purpose)
 
 
 NO_CIPHER = Cipher(())
+
+
+def _compressed(text: str) -> bytes | None:
+    """Return text compressed; None if it is short, or would be no shorter."""
+    content = text.encode()
+    if len(content) < COMPRESSED_FROM:
+        return None
+    packed = _COMPRESSED + zlib.compress(content)
+    return packed if len(packed) < len(content) else None
 
 
 def _bound_to(key_id: str, purpose: str) -> bytes:

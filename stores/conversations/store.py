@@ -1,8 +1,6 @@
 """The messages of a context, over all its tasks."""
 
-import base64
 import time
-import zlib
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import cast
@@ -27,12 +25,6 @@ from everloop.workflows.contract.payloads import HIDE_VALUES, Wire
 
 MAX_MESSAGES = 1000
 """So many messages are kept of a conversation, the newest ones."""
-
-COMPRESSED_FROM = 512
-"""Characters of JSON from which on an entry is compressed: prose then takes half of its room."""
-
-_COMPRESSED = "z"
-"""Before the Base64 of an entry that is compressed. JSON never begins so."""
 
 MAX_TASKS = 10_000
 """So many tasks are known to have appended to a conversation, the newest ones."""
@@ -212,7 +204,7 @@ class Conversations:
         messages_key, positions_key, summaries_key = conversation_keys(context)
         keys = [messages_key, positions_key, conversation_tasks_key(context), summaries_key]
         kept = [task_id, self._ttl, MAX_MESSAGES, MAX_TASKS]
-        await self._append(keys=keys, args=[*kept, *(self._sealed(context, message) for message in messages)])
+        await self._append(keys=keys, args=[*kept, *(self._packed(context, message) for message in messages)])
 
     async def get_recent(
         self, context: str, max_messages: int, max_tokens: int | None = None
@@ -256,14 +248,14 @@ class Conversations:
         messages that were cleared meanwhile, or never were there, is not kept either; nor one for which was
         read before a task was forgotten: `forgotten` is what `times_forgotten` said before that.
         """
-        sealed = self._sealed(context, summary)
-        arguments = [summary.start, summary.end, summary.level, sealed, forgotten]
+        packed = self._packed(context, summary)
+        arguments = [summary.start, summary.end, summary.level, packed, forgotten]
         await self._compact(keys=conversation_keys(context), args=arguments)
 
     async def get_summaries(self, context: str) -> list[ConversationSummary]:
         """Return the summaries by position. Their ranges do not overlap."""
         found = cast("list[str]", await self._redis.hvals(conversation_summaries_key(context)))
-        summaries = map(ConversationSummary.model_validate_json, self._unsealed(context, found))
+        summaries = map(ConversationSummary.model_validate_json, self._unpacked(context, found))
         return sorted(summaries, key=lambda summary: summary.start)
 
     async def clear(self, context: str) -> None:
@@ -314,31 +306,16 @@ class Conversations:
         kept = cast("list[str]", await self._redis.lrange(conversation_key(context), start, -1))
         return self._parse(context, kept)
 
-    def _sealed(self, context: str, entry: ConversationMessage | ConversationSummary) -> str:
-        packed = _packed(entry.model_dump_json(exclude_defaults=True))
-        return self._cipher.seal_text(packed, _purpose(context))
+    def _packed(self, context: str, entry: ConversationMessage | ConversationSummary) -> str | bytes:
+        return self._cipher.pack(entry.model_dump_json(exclude_defaults=True), _purpose(context))
 
-    def _unsealed(self, context: str, kept: Iterable[str]) -> Iterable[str]:
+    def _unpacked(self, context: str, kept: Iterable[str]) -> Iterable[str]:
         """Return the JSON of entries."""
-        return (_unpacked(self._cipher.unseal_text(entry, _purpose(context))) for entry in kept)
+        return (self._cipher.unpack(entry, _purpose(context)) for entry in kept)
 
     def _parse(self, context: str, kept: Sequence[str]) -> list[ConversationMessage]:
         """Return messages; in the place of those that were removed stands `FORGOTTEN`."""
-        return [_MESSAGE.validate_json(json) if json else FORGOTTEN for json in self._unsealed(context, kept)]
-
-
-def _packed(json: str) -> str:
-    """Return what is kept of an entry: nobody reads most of them again, and they are kept the longest."""
-    if len(json) < COMPRESSED_FROM:
-        return json
-    packed = _COMPRESSED + base64.b64encode(zlib.compress(json.encode())).decode()
-    return min(packed, json, key=len)
-
-
-def _unpacked(kept: str) -> str:
-    if not kept.startswith(_COMPRESSED):
-        return kept
-    return zlib.decompress(base64.b64decode(kept.removeprefix(_COMPRESSED))).decode()
+        return [_MESSAGE.validate_json(json) if json else FORGOTTEN for json in self._unpacked(context, kept)]
 
 
 def conversation_keys(context: str) -> list[str]:

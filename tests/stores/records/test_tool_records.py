@@ -138,6 +138,19 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
     assert await redis.hget(outcomes_key(ours.task_id), "c1") == newer
 
 
+async def test_long_outcomes_are_kept_compressed(redis: Redis) -> None:
+    """They are told as they were, also to whoever finishes the call again."""
+    ours, records = lease(new_id()), ToolRecords(redis)
+    long = OUTCOME.model_copy(update={"content": "zażółć gęślą jaźń " * 50})
+
+    for outcome in (long, long, OUTCOME):
+        assert await records.finish(ours, outcome) == long
+    assert await records.outcome(ours.task_id, "c1") == long
+    (claimed,) = await records.steps.run(records.claiming(lease(ours.task_id), HELD))
+    assert claimed.outcome == long
+    assert await redis.hstrlen(outcomes_key(ours.task_id), "c1") < 200
+
+
 async def test_that_a_call_has_ended_is_known_when_its_outcome_is_forgotten(redis: Redis) -> None:
     """Whoever comes to it is told that it was started, and may record what it comes to now."""
     ours, records = lease(new_id()), ToolRecords(redis)

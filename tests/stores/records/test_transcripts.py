@@ -141,7 +141,18 @@ async def test_sending_a_transcript_again_replaces_it(transcripts: Transcripts) 
     assert await transcripts.open(task_id, "run", 1_200) == OpenedTranscript(tuple(many), None)
 
 
-@pytest.mark.parametrize("entry", ['{"role": "oracle"}', "sealed:k1:AAAA", "sealed:k9:AAAA"])
+async def test_long_messages_are_kept_compressed(redis: Redis) -> None:
+    """They are read as they were, also by the run after; whatever has its default is left out."""
+    task_id, long = new_id(), RESULT.model_copy(update={"content": "zażółć gęślą jaźń " * 50})
+    transcripts = Transcripts(redis)
+    await transcripts.put(task_id, "run", 0, [*MESSAGES, long])
+    opened = await transcripts.open(task_id, "next", 4, previous_run="run")
+    assert opened == OpenedTranscript((*MESSAGES, long), None)
+    sizes = [await redis.hstrlen(transcript_key(task_id, "next"), str(position)) for position in (2, 3)]
+    assert [size < 200 for size in sizes] == [True, True]
+
+
+@pytest.mark.parametrize("entry", ['{"role": "oracle"}', "zebra", "sealed:k1:AAAA", "sealed:k9:AAAA"])
 async def test_what_cannot_be_read_counts_as_missing(encrypted: Redis, entry: str) -> None:
     """An entry of a newer version, one that does not decrypt or is of an unknown key is sent again.
 

@@ -112,6 +112,27 @@ def test_sealed_content_is_told_from_plain_without_keys() -> None:
         NO_CIPHER.unseal_text(cipher.seal_text("{}", "p"), "p")
 
 
+LONG = '{"text": "zażółć gęślą jaźń"}' * 30
+
+
+@pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
+@pytest.mark.parametrize("text", ["{}", '"z"', LONG, f'"{SECRET * 9}"'], ids=["short", "z", "long", "dense"])
+def test_what_is_packed_is_unpacked(cipher: Cipher, text: str) -> None:
+    """Whatever its length, with keys and without; of what is long and says much twice a third is kept."""
+    packed = cipher.pack(text, "p")
+    kept = packed.decode(errors="surrogateescape") if isinstance(packed, bytes) else packed
+    assert cipher.unpack(kept, "p") == text
+    assert cipher.unpack(cipher.seal_text(text, "p"), "p") == text
+    assert text is not LONG or len(packed) < len(LONG) / 3
+
+
+def test_what_nobody_has_packed_is_refused() -> None:
+    """The error does not tell the content."""
+    with pytest.raises(ValueError, match="not what was compressed") as caught:
+        NO_CIPHER.unpack("zebra", "p")
+    assert "zebra" not in str(caught.value)
+
+
 def test_reads_a_file(tmp_path: Path) -> None:
     """Lines `key-id key`; empty ones and comments are none; spaces and tabs separate."""
     path = tmp_path / "keys"
