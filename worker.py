@@ -218,7 +218,8 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
         deliveries.notify,
         ttl=retention.task_ttl,
         max_bytes=retention.max_task_bytes,
-        context_ttl=max(retention.conversation_ttl, ArtifactSettings().ttl),
+        context_ttl=retention.conversation_ttl,
+        artifact_ttl=ArtifactSettings().ttl,
     )
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
     outcome_ttl = retention.transcript_ttl  # both are told again by history

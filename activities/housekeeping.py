@@ -46,7 +46,8 @@ class Lifetimes:
 
 
 LOOK_AFTER = timedelta(hours=12)
-"""How soon is looked again at what is kept longer: what was added since would live for a day at least."""
+"""How soon is looked again at what is kept longer: what was added since would live for a day at least. Events
+would not, but are kept by whoever publishes the end of their task."""
 
 LOOKED_AT = 100
 

@@ -71,7 +71,8 @@ async def opened_app(
             notify,
             ttl=retention.task_ttl,
             max_bytes=retention.max_task_bytes,
-            context_ttl=max(retention.conversation_ttl, artifact_settings.ttl),
+            context_ttl=retention.conversation_ttl,
+            artifact_ttl=artifact_settings.ttl,
         )
         stores = Stores(
             views,

@@ -11,10 +11,17 @@ TASK_TTL = timedelta(days=7)
 """How long what can be rebuilt from Temporal is kept after its last change."""
 
 GRACE = timedelta(days=1)
-"""The same of what nobody needs once a task has ended but who comes late: its events, and its transcript."""
+"""The same of what nobody needs once a task has ended but who comes late: its transcript."""
 
-CONVERSATION_TTL = timedelta(days=30)
+EVENTS_GRACE = timedelta(hours=1)
+"""The same of its events: who lost a connection goes on with them, and gets the whole task later. Where
+somebody is to be notified, they stay for `GRACE`."""
+
+CONVERSATION_TTL = TASK_TTL
 """How long a conversation is kept after its last message."""
+
+ARTIFACT_TTL = timedelta(days=30)
+"""The same of an artifact, after its last change."""
 
 RECORD_TTL = TASK_TTL
 """The same of the record of a tool call: nobody resets a task of which nothing can be seen any more."""

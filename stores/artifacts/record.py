@@ -19,7 +19,7 @@ one that is encrypted ends with `.sealed`.
 
 import hashlib
 import zlib
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER, BlobCorruptError, BlobMissingError
@@ -34,9 +34,6 @@ from everloop.stores.keys import (
 )
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.payloads import Wire
-
-ARTIFACT_TTL = timedelta(days=30)
-"""How long an artifact is kept after its last change."""
 
 
 def now() -> datetime:

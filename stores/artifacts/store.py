@@ -22,7 +22,6 @@ from everloop.stores.artifacts.cleanup import remove_artifact
 from everloop.stores.artifacts.errors import ArtifactExistsError, ArtifactMissingError, ArtifactReplacedError
 from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES, Sizes
 from everloop.stores.artifacts.record import (
-    ARTIFACT_TTL,
     ArtifactAddress,
     ArtifactRecord,
     PartContent,
@@ -33,6 +32,7 @@ from everloop.stores.artifacts.record import (
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.artifacts.writer import ArtifactWriter, Request
 from everloop.stores.keys import context_artifacts_key
+from everloop.stores.retention import ARTIFACT_TTL
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.names import RESULT_PREFIX

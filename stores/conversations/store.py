@@ -169,10 +169,10 @@ class Conversations:
     """Messages of contexts, which `names.context_key` names: every owner has conversations of their own.
 
     Each message has a position, counted from 0 since the conversation began. It stays the same when the
-    oldest messages make room: of a conversation `MAX_MESSAGES` are kept, until 30 days after the last one.
+    oldest messages make room: of a conversation `MAX_MESSAGES` are kept, until 7 days after the last one.
     `count_tokens` tells how many tokens a message has (default: an estimate).
 
-    A few keys for each context; `ttl` is how long they are kept after its last message (default 30 days).
+    A few keys for each context; `ttl` is how long they are kept after its last message (default 7 days).
 
     Whatever changes a conversation is one script: of two that come at once, both are done, one after another.
     It is put into the list of all before that.

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.retention import CONVERSATION_TTL, MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.retention import ARTIFACT_TTL, CONVERSATION_TTL, MAX_TASK_BYTES, TASK_TTL
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
@@ -53,8 +53,11 @@ class NotifyingTaskViews(TaskViews):
         ttl: timedelta = TASK_TTL,
         max_bytes: int = MAX_TASK_BYTES,
         context_ttl: timedelta = CONVERSATION_TTL,
+        artifact_ttl: timedelta = ARTIFACT_TTL,
     ) -> None:
-        super().__init__(redis, ttl=ttl, max_bytes=max_bytes, context_ttl=context_ttl)
+        super().__init__(
+            redis, ttl=ttl, max_bytes=max_bytes, context_ttl=context_ttl, artifact_ttl=artifact_ttl
+        )
         self._configs = configs
         self._notify = notify
 

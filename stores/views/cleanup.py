@@ -22,7 +22,7 @@ class ViewCleanup:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
-        self._lists = TaskLists(redis, int(TASK_TTL.total_seconds()))
+        self._lists = TaskLists(redis, int(TASK_TTL.total_seconds()), TASK_TTL, Contexts(redis))
         self._contexts = Contexts(redis)
         self._script = redis.register_script(LISTS_SCRIPT)
 

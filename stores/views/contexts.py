@@ -20,6 +20,7 @@ from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of
 from everloop.stores.keys import (
     RETENTIONS_KEY,
+    context_artifacts_key,
     context_info_key,
     history_key,
     owner_contexts_key,
@@ -27,9 +28,12 @@ from everloop.stores.keys import (
     stream_key,
     view_key,
 )
+from everloop.stores.retention import ARTIFACT_TTL
 from everloop.stores.views.codec import seal_title, title_purpose, unword, word
 from everloop.stores.views.interface import InvalidPageTokenError
+from everloop.stores.views.parts import TaskIdentity
 from everloop.workflows.contract.messages import Usage
+from everloop.workflows.contract.names import context_key
 
 _TASK, _AGENT, _KEEP = "task:", "agent:", "keep:"
 _HAS_TASK, _WITH_TITLE = -1, 2
@@ -171,11 +175,16 @@ class Due(NamedTuple):
 
 
 class Contexts:
-    """Lists contexts and changes what people say of them. Safe to call from several processes at once."""
+    """Lists contexts and changes what people say of them. Safe to call from several processes at once.
 
-    def __init__(self, redis: Redis) -> None:
+    `artifact_ttl` is how long artifacts are kept: a context that has some is known for so long (default 30
+    days).
+    """
+
+    def __init__(self, redis: Redis, artifact_ttl: timedelta = ARTIFACT_TTL) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
+        self._artifact_ttl = artifact_ttl
         self._set = redis.register_script(_SET_IF_THERE)
         self._prolong = redis.register_script(_PROLONG)
         self._forget_task = redis.register_script(_FORGET_TASK)
@@ -265,6 +274,16 @@ class Contexts:
         for key in keys:
             await self._prolong(keys=[key], args=[int(left.total_seconds())])
 
+    async def outlast(self, task: TaskIdentity, retention: str | None, *, has_artifacts: bool) -> None:
+        """Let a task that has just ended live as long as somebody said, and its context as its artifacts do.
+
+        `retention` is in seconds. The housekeeping would see to that, too, but later than events expire.
+        """
+        if retention:
+            await self.prolong(task.owner, task.context_id, timedelta(seconds=int(retention)), [task.task_id])
+        if has_artifacts:
+            await self.prolong(task.owner, task.context_id, self._artifact_ttl, [])
+
     async def due(self, most: int) -> list[Due]:
         """Return those at which somebody has to look now."""
         found = await self._redis.zrangebyscore(RETENTIONS_KEY, "-inf", time.time(), 0, most, withscores=True)
@@ -333,6 +352,16 @@ class Contexts:
             # One that cannot be decrypted must not hide all others.
             _log.warning("title of a context cannot be read", context_id=context_id, reason=str(error))
             return ""
+
+
+def context_keys(owner: str, context_id: str) -> list[str]:
+    """Return the keys that `task_lists.lua` takes besides where a context is told of a task."""
+    return [owner_contexts_key(owner), context_info_key(owner, context_id)]
+
+
+def artifacts_key(task: TaskIdentity) -> str:
+    """Return the key that is there if the context of a task has artifacts."""
+    return context_artifacts_key(context_key(task.owner, task.context_id))
 
 
 _TOGETHER = 100

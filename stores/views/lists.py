@@ -7,6 +7,7 @@ again, by the sweep, or by `everloop reindex`. That a task begins to work is tol
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from heapq import merge
 from itertools import accumulate, islice
 from pathlib import Path
@@ -24,14 +25,12 @@ from everloop.stores.keys import (
     APPROVALS_KEY_PREFIX,
     OPEN_TASKS_KEY,
     announced_tasks_key,
-    context_info_key,
     history_key,
-    owner_contexts_key,
     owner_tasks_key,
     view_key,
 )
-from everloop.stores.retention import CONVERSATION_TTL
 from everloop.stores.views.codec import ViewCodec, unword, word
+from everloop.stores.views.contexts import Contexts, artifacts_key, context_keys
 from everloop.stores.views.interface import (
     LISTED_FIELDS,
     MAX_PAGE_BYTES,
@@ -56,8 +55,6 @@ LISTS_SCRIPT = NOW + Path(__file__).with_name("task_lists.lua").read_text(encodi
 
 _ANY = "*"
 """Stands in a row for any name; no word of a name is this."""
-
-CONTEXT_SECONDS = int(CONVERSATION_TTL.total_seconds())
 
 _NOTHING_USED = "0 0 0 0"
 
@@ -114,14 +111,15 @@ class TaskLists:
 
     Of each owner there are lists of the tasks with one agent, and of each scope one of the tasks that wait
     for somebody with it, others than their owner. `seconds` is how long views are kept after the end,
-    `context_seconds` what is known of a context after its last task has ended.
+    `context_ttl` at least what is known of a context after its last task has ended.
     """
 
-    def __init__(self, redis: Redis, seconds: int, context_seconds: int = CONTEXT_SECONDS) -> None:
+    def __init__(self, redis: Redis, seconds: int, context_ttl: timedelta, contexts: Contexts) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
+        self._contexts = contexts
         self._seconds = seconds
-        self._context_seconds = context_seconds
+        self._context_seconds = max(int(context_ttl.total_seconds()), seconds)
         self._script = redis.register_script(LISTS_SCRIPT)
         self._size = redis.register_script(_SIZE_SCRIPT)
         self._remove_older = redis.register_script(_REMOVE_OLDER)
@@ -137,10 +135,13 @@ class TaskLists:
             _queue(pipeline, self._script.sha, keys, arguments)
             if listing.state.is_terminal:
                 _queue(pipeline, self._remove_older.sha, [OPEN_TASKS_KEY], [task.task_id, published])
+                pipeline.exists(artifacts_key(task))
             else:
                 pipeline.zadd(OPEN_TASKS_KEY, {task.task_id: published}, gt=True)
 
-        (is_newest, before), _ = await self._do(ask)
+        (is_newest, before, retention), _, *has_artifacts = await self._do(ask)
+        if listing.state.is_terminal:
+            await self._contexts.outlast(task, retention, has_artifacts=any(has_artifacts))
         if not is_newest:  # nor does this say whether it is open
             await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task.task_id, published])
         elif before or listing.scopes:
@@ -176,6 +177,8 @@ class TaskLists:
             self._context_seconds,
         ]
         await self._script(keys=keys, args=arguments)
+        has_artifacts = bool(await self._redis.exists(artifacts_key(task)))
+        await self._contexts.outlast(task, None, has_artifacts=has_artifacts)
 
     async def forget(self, owner: str, task_id: str) -> bool:
         """Take a task out of all lists, whatever became of it; return whether its owner's had it."""
@@ -420,11 +423,6 @@ def owner_keys(owner: str) -> list[str]:
 def _list_of(query: TaskQuery) -> tuple[str, str, str]:
     context = _ANY if query.context_id is None else word(query.context_id)
     return word(query.agent_id), context, query.state or _ANY
-
-
-def context_keys(owner: str, context_id: str) -> list[str]:
-    """Return the keys that it takes besides where a context is told of a task."""
-    return [owner_contexts_key(owner), context_info_key(owner, context_id)]
 
 
 def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequence[str | int]) -> None:

@@ -16,7 +16,14 @@ from everloop.stores.keys import (
     stream_key,
     view_key,
 )
-from everloop.stores.retention import CONVERSATION_TTL, GRACE, MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.retention import (
+    ARTIFACT_TTL,
+    CONVERSATION_TTL,
+    EVENTS_GRACE,
+    GRACE,
+    MAX_TASK_BYTES,
+    TASK_TTL,
+)
 from everloop.stores.steps import Lease, Step, Steps, late_words
 from everloop.stores.views.codec import ScriptArguments, ViewCodec, is_complete, unword, word
 from everloop.stores.views.contexts import Contexts
@@ -71,14 +78,16 @@ class TaskViews:
     in the stream again.
 
     An open task is kept; `ttl` is how long one that has ended is kept after its last event (default 7 days),
-    and one of which nobody knows whose it is; its events go after `GRACE`. `max_events` is about how many
-    events its stream keeps (default 10,000), of at most `max_bytes` together. That is also how large a view
-    may get (default `MAX_TASK_BYTES`): whoever adds to one asks first how large it is (`size`), since what is
-    published is folded in, whatever its size. `context_ttl` is how long what is known of a context is kept
-    after the last status of its tasks (default 30 days, at least `ttl`).
+    and one of which nobody knows whose it is; its events go after `EVENTS_GRACE`, or `GRACE` where somebody
+    is to be notified. `max_events` is about how many events its stream keeps (default 10,000), of at most
+    `max_bytes` together. That is also how large a view may get (default `MAX_TASK_BYTES`): whoever adds to
+    one asks first how large it is (`size`), since what is published is folded in, whatever its size.
+    `context_ttl` is how long what is known of a context is kept
+    after the last status of its tasks (default 7 days, at least `ttl`; if it has artifacts, at least
+    `artifact_ttl`).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- how much is kept, and how long
         self,
         redis: Redis,
         *,
@@ -86,18 +95,20 @@ class TaskViews:
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_TASK_BYTES,
         context_ttl: timedelta = CONVERSATION_TTL,
+        artifact_ttl: timedelta = ARTIFACT_TTL,
     ) -> None:
         self.max_bytes = max_bytes
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
-        self._events_ttl = int(min(ttl, GRACE).total_seconds())
+        self._events_ttl = int(min(ttl, EVENTS_GRACE).total_seconds())
+        self._pushed_ttl = int(min(ttl, GRACE).total_seconds())
         self._max_events = max_events
         self.steps = Steps(redis)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._reader = RedisEventReader(redis)
-        self.lists = TaskLists(redis, self._ttl, int(max(ttl, context_ttl).total_seconds()))
-        self.contexts = Contexts(redis)
+        self.contexts = Contexts(redis, artifact_ttl)
+        self.lists = TaskLists(redis, self._ttl, context_ttl, self.contexts)
 
     async def create(self, view: TaskView) -> None:
         """Write the static part of a view (ids, owner, creation, history), and its status if there is none.
@@ -377,7 +388,8 @@ class TaskViews:
         read: Callable[[Any], T],
         lease: Lease | None = None,
     ) -> Step[T]:
-        header = [run_id, self._ttl, self._events_ttl, self._max_events, self.max_bytes, *late_words(lease)]
+        lives = [self._ttl, self._events_ttl, self._pushed_ttl]
+        header = [run_id, *lives, self._max_events, self.max_bytes, *late_words(lease)]
         root = root_task_id(task_id)
         keys = [view_key(task_id), history_key(task_id), stream_key(task_id), stream_key(root)]
         keys.append(records_key(task_id))

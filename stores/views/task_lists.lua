@@ -78,12 +78,14 @@ end
 
 local COUNTED = {'open', 'input', 'output', 'cost', 'unpriced'}
 
--- `counts`: what it has, in the order of COUNTED; false of a message that was answered without a task.
+-- `counts`: what it has, in the order of COUNTED; false of a message that was answered without a task. Returns how many
+-- seconds somebody wants the task to be kept, if anybody does.
 local function note_in_context(task_id, at, agent, context_id, title, counts, seconds)
   local contexts, context = KEYS[3], KEYS[4]
-  local names = {'created', 'updated', 'title', 'tasks', 'agent:' .. agent, 'task:' .. task_id, unpack(COUNTED)}
-  local known = redis.call('HMGET', context, unpack(names))
-  local created, updated, has_title, tasks, of_agent, before = unpack(known, 1, 6)
+  local known = redis.call(
+    'HMGET', context, 'created', 'updated', 'title', 'tasks', 'agent:' .. agent, 'task:' .. task_id, 'retention',
+    'keep:' .. task_id, unpack(COUNTED))
+  local created, updated, has_title, tasks, of_agent, before, retention, of_task = unpack(known, 1, 8)
   if before and not counts then
     return
   end
@@ -111,7 +113,7 @@ local function note_in_context(task_id, at, agent, context_id, title, counts, se
   counts = counts or {0, 0, 0, 0, 0}
   local words = {was[1] or at, at, agent}
   for n, name in ipairs(COUNTED) do
-    add_to(name, known[n + 6], counts[n] - (tonumber(was[n + 3]) or 0))
+    add_to(name, known[n + 8], counts[n] - (tonumber(was[n + 3]) or 0))
     words[n + 3] = ('%.0f'):format(counts[n])
   end
   words[4] = is_task and words[4] or '-'
@@ -122,24 +124,26 @@ local function note_in_context(task_id, at, agent, context_id, title, counts, se
   end
   redis.call('HSET', context, unpack(fields))
   -- It lives as long as a task is open, and for some time after that.
-  local open = tonumber(known[7]) or 0
+  local open = tonumber(known[9]) or 0
   local is_open, was_open = open + counts[1] - (tonumber(was[4]) or 0) > 0, open > 0
   if is_open and not was_open and created then
     redis.call('PERSIST', context)
   elseif not is_open and (was_open or redis.call('TTL', context) < tonumber(seconds)) then
     redis.call('EXPIRE', context, seconds)
   end
+  return of_task or retention
 end
 
 local operations = {}
 
 -- ARGV  task id, revision, time, state, agent, context, milliseconds that its view lives after the end, scopes, title,
 --       tokens that went in and out, cost, 1 if that is not known, time to live of a context in seconds
--- Answers whether it is no older than what is listed, and scopes that were listed before.
+-- Answers whether it is no older than what is listed, scopes that were listed before, and for how many seconds after its
+-- end somebody wants it to be kept, if anybody does.
 function operations.enter()
   local before = listed(ARGV[2])
   if before and is_before(ARGV[3], before[3]) then
-    return {0, ''}
+    return {0, '', false}
   end
   local expiry = TERMINAL[ARGV[5]] and TIME:format(ARGV[3]:match('^%d+') + ARGV[8]) or '-'
   if before and before[3] == ARGV[3] and before[8] > expiry then
@@ -154,8 +158,8 @@ function operations.enter()
   for n = 2, #COUNTED do
     counts[n] = tonumber(ARGV[n + 9])
   end
-  note_in_context(ARGV[2], ARGV[4], ARGV[6], ARGV[7], ARGV[10], counts, ARGV[15])
-  return {1, before and table.concat(before, ' ', 9) or ''}
+  local retention = note_in_context(ARGV[2], ARGV[4], ARGV[6], ARGV[7], ARGV[10], counts, ARGV[15])
+  return {1, before and table.concat(before, ' ', 9) or '', retention}
 end
 
 -- ARGV  agent, context or *, state or *, time and task id of the entry that the page begins after ("": at the newest),

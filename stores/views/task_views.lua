@@ -104,6 +104,10 @@ local function write_view()
   end
 end
 
+local function life_of_stream()
+  return (is_named('push') or is_named('?')) and pushed_life or stream_life
+end
+
 local function keep_of_sub_agent()
   local is_first = not old.first or new.first
   for key, is_new in pairs({[view] = is_first, [stream] = is_first, [history] = #messages > 0}) do
@@ -112,7 +116,7 @@ local function keep_of_sub_agent()
     end
   end
   if not held and root_changes.streamed then
-    redis.call('EXPIRE', root_stream, stream_life)
+    redis.call('EXPIRE', root_stream, life_of_stream())
   end
 end
 
@@ -122,7 +126,7 @@ local function live_on(is_open)  -- or expire some time after the end, as does w
     return
   end
   if not (is_open and is_created and not old.kept) then  -- what is new lives for ever
-    for key, seconds in pairs({[view] = time_to_live, [history] = time_to_live, [stream] = stream_life}) do
+    for key, seconds in pairs({[view] = time_to_live, [history] = time_to_live, [stream] = life_of_stream()}) do
       set_life(key, is_open, seconds)
     end
   end
@@ -337,9 +341,9 @@ end
 for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do
   operations['view.' .. name] = function(keys, arguments)
     view, history, stream, root_stream, records, push = unpack(keys)
-    run_id, time_to_live, stream_life, stream_length, stream_bytes, call, order = unpack(arguments, 1, 7)
+    run_id, time_to_live, stream_life, pushed_life, stream_length, stream_bytes, call, order = unpack(arguments, 1, 8)
     stream_bytes = tonumber(stream_bytes)
-    given, cursor = arguments, 7
+    given, cursor = arguments, 8
     new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}
     has_published, has_status, is_created, listed, written = false, false, false, false, 0
     return operation()

@@ -3,8 +3,9 @@
 --
 -- keys       view (hash), history (list), stream; stream of the client's task above it, or else its own; records of
 --            calls; push configs of the task (hash), where somebody is to be notified
--- arguments  run id, time to live in seconds, that of the stream, its length and its bytes, call for which is published
---            and order of its attempt (empty: it holds no lease), then those of the operation (the take_* functions name them)
+-- arguments  run id, time to live in seconds, that of the stream, and where somebody is to be notified, its length and its
+--            bytes, call for which is published and order of its attempt (empty: it holds no lease), then those of the
+--            operation (the take_* functions name them)
 --
 -- Each operation answers what it did, what is to be listed now (false: nothing new), and ids of push configs.
 --
@@ -46,7 +47,7 @@ local OF_STATUSES = {
 local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed', 'kept'}
 
 local view, history, stream, root_stream, records, push
-local run_id, time_to_live, stream_life, stream_length, stream_bytes, call, order
+local run_id, time_to_live, stream_life, pushed_life, stream_length, stream_bytes, call, order
 local given, cursor
 local old, new, removed, root  -- fields of the view, and of the client's task above it
 local drafts, ids, added, messages, has_published, has_status, is_created, listed, written

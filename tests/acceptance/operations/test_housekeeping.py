@@ -37,7 +37,6 @@ from everloop.stores.keys import (
     transcript_key,
     view_key,
 )
-from everloop.stores.retention import GRACE
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.housekeeping import Kind, housekeeping_schedule_id
 from everloop.workflows.contract.names import context_key
@@ -228,13 +227,12 @@ async def test_the_schedule_of_the_housekeeping_is_shown(cluster: Cluster) -> No
 
 
 async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Path) -> None:
-    """As the settings say, from the last use on; its events for a day."""
+    """As the settings say, from the last use on; its events for an hour."""
     payment = call("pay", {"amount": 1, "to": "Ada", "ledger": str(ledger)})
     task = await cluster.task("acme", Reply([payment]), DONE)
     context = context_key("acme", task.context_id)
     keys = {
         view_key(task.id): "EVERLOOP_TASK_TTL_DAYS",
-        stream_key(task.id): "",
         transcript_key(task.id, "*"): "EVERLOOP_TRANSCRIPT_TTL_DAYS",
         records_key(task.id): "EVERLOOP_TOOL_RECORD_TTL_DAYS",
         outcomes_key(task.id): "EVERLOOP_TRANSCRIPT_TTL_DAYS",
@@ -244,8 +242,9 @@ async def test_each_class_is_kept_for_its_own_time(cluster: Cluster, ledger: Pat
         found = await cluster.redis.keys(pattern)
         assert found, pattern
         for key in found:
-            left, days = await cluster.redis.ttl(key), DAYS.get(setting, GRACE.days)
+            left, days = await cluster.redis.ttl(key), DAYS[setting]
             assert (days - 1) * DAY < left <= days * DAY, (key, setting, left)
+    assert 0 < await cluster.redis.ttl(stream_key(task.id)) <= 3600
 
 
 async def test_views_come_back_after_redis_was_emptied(cluster: Cluster) -> None:

@@ -8,14 +8,22 @@ import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.keys import owner_contexts_key
+from everloop.stores.artifacts.changes import Create
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.keys import context_info_key, owner_contexts_key, stream_key, view_key
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.contexts import Context, Contexts
 from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import USAGE
+from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import new_id, said, status, submitted
+from tests.support.memory.blobs import MemoryBlobs
+
+DAY = 24 * 3600
+KNOWN_FOR = {"written": 30, "bare": 7, "at once": 30}
+"""Context → days."""
 
 
 @pytest.fixture(params=["redis", pytest.param("encrypted", marks=pytest.mark.slow)])
@@ -126,6 +134,40 @@ async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> Non
 
     assert await own_redis.zrange(owner_contexts_key(owner), 0, -1) == ["open"]
     assert (await known(views, owner, "open")).open_tasks == 1
+
+
+async def test_a_context_is_known_as_long_as_its_artifacts(own_redis: Redis) -> None:
+    """Also where a later task has none, and where a message was answered at once."""
+    views, owner = TaskViews(own_redis), new_id()
+    artifacts = Artifacts(own_redis, MemoryBlobs(), views)
+    written, bare = (submitted(owner=owner, context_id=name) for name in ("written", "bare"))
+    later = submitted(owner=owner, context_id="written")
+    for view in (written, bare, later):
+        await views.create(view)
+        if view is written:
+            await artifacts.apply(context_key(owner, "written"), "a", Create("task", ()))
+        await views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
+    await artifacts.apply(context_key(owner, "at once"), "a", Create("task", ()))
+    await views.note_answer(submitted(owner=owner, context_id="at once"))
+
+    lives = {each: await own_redis.ttl(context_info_key(owner, each)) / DAY for each in KNOWN_FOR}
+    assert {each: round(life) for each, life in lives.items()} == KNOWN_FOR
+
+
+async def test_events_of_a_task_that_is_to_be_kept_stay(own_redis: Redis) -> None:
+    """As long as somebody said of it, or of its context: they would go sooner than the housekeeping looks."""
+    views, owner = TaskViews(own_redis), new_id()
+    lives = list[float]()
+    for of_context, of_task in ((90, None), (90, 30), (None, 30), (None, None)):
+        view = submitted(owner=owner, context_id=new_id())
+        await views.create(view)
+        for days, task_id in ((of_context, ""), (of_task, view.task_id)):
+            if days:
+                await views.contexts.set_retention(owner, view.context_id, timedelta(days=days), task_id)
+        await views.publish(view.task_id, "run", [status(2, TaskState.COMPLETED)])
+        lives += [await own_redis.ttl(key(view.task_id)) / DAY for key in (stream_key, view_key)]
+
+    assert list(map(round, lives)) == [90, 90, 30, 30, 30, 30, 0, 7]
 
 
 async def test_what_was_answered_at_once_is_no_task(views: TaskViews) -> None:

@@ -122,7 +122,10 @@ async def test_what_is_written_of_a_task_whose_view_was_lost_does_not_expire(
 
 
 async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
-    """Its time to live begins with its last status; what is written later expires too; events in a day."""
+    """Its time to live begins with its last status; what is written later expires too.
+
+    Events of sub-agents go in an hour, its own in a day: somebody is notified of them.
+    """
     views = TaskViews(redis, ttl=timedelta(days=2))
     view = submitted()
     await views.create(view)
@@ -136,12 +139,30 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
 
     ended = await lives(redis, await view_of(views, view.task_id))
     assert {key for key in ended if "events" in key} == {stream_key(view.task_id), stream_key(child)}
-    assert all(0 < life <= 24 * 3600 or "events" not in key for key, life in ended.items())
+    assert 24 * 3600 - 100 < ended[stream_key(view.task_id)] <= 24 * 3600
+    assert 3600 - 100 < ended.pop(stream_key(child)) <= 3600
     assert min(ended.values()) > 24 * 3600 - 100
     assert ended[view_key(view.task_id)] > 2 * 24 * 3600 - 100
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is None
     await views.publish(view.task_id, "newer", [status(1, seconds=100)])  # an operator has reset it
     assert set((await lives(redis, await view_of(views, view.task_id))).values()) == {-1}
+
+
+async def test_events_of_an_ended_task_stay_for_an_hour(redis: Redis, views: TaskViews) -> None:
+    """Who comes back with a position until then misses none; a task that was reset has all of them anew."""
+    view = submitted()
+    await views.create(view)
+    await views.publish(view.task_id, "run", [chunk("a")])
+    known = (await views.read({view.task_id: START}, wait=0))[-1].position
+    await views.publish(view.task_id, "run", [chunk("b", index=1), status(2, TaskState.COMPLETED)])
+    child = child_task_id(view.task_id, "call")
+    await views.publish(child, "run", [status(1), chunk("late")])
+
+    assert 3600 - 100 < await redis.ttl(stream_key(view.task_id)) <= 3600
+    assert await views.holds(view.task_id, known)
+    assert len(await views.read({view.task_id: known}, wait=0)) == 2
+    await views.publish(view.task_id, "newer", [status(1, seconds=100)])
+    assert await redis.ttl(stream_key(view.task_id)) == -1
 
 
 async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: TaskViews) -> None:

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.changes import Announcement, Change
 from everloop.stores.artifacts.errors import ArtifactMissingError
-from everloop.stores.artifacts.record import ARTIFACT_TTL, now
+from everloop.stores.artifacts.record import now
 from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact, check_id, part_of
 from everloop.stores.artifacts.store import Artifacts, listed
+from everloop.stores.retention import ARTIFACT_TTL
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 

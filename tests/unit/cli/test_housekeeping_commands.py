@@ -139,7 +139,7 @@ def test_a_wrong_time_to_live_names_its_variable(
 ) -> None:
     """An empty one counts as not set."""
     monkeypatch.setenv("EVERLOOP_CONVERSATION_TTL_DAYS", "")
-    assert RetentionSettings().conversation_ttl_days == 30
+    assert RetentionSettings().conversation_ttl_days == 7
     monkeypatch.setenv("EVERLOOP_TASK_TTL_DAYS", days)
     assert run(["reindex"]) == 1
     assert capsys.readouterr().err.startswith(
