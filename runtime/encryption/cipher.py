@@ -38,6 +38,9 @@ _TEXT = "sealed:"
 COMPRESSED_FROM = 512
 """Bytes of JSON from which on it is compressed: prose then takes less than half of its room."""
 
+COMPRESSED_TO = 64 * 1024
+"""The same up to which it is: more would take milliseconds, in which a process does nothing else."""
+
 _COMPRESSED = b"z"
 """Stands before what is compressed. No JSON begins so."""
 
@@ -220,7 +223,7 @@ class Cipher:
         return self._unseal_text(kept, purpose).decode() if kept.startswith(_TEXT) else kept
 
     def pack(self, text: str, purpose: str) -> str | bytes:
-        """Return what is kept of JSON that may be long, compressed if that is shorter."""
+        """Return what is kept of JSON, compressed if it is worth that."""
         packed = _compressed(text)
         if self.is_on:
             return self._seal_text(packed or text.encode(), purpose)
@@ -261,9 +264,9 @@ NO_CIPHER = Cipher(())
 
 
 def _compressed(text: str) -> bytes | None:
-    """Return text compressed; None if it is short, or would be no shorter."""
+    """Return text compressed; None if it is short or very long, or would be no shorter."""
     content = text.encode()
-    if len(content) < COMPRESSED_FROM:
+    if not COMPRESSED_FROM <= len(content) <= COMPRESSED_TO:
         return None
     packed = _COMPRESSED + zlib.compress(content)
     return packed if len(packed) < len(content) else None

@@ -7,6 +7,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import ValidationError
 
 from everloop.runtime.encryption.cipher import (
+    COMPRESSED_TO,
     NO_CIPHER,
     NONCE_BYTES,
     Box,
@@ -116,14 +117,22 @@ LONG = '{"text": "zażółć gęślą jaźń"}' * 30
 
 
 @pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])
-@pytest.mark.parametrize("text", ["{}", '"z"', LONG, f'"{SECRET * 9}"'], ids=["short", "z", "long", "dense"])
+@pytest.mark.parametrize(
+    "text",
+    ["{}", '"z"', LONG, f'"{SECRET * 9}"', f'"{"x" * COMPRESSED_TO}"'],
+    ids=["short", "z", "long", "dense", "very long"],
+)
 def test_what_is_packed_is_unpacked(cipher: Cipher, text: str) -> None:
-    """Whatever its length, with keys and without; of what is long and says much twice a third is kept."""
+    """Whatever its length, with keys and without; of what is long and says much twice a third is kept.
+
+    Of what is very long, all: nothing else waits for its compression.
+    """
     packed = cipher.pack(text, "p")
     kept = packed.decode(errors="surrogateescape") if isinstance(packed, bytes) else packed
     assert cipher.unpack(kept, "p") == text
     assert cipher.unpack(cipher.seal_text(text, "p"), "p") == text
     assert text is not LONG or len(packed) < len(LONG) / 3
+    assert len(packed) > COMPRESSED_TO or len(text) <= COMPRESSED_TO
 
 
 def test_what_nobody_has_packed_is_refused() -> None:
