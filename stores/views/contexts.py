@@ -282,7 +282,8 @@ class Contexts:
         if retention:
             await self.prolong(task.owner, task.context_id, timedelta(seconds=int(retention)), [task.task_id])
         if has_artifacts:
-            await self.prolong(task.owner, task.context_id, self._artifact_ttl, [])
+            key, seconds = context_info_key(task.owner, task.context_id), self._artifact_ttl.total_seconds()
+            await self._prolong(keys=[key], args=[int(seconds)])
 
     async def due(self, most: int) -> list[Due]:
         """Return those at which somebody has to look now."""
