@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -122,12 +123,10 @@ class StoreDeletion(DeletionPort):
     async def _forget_if_empty(self, owner: str, context_id: str) -> bool:
         """Forget a context that has neither task nor artifact any more; return whether there was one.
 
-        A task that begins meanwhile keeps it. What is left of its conversation are places without content.
+        What begins or is put meanwhile keeps it. What is left of its conversation are places without content.
         """
-        context = await self._views.contexts.get(owner, context_id)
-        if context is None or context.tasks or await self._artifacts.has_any(context_key(owner, context_id)):
-            return False
-        return await self._views.contexts.forget(owner, context_id)
+        has_artifact = partial(self._artifacts.has_any, context_key(owner, context_id))
+        return await self._views.contexts.forget_if_empty(owner, context_id, has_artifact)
 
     async def _remove_context(self, target: DeletionTarget) -> RemoveResult:
         owner, context_id = target.owner, target.context_id

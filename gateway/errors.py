@@ -8,6 +8,7 @@ GatewayError
 ├── TaskTooLargeError       the task is too large for one answer
 ├── AnswerInvalidError      the task waits for an answer, and the message is none
 ├── MessageChangedError     the task knows another message of this id
+├── KeyReusedError          the Idempotency-Key has come with another message
 ├── PayloadLostError        a part of the task is gone from the blob store for good
 └── UnavailableError        a server that the gateway needs does not answer now
     ├── TemporalUnavailableError
@@ -180,6 +181,15 @@ class MessageChangedError(GatewayError):
         )
 
 
+class KeyReusedError(GatewayError):
+    """The Idempotency-Key of the request has come with another message before."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the header Idempotency-Key has come with another message; give each message its own"
+        )
+
+
 class PayloadLostError(GatewayError):
     """A part of the task is lost or damaged in the blob store. An operator has to restore it."""
 
@@ -229,6 +239,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     TaskTooLargeError: Answer(UnsupportedOperationError),
     AnswerInvalidError: Answer(InvalidParamsError),
     MessageChangedError: Answer(InvalidParamsError),
+    KeyReusedError: Answer(InvalidParamsError),
     InvalidPageTokenError: Answer(
         InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
     ),

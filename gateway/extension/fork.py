@@ -25,8 +25,10 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Viewer, identity_of
+from everloop.gateway.errors import KeyReusedError
 from everloop.gateway.extension.past import find_task
 from everloop.gateway.extension.shell import Body, Call, Extension, answer
+from everloop.gateway.http.errors import ConflictError
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.requests.messages import (
     IDEMPOTENCY_KEY,
@@ -101,7 +103,16 @@ class Forks:
         return [self._extension.route("/tasks/{id}/fork", POST=self._fork)]
 
     async def _fork(self, call: Call) -> Response:
-        body, origin_id = await call.body(_ForkBody), call.id()
+        try:
+            snapshot = await self._begun(call, await call.body(_ForkBody))
+        except KeyReusedError as error:
+            raise ConflictError(str(error)) from None
+        task = to_task(snapshot.view, self._settings.url)
+        return answer({"task": MessageToDict(task)}, 201)
+
+    async def _begun(self, call: Call, body: _ForkBody) -> Snapshot:
+        """Return the fork that a request begins, or has begun before."""
+        origin_id = call.id()
         origin = (await find_task(self._snapshots, call, origin_id)).view
         if is_child_task_id(origin_id):
             raise InvalidParamsError(
@@ -120,8 +131,7 @@ class Forks:
             _check(said, fork, is_new=incoming is not None)
             admitted = await self._admission.fork(said, identity_of(call.caller), spec, fork)
             snapshot = await self._snapshots.whole(admitted.snapshot, call.held)
-        task = to_task(snapshot.view, self._settings.url)
-        return answer({"task": MessageToDict(task)}, 201)
+        return snapshot
 
     def _agent(self, call: Call, body: _ForkBody, origin: TaskView) -> tuple[Agent, AgentSpec]:
         """Return who goes on, and how.
@@ -174,7 +184,7 @@ class Forks:
         """Return the fork if this request has begun it before.
 
         Raises:
-            InvalidParamsError, MessageChangedError: one with another message has.
+            KeyReusedError: one with another message has.
         """
         _, known = await self._views.find(fork_id, most=SMALL_BYTES)
         if known is None:

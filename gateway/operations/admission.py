@@ -98,8 +98,8 @@ class Admission:
             TaskFullError: it names a task that is too large for more.
             AnswerInvalidError: the task waits for an answer, and this is none.
             MessageChangedError: the task has taken in another message of its id.
-            InvalidParamsError: it names a task of another context, or a question but no task, or its
-                Idempotency-Key is that of another message.
+            KeyReusedError: its Idempotency-Key is that of another message.
+            InvalidParamsError: it names a task of another context, or a question but no task.
             TooManyRequestsError: the owner has too many open tasks.
         """
         if incoming.is_new:
@@ -236,7 +236,7 @@ class Admission:
         """Return under which id a task has taken this message in before; None: it has not.
 
         Raises:
-            InvalidParamsError, MessageChangedError: another message came under the same id or key.
+            KeyReusedError, MessageChangedError: another message came under the same key or id.
             UnavailableNowError: the task is large, and there is no room for it now.
         """
         candidate = incoming.find_candidate(snapshot.message_ids)
@@ -294,7 +294,7 @@ def _answered(incoming: IncomingMessage, route: Route, context_id: str) -> Direc
     """Return what answered the message at once, which may have come before; None if it has a task.
 
     Raises:
-        InvalidParamsError: the key of the request came with another message.
+        KeyReusedError: the key of the request came with another message.
     """
     incoming.check_digest(route.digest)
     return DirectAnswer(route.message, context_id) if route.message else None

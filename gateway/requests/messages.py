@@ -14,7 +14,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError
 
 from everloop.agents.agent import Agent
-from everloop.gateway.errors import MessageChangedError
+from everloop.gateway.errors import KeyReusedError, MessageChangedError
 from everloop.gateway.requests.fields import check_id, read_history_length
 from everloop.gateway.requests.parts import InputFile, check_content_types, read_parts, read_struct
 from everloop.workflows.contract.messages import (
@@ -40,8 +40,6 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 MAX_REFERENCES = 10
 """Tasks that a message may refer to: their results go to the model with it."""
-
-_OTHER_MESSAGE = "the header Idempotency-Key has come with another message; give each message its own"
 
 
 @dataclass(frozen=True)
@@ -90,10 +88,10 @@ class IncomingMessage:
         """Pass unless the key of the request came with a message of another content before.
 
         Raises:
-            InvalidParamsError: it did.
+            KeyReusedError: it did.
         """
         if self.key and digest and digest != self.digest:
-            raise InvalidParamsError(_OTHER_MESSAGE)
+            raise self.changed()
 
     def find_candidate(self, message_ids: Iterable[str]) -> str | None:
         """Return which of these ids this message may have come under before; None if it is a new one."""
@@ -119,7 +117,7 @@ class IncomingMessage:
         because it comes again, whether the agent takes repeated messages or not.
 
         Raises:
-            InvalidParamsError, MessageChangedError: another message came under the same id or key before.
+            KeyReusedError, MessageChangedError: another message came under the same key or id before.
         """
         is_elsewhere = self.key and self.context_id not in {"", view.context_id}
         if is_elsewhere or any(self._differs(known) for known in view.history):
@@ -127,11 +125,9 @@ class IncomingMessage:
         taken = (known for known in view.history if isinstance(known, UserMessage))
         return next((known.message_id for known in taken if self._is_same(known)), None)
 
-    def changed(self) -> InvalidParamsError | MessageChangedError:
+    def changed(self) -> KeyReusedError | MessageChangedError:
         """Return what to say to who sent another message as one that has come before."""
-        if self.key:
-            return InvalidParamsError(_OTHER_MESSAGE)
-        return MessageChangedError(view_message_id(self.message.message_id))
+        return KeyReusedError() if self.key else MessageChangedError(view_message_id(self.message.message_id))
 
     def _is_same(self, known: UserMessage) -> bool:
         is_secret = bool(known.metadata.get(WITHHELD))

@@ -7,9 +7,10 @@ import base64
 import binascii
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import NamedTuple, cast
 
 import structlog
@@ -119,6 +120,18 @@ redis.call('ZREM', KEYS[2], ARGV[1])
 return redis.call('DEL', KEYS[1])
 """
 
+_PUT_BACK = """
+-- KEYS: what is known of a context, contexts of its owner. ARGV: its place among them, seconds that it is
+-- known (-1: for ever), its fields and their values in turn. One that is known again stays as it is.
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+  if ARGV[2] ~= '-1' then
+    redis.call('EXPIRE', KEYS[1], ARGV[2])
+  end
+  redis.call('ZADD', KEYS[2], redis.call('HGET', KEYS[1], 'updated'), ARGV[1])
+end
+"""
+
 
 @dataclass(frozen=True)
 class ContextTask:
@@ -189,6 +202,7 @@ class Contexts:
         self._prolong = redis.register_script(_PROLONG)
         self._forget_task = redis.register_script(_FORGET_TASK)
         self._forget = redis.register_script(_FORGET)
+        self._put_back = redis.register_script(_PUT_BACK)
         self._look_again = redis.register_script(_LOOK_AGAIN)
 
     async def page(self, owner: str, size: int, token: str = "", query: str = "") -> ContextPage:
@@ -307,12 +321,31 @@ class Contexts:
         return list(map(unword, cast("list[str]", found)))
 
     async def forget(self, owner: str, context_id: str) -> bool:
-        """Forget a context and its place in lists, unless it has a task; return whether it was known."""
+        """Forget a context and its place in lists, unless it has a task; return whether it did."""
         keys = [context_info_key(owner, context_id), owner_contexts_key(owner)]
-        was_known = int(await self._forget(keys=keys, args=[word(context_id)]))
-        if was_known != _HAS_TASK:
+        removed = int(await self._forget(keys=keys, args=[word(context_id)]))
+        if removed != _HAS_TASK:
             await self._redis.zrem(RETENTIONS_KEY, f"{word(owner)} {word(context_id)}")
-        return bool(was_known)
+        return removed > 0
+
+    async def forget_if_empty(
+        self, owner: str, context_id: str, has_content: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """Forget a context that has neither a task nor content; return whether it did.
+
+        Content is kept where no step of ours can see it: it is asked for again afterwards, and a context in
+        which something was put meanwhile is brought back.
+        """
+        keys = [context_info_key(owner, context_id), owner_contexts_key(owner)]
+        known = cast("Mapping[str, str]", await self._redis.hgetall(keys[0]))
+        seconds = await self._redis.ttl(keys[0])
+        if await has_content() or not await self.forget(owner, context_id):
+            return False
+        if not await has_content():
+            return True
+        await self._put_back(keys=keys, args=[word(context_id), seconds, *chain.from_iterable(known.items())])
+        await self._redis.zadd(RETENTIONS_KEY, {f"{word(owner)} {word(context_id)}": time.time()})
+        return False
 
     async def _change(self, owner: str, context_id: str, *fields: str) -> bool:
         return bool(await self._set(keys=[context_info_key(owner, context_id)], args=list(fields)))

@@ -63,7 +63,8 @@ async def test_the_same_request_finds_its_fork(past: PastSite) -> None:
     by_key = [await past.gateway.http.post(address, json={"iteration": 0}, headers=key) for _ in range(2)]
     assert len({answered.json()["task"]["id"] for answered in by_key}) == 1
     other = {"iteration": 0, "message": message("Else.")}
-    assert (await past.gateway.http.post(address, json=other, headers=key)).status_code == 400
+    refused = await past.gateway.http.post(address, json=other, headers=key)
+    assert (refused.status_code, "another message" in refused.text) == (409, True)
 
 
 async def test_a_fork_without_a_message_does_it_again_with_another_model(past: PastSite) -> None:

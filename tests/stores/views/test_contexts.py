@@ -87,7 +87,7 @@ async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) 
         await views.create(view)
     used_up = status(2, TaskState.COMPLETED, metadata=used(3, 1, 0.5))
     await views.publish(ended.task_id, "run", [used_up])
-    assert await views.contexts.forget(owner, "c")
+    assert not await views.contexts.forget(owner, "c")
     found = list[tuple[int, int, int, int]]()
     for view in (ended, ended, open_):
         await views.contexts.forget_task(owner, "c", view.task_id)
@@ -97,6 +97,30 @@ async def test_what_is_forgotten_of_a_context_is_counted_down(views: TaskViews) 
     assert found == [(1, 1, 1, 3), (1, 1, 1, 3), (0, 0, 0, 3)]
     assert [await views.contexts.forget(owner, "c") for _ in range(2)] == [True, False]
     assert (await views.contexts.get(owner, "c"), await views.contexts.ids(owner)) == (None, [])
+
+
+@pytest.mark.parametrize("put", ["never", "before", "meanwhile"])
+async def test_a_context_with_content_is_not_forgotten(views: TaskViews, put: str) -> None:
+    """What is put while its last task goes brings back all that was known of it, such as its title."""
+    view = submitted(owner=new_id(), context_id="c")
+    await views.create(view)
+    await views.contexts.forget_task(view.owner, "c", view.task_id)
+    assert await views.contexts.set_title(view.owner, "c", "A title of mine")
+    assert await views.contexts.set_retention(view.owner, "c", timedelta(days=1))
+    before = await known(views, view.owner, "c")
+    answers = {"never": [False, False], "before": [True], "meanwhile": [False, True]}[put]
+
+    async def has_content() -> bool:
+        return answers.pop(0)
+
+    is_forgotten = await views.contexts.forget_if_empty(view.owner, "c", has_content)
+
+    assert (is_forgotten, answers) == (put == "never", [])
+    left = [before] if put != "never" else []
+    assert await views.contexts.ids(view.owner) == [each.context_id for each in left]
+    assert await views.contexts.get(view.owner, "c") == (left[0] if left else None)
+    due = [each.context_id for each in await views.contexts.due(9) if each.owner == view.owner]
+    assert due == ["c" for _ in left]
 
 
 async def test_pages_have_each_context_once_the_newest_first(views: TaskViews) -> None:
