@@ -23,22 +23,10 @@ from everloop.gateway.cards.page import home_route
 from everloop.gateway.cards.routes import card_routes
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.console.routes import console_routes
-from everloop.gateway.downloads.routes import Downloads
-from everloop.gateway.extension.approvals import Approvals
+from everloop.gateway.downloads.routes import download_routes
 from everloop.gateway.extension.codec import codec_routes
-from everloop.gateway.extension.contexts import ContextRoutes
-from everloop.gateway.extension.deletions import DeletionRoutes
-from everloop.gateway.extension.fork import Forks
-from everloop.gateway.extension.health import Gauges, Probe, health_routes
-from everloop.gateway.extension.operator.actions import Actions
-from everloop.gateway.extension.operator.overview import Overview
-from everloop.gateway.extension.operator.routes import Operator
-from everloop.gateway.extension.operator.system import System
-from everloop.gateway.extension.past import Past
-from everloop.gateway.extension.questions import Questions
-from everloop.gateway.extension.schedule_bodies import ScheduleReader
-from everloop.gateway.extension.schedules import ScheduleRoutes
-from everloop.gateway.extension.shell import Extension
+from everloop.gateway.extension.health import Gauges, health_routes
+from everloop.gateway.extension.routes import extension_routes
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import page_rules
 from everloop.gateway.http.requests import BodyLimits
@@ -48,6 +36,7 @@ from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.operations.handler import TaskHandler
 from everloop.gateway.operations.operation import OpenStreams
 from everloop.gateway.operations.push import PushOperations
+from everloop.gateway.services import Probe, Services
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.history import Histories
@@ -126,29 +115,29 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     )
     handler = cast("RequestHandler", tasks_handler)
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
-    is_open = access.authenticator.is_open
     limits = BodyLimits(settings.max_body_bytes)
-    shell = HttpShell(agents, access, limits, lambda: fanout.is_closed)
-    extension = Extension(access, limits, lambda: fanout.is_closed)
-    histories = Histories(client, views)
-    deletions = DeletionRoutes(extension, stores, snapshots, Deletions(client, settings.task_queue))
-    schedules = attachments and ScheduleRoutes(
-        extension,
-        settings,
-        ScheduleReader(settings, agents, push),
-        Schedules(client, settings.task_queue),
-        attachments,
-        views,
-    )
     # Any call to the store will do as a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
-    operator = Operator(
-        extension,
-        overview=Overview(client, agents, views=views, tasks=tasks, runs=runs),
-        actions=Actions(client, tasks),
-        system=System(client, settings, stores, agents, probes),
+    services = Services(
+        settings=settings,
+        client=client,
+        agents=agents,
+        stores=stores,
+        access=access,
+        limits=limits,
+        fanout=fanout,
+        tasks=tasks,
+        runs=runs,
         reconciler=reconciler,
-        is_open=is_open,
+        snapshots=snapshots,
+        histories=Histories(client, views),
+        steps=steps,
+        admission=admission,
+        push=push,
+        deletions=Deletions(client, settings.task_queue),
+        schedules=Schedules(client, settings.task_queue),
+        attachments=attachments,
+        probes=probes,
     )
     loops = [fanout.run, sweep.run]
     if measures:
@@ -157,23 +146,16 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         routes=[
             *card_routes(cards),
             home_route(cards, settings.url),
-            *Downloads(stores, settings, access, snapshots, steps).routes,
-            *Approvals(stores, tasks, snapshots, extension).routes,
-            *Questions(extension, agents, views).routes,
-            *Past(extension, snapshots, histories, tasks, settings.url).routes,
-            *Forks(extension, settings, agents, views, tasks, snapshots, histories, admission).routes,
-            *deletions.routes,
-            *ContextRoutes(extension, stores, snapshots, histories, deletions, settings.url).routes,
-            *(schedules.routes if schedules else []),
-            *operator.routes,
-            *codec_routes(client.data_converter, access, limits, settings.codec_origins),
+            *download_routes(services),
+            *extension_routes(services),
+            *codec_routes(services),
             *health_routes(probes),
             *(console_routes(settings.url) if settings.console else ()),
             # Last: the first word of some of these addresses is whatever a client makes it.
-            *_binding_routes(handler, shell),
+            *_binding_routes(handler, HttpShell(agents, access, limits, lambda: fanout.is_closed)),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
-        middleware=page_rules(settings.cors_origins, hosts, is_open=is_open),
+        middleware=page_rules(settings.cors_origins, hosts, is_open=services.is_open),
         lifespan=lambda _: _working(loops, fanout, reconciler),
     )
     app.router.redirect_slashes = False

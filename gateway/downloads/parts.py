@@ -27,9 +27,9 @@ from everloop.gateway.downloads.formats import (
 )
 from everloop.gateway.http.errors import NotFoundError, PreconditionError, RangeError
 from everloop.gateway.http.requests import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.services import Services
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.errors import ArtifactReplacedError
-from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, StoredArtifact
 
 # A response that is sent piece by piece, and that never ends well unless all of it was sent.
@@ -190,102 +190,98 @@ class _Representation:
         return headers | {"Vary": "Accept"} if negotiated else headers
 
 
-class PartDownload:
-    """Sends parts of artifacts, or a link to the store itself where it gives one.
+async def send_part(services: Services, request: Request, address: PartAddress) -> Response:
+    """Answer a GET or HEAD request.
 
-    A link lasts for `link_seconds`; 0: none is asked for. `keeps_formulas` is as for `csv_pieces`.
+    Raises:
+        A2AError: it cannot be answered as asked.
+        ArtifactError, BlobError: the content cannot be had.
     """
-
-    def __init__(self, artifacts: Artifacts, link_seconds: int, *, keeps_formulas: bool = False) -> None:
-        self._artifacts = artifacts
-        self._link_seconds = link_seconds
-        self._keeps_formulas = keeps_formulas
-
-    async def send(self, request: Request, address: PartAddress) -> Response:
-        """Answer a GET or HEAD request.
-
-        Raises:
-            A2AError: it cannot be answered as asked.
-            ArtifactError, BlobError: the content cannot be had.
-        """
-        for attempt in range(ATTEMPTS):
-            try:
-                return await self._send(request, address)
-            except ArtifactReplacedError:
-                if attempt == ATTEMPTS - 1:
-                    raise
-        raise AssertionError
-
-    async def _send(self, request: Request, address: PartAddress) -> Response:
-        found = await self._find(request, address)
-        if found.part.url:
-            return _elsewhere(found.part)
-        asked = "format" in request.query_params
-        headers = found.headers(negotiated=found.part.kind == "rows" and not asked)
-        if early := _answer_of_conditions(request, found, headers):
-            return early
-        if _may_be_linked(request, found) and (link := await self._link(address, found)):
-            return RedirectResponse(link, headers={"Cache-Control": "no-store"})
-        wanted = _read_wanted_range(request, found)
-        status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
-        headers |= _extent(found, wanted)
-        if request.method == "HEAD":
-            return StreamingResponse(_nothing(), status, headers)
-        pieces = self._pieces(address, found, wanted or ByteRange(0, found.part.size))
-        response = await PieceResponse.begin(pieces, status, headers, what=str(address))
-        await self._check_unchanged(address, found, response)
-        return response
-
-    async def _find(self, request: Request, address: PartAddress) -> _Representation:
-        artifact = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
-        if address.index >= len(artifact.parts):
-            raise NotFoundError(f"no {address} here")
-        part = artifact.parts[address.index]
-        accept = ",".join(request.headers.getlist("accept"))
+    for attempt in range(ATTEMPTS):
         try:
-            format_ = choose_format(part, request.query_params.get("format"), accept)
-        except FormatUnknownError as error:
-            raise InvalidParamsError(str(error)) from None
-        return _Representation(artifact, part, format_)
+            return await _send(services, request, address)
+        except ArtifactReplacedError:
+            if attempt == ATTEMPTS - 1:
+                raise
+    raise AssertionError
 
-    async def _link(self, address: PartAddress, found: _Representation) -> str | None:
-        if not self._link_seconds:
-            return None
-        terms = LinkTerms(found.served.media_type, found.served.disposition, self._link_seconds)
-        return await self._artifacts.link(address.context_id, address.artifact_id, address.index, terms)
 
-    async def _pieces(self, address: PartAddress, found: _Representation, wanted: ByteRange) -> Pieces:
-        def read() -> Pieces:
-            pieces = self._artifacts.read_part(
-                address.context_id, address.artifact_id, address.index, start=wanted.start, end=wanted.end
-            )
-            return cast("Pieces", pieces)
+async def _send(services: Services, request: Request, address: PartAddress) -> Response:
+    found = await _find(services, request, address)
+    if found.part.url:
+        return _elsewhere(found.part)
+    asked = "format" in request.query_params
+    headers = found.headers(negotiated=found.part.kind == "rows" and not asked)
+    if early := _answer_of_conditions(request, found, headers):
+        return early
+    if _may_be_linked(request, found) and (link := await _link(services, address, found)):
+        return RedirectResponse(link, headers={"Cache-Control": "no-store"})
+    wanted = _read_wanted_range(request, found)
+    status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
+    headers |= _extent(found, wanted)
+    if request.method == "HEAD":
+        return StreamingResponse(_nothing(), status, headers)
+    pieces = _pieces(services, address, found, wanted or ByteRange(0, found.part.size))
+    response = await PieceResponse.begin(pieces, status, headers, what=str(address))
+    await _check_unchanged(services, address, found, response)
+    return response
 
-        content = (
-            read()
-            if found.format == "stored"
-            else csv_pieces(read, found.part.row_schema, keeps_formulas=self._keeps_formulas)
+
+async def _find(services: Services, request: Request, address: PartAddress) -> _Representation:
+    artifact = await services.stores.artifacts.get_artifact(address.context_id, address.artifact_id)
+    if address.index >= len(artifact.parts):
+        raise NotFoundError(f"no {address} here")
+    part = artifact.parts[address.index]
+    accept = ",".join(request.headers.getlist("accept"))
+    try:
+        format_ = choose_format(part, request.query_params.get("format"), accept)
+    except FormatUnknownError as error:
+        raise InvalidParamsError(str(error)) from None
+    return _Representation(artifact, part, format_)
+
+
+async def _link(services: Services, address: PartAddress, found: _Representation) -> str | None:
+    if not services.stores.link_seconds:
+        return None
+    terms = LinkTerms(found.served.media_type, found.served.disposition, services.stores.link_seconds)
+    return await services.stores.artifacts.link(address.context_id, address.artifact_id, address.index, terms)
+
+
+async def _pieces(
+    services: Services, address: PartAddress, found: _Representation, wanted: ByteRange
+) -> Pieces:
+    def read() -> Pieces:
+        pieces = services.stores.artifacts.read_part(
+            address.context_id, address.artifact_id, address.index, start=wanted.start, end=wanted.end
         )
-        async with aclosing(content) as pieces:
-            async for piece in pieces:
-                yield piece
+        return cast("Pieces", pieces)
 
-    async def _check_unchanged(
-        self, address: PartAddress, found: _Representation, response: PieceResponse
-    ) -> None:
-        """See to it that the headers tell of the content that is about to be sent.
+    content = (
+        read()
+        if found.format == "stored"
+        else csv_pieces(read, found.part.row_schema, keeps_formulas=services.settings.csv_formulas)
+    )
+    async with aclosing(content) as pieces:
+        async for piece in pieces:
+            yield piece
 
-        What is building may grow meanwhile: its content begins with what it was.
 
-        Raises:
-            ArtifactReplacedError: the artifact was made anew after it was looked up.
-        """
-        if not found.is_closed:
-            return
-        now = await self._artifacts.get_artifact(address.context_id, address.artifact_id)
-        if (now.created_at, now.version) != (found.artifact.created_at, found.artifact.version):
-            await response.close()
-            raise ArtifactReplacedError(address.artifact_id, address.index)
+async def _check_unchanged(
+    services: Services, address: PartAddress, found: _Representation, response: PieceResponse
+) -> None:
+    """See to it that the headers tell of the content that is about to be sent.
+
+    What is building may grow meanwhile: its content begins with what it was.
+
+    Raises:
+        ArtifactReplacedError: the artifact was made anew after it was looked up.
+    """
+    if not found.is_closed:
+        return
+    now = await services.stores.artifacts.get_artifact(address.context_id, address.artifact_id)
+    if (now.created_at, now.version) != (found.artifact.created_at, found.artifact.version):
+        await response.close()
+        raise ArtifactReplacedError(address.artifact_id, address.index)
 
 
 def _may_be_linked(request: Request, found: _Representation) -> bool:

@@ -18,18 +18,16 @@ from typing import ClassVar
 from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 from starlette.responses import Response
-from starlette.routing import Route
 
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.deletions import DeletionRoutes, may_see, require_all_of, unknown_context
+from everloop.gateway.extension.deletions import may_see, require_all_of, unknown_context
 from everloop.gateway.extension.past import find_task, message_json
-from everloop.gateway.extension.shell import Body, Call, Extension, answer, page_token
-from everloop.gateway.settings import Stores
+from everloop.gateway.extension.shell import Body, Call, answer, page_token
+from everloop.gateway.services import Services
 from everloop.gateway.tasks.artifacts import artifact_json
-from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.past_items import Item
-from everloop.gateway.tasks.snapshots import Snapshots, refuse_if_read_only
+from everloop.gateway.tasks.snapshots import refuse_if_read_only
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.stores.views.contexts import Context, ContextTask
 from everloop.workflows.contract.names import context_key, root_task_id
@@ -62,140 +60,129 @@ class TaskChange(Body):
     retention: str | None
 
 
-class ContextRoutes:
-    """Serves contexts to their owners; who is bound to agents sees those with tasks of theirs, and these."""
+async def list_contexts(services: Services, call: Call) -> Response:
+    """List contexts, with ?query= those in whose titles it stands."""
+    page = await services.views.contexts.page(
+        call.owner, call.page.size, call.page.token, call.query("query")
+    )
+    shown: list[JsonValue] = [context_json(each) for each in page.contexts if may_see(call, each)]
+    return answer({"contexts": shown, "nextPageToken": page.next_page_token})
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- all that is known of a context
-        self,
-        extension: Extension,
-        stores: Stores,
-        snapshots: Snapshots,
-        histories: Histories,
-        deletions: DeletionRoutes,
-        public_url: str,
-    ) -> None:
-        self._extension = extension
-        self._contexts = stores.views.contexts
-        self._artifacts = stores.artifacts
-        self._conversations = stores.conversations
-        self._snapshots = snapshots
-        self._histories = histories
-        self._deletions = deletions
-        self._public_url = public_url
 
-    @property
-    def routes(self) -> list[Route]:
-        """All addresses."""
-        route, delete = self._extension.route, self._deletions
-        return [
-            route("/contexts", GET=self._list),
-            route("/contexts/{id}/messages", GET=self._messages),
-            route("/contexts/{id}", GET=self._show, PATCH=self._change, DELETE=delete.delete_context),
-            route("/tasks/{id}", PATCH=self._change_task, DELETE=delete.delete_task),
-            route("/artifacts", GET=self._list_artifacts),
-        ]
+async def show_context(services: Services, call: Call) -> Response:
+    """Show a context."""
+    return answer({"context": context_json(await _find(services, call, call.id()))})
 
-    async def _list(self, call: Call) -> Response:
-        page = await self._contexts.page(call.owner, call.page.size, call.page.token, call.query("query"))
-        shown: list[JsonValue] = [context_json(each) for each in page.contexts if may_see(call, each)]
-        return answer({"contexts": shown, "nextPageToken": page.next_page_token})
 
-    async def _show(self, call: Call) -> Response:
-        return answer({"context": context_json(await self._find(call, call.id()))})
+async def change_context(services: Services, call: Call) -> Response:
+    """Change title, or how long it is kept, or both."""
+    body = await call.body(ContextChange)
+    context_id, given = call.id(), body.model_fields_set
+    context = await _find(services, call, context_id)
+    if "retention" in given:
+        require_all_of(call, context)
+        await services.views.contexts.set_retention(call.owner, context_id, read_retention(body.retention))
+    if "title" in given:
+        await services.views.contexts.set_title(call.owner, context_id, _title(body.title))
+    return await show_context(services, call)
 
-    async def _change(self, call: Call) -> Response:
-        body = await call.body(ContextChange)
-        context_id, given = call.id(), body.model_fields_set
-        context = await self._find(call, context_id)
-        if "retention" in given:
-            require_all_of(call, context)
-            await self._contexts.set_retention(call.owner, context_id, read_retention(body.retention))
-        if "title" in given:
-            await self._contexts.set_title(call.owner, context_id, _title(body.title))
-        return await self._show(call)
 
-    async def _change_task(self, call: Call) -> Response:
-        retention = read_retention((await call.body(TaskChange)).retention)
-        task_id = call.id()
-        view = (await find_task(self._snapshots, call, task_id)).view
-        refuse_if_read_only(task_id)
-        if not await self._contexts.set_retention(call.owner, view.context_id, retention, task_id):
-            raise unknown_context(view.context_id)  # deleted a moment ago; nobody would keep what was said
-        return answer({"task": {"id": task_id, "retention": retention_text(retention)}})
+async def change_task(services: Services, call: Call) -> Response:
+    """Change how long a task is kept."""
+    retention = read_retention((await call.body(TaskChange)).retention)
+    task_id = call.id()
+    view = (await find_task(services, call, task_id)).view
+    refuse_if_read_only(task_id)
+    if not await services.views.contexts.set_retention(call.owner, view.context_id, retention, task_id):
+        raise unknown_context(view.context_id)  # deleted a moment ago; nobody would keep what was said
+    return answer({"task": {"id": task_id, "retention": retention_text(retention)}})
 
-    async def _messages(self, call: Call) -> Response:
-        context, page = await self._find(call, call.id()), call.page
-        after, offset = page.read_token(_read_place, ("", 0))
-        tasks = [each for each in context.tasks if may_use(call.caller, each.agent_id)]
-        shown = list[JsonValue]()
-        for task in tasks:
-            place = _place(task)
-            if place < after:
-                continue
-            number = 0
-            async with aclosing(self._said_in(call, context, task)) as said:
-                async for number, message in _numbered(said):
-                    if place == after and number <= offset:
-                        continue
-                    if len(shown) == page.size:
-                        return answer({"messages": shown, "nextPageToken": _token(place, number - 1)})
-                    shown.append(message)
-        return answer({"messages": shown, "nextPageToken": ""})
 
-    async def _said_in(
-        self, call: Call, context: Context, task: ContextTask
-    ) -> AsyncGenerator[dict[str, JsonValue]]:
-        """Yield what was said in a task, as Temporal tells it, or else what its conversation has kept."""
-        about: dict[str, JsonValue] = {"taskId": task.task_id, "agent": task.agent_id}
-        url = TaskUrl(task.task_id, context.context_id, self._public_url)
-        is_known = False
-        try:
-            async with aclosing(self._histories.events(url)) as past:
-                async for event in past:
-                    is_known = True
-                    if is_said(event.item):
-                        role = _ROLES.get(event.item.type)
-                        data = event.item.data | ({"role": role} if role else {})
-                        yield {"at": timestamp(event.item.at), **about, **data}
-        except TaskUnknownError:
-            if is_known:  # it was deleted a moment ago
-                return
-            key = context_key(call.owner, context.context_id)
-            kept = await self._conversations.messages_of(key, task.task_id) if self._conversations else ()
-            for message in kept:
-                at = task.created_at if message.role == "user" else task.changed_at
-                yield {"at": timestamp(at), **about, **message_json(message, url)}
+async def list_messages(services: Services, call: Call) -> Response:
+    """List what was said in the tasks of a context, the oldest first."""
+    context, page = await _find(services, call, call.id()), call.page
+    after, offset = page.read_token(_read_place, ("", 0))
+    tasks = [each for each in context.tasks if may_use(call.caller, each.agent_id)]
+    shown = list[JsonValue]()
+    for task in tasks:
+        place = _place(task)
+        if place < after:
+            continue
+        number = 0
+        async with aclosing(_said_in(services, call, context, task)) as said:
+            async for number, message in _numbered(said):
+                if place == after and number <= offset:
+                    continue
+                if len(shown) == page.size:
+                    return answer({"messages": shown, "nextPageToken": _token(place, number - 1)})
+                shown.append(message)
+    return answer({"messages": shown, "nextPageToken": ""})
 
-    async def _list_artifacts(self, call: Call) -> Response:
-        page, wanted = call.page, call.query("contextId")
-        if wanted:
-            contexts, token = (await self._find(call, wanted),), ""
-        else:
-            found = await self._contexts.page(call.owner, page.size, page.token)
-            contexts, token = found.contexts, found.next_page_token
-        shown = list[JsonValue]()
-        for context in contexts:
-            shown += [each async for each in self._artifacts_of(call, context)]
-        return answer({"artifacts": shown, "nextPageToken": token})
 
-    async def _artifacts_of(self, call: Call, context: Context) -> AsyncGenerator[dict[str, JsonValue]]:
-        """Yield the artifacts of a context, the newest first."""
-        agents = {task.task_id: task.agent_id for task in context.tasks}
-        stored = await self._artifacts.list_artifacts(context_key(call.owner, context.context_id))
-        for each in sorted(stored, key=lambda artifact: artifact.created_at, reverse=True):
-            if may_use(call.caller, agents.get(root_task_id(each.task_id), "")):
-                yield artifact_json(each, context.context_id, self._public_url, operations=False)
+async def _said_in(
+    services: Services, call: Call, context: Context, task: ContextTask
+) -> AsyncGenerator[dict[str, JsonValue]]:
+    """Yield what was said in a task, as Temporal tells it, or else what its conversation has kept."""
+    about: dict[str, JsonValue] = {"taskId": task.task_id, "agent": task.agent_id}
+    url = TaskUrl(task.task_id, context.context_id, services.settings.url)
+    is_known = False
+    try:
+        async with aclosing(services.histories.events(url)) as past:
+            async for event in past:
+                is_known = True
+                if is_said(event.item):
+                    role = _ROLES.get(event.item.type)
+                    data = event.item.data | ({"role": role} if role else {})
+                    yield {"at": timestamp(event.item.at), **about, **data}
+    except TaskUnknownError:
+        if is_known:  # it was deleted a moment ago
+            return
+        key = context_key(call.owner, context.context_id)
+        kept = (
+            await services.stores.conversations.messages_of(key, task.task_id)
+            if services.stores.conversations
+            else ()
+        )
+        for message in kept:
+            at = task.created_at if message.role == "user" else task.changed_at
+            yield {"at": timestamp(at), **about, **message_json(message, url)}
 
-    async def _find(self, call: Call, context_id: str) -> Context:
-        """Return a context that the caller may see.
 
-        Raises:
-            NotFoundError: there is none.
-        """
-        context = await self._contexts.get(call.owner, context_id)
-        if context is None or not may_see(call, context):
-            raise unknown_context(context_id)
-        return context
+async def list_artifacts(services: Services, call: Call) -> Response:
+    """List artifacts of all contexts, or of one, without their contents."""
+    page, wanted = call.page, call.query("contextId")
+    if wanted:
+        contexts, token = (await _find(services, call, wanted),), ""
+    else:
+        found = await services.views.contexts.page(call.owner, page.size, page.token)
+        contexts, token = found.contexts, found.next_page_token
+    shown = list[JsonValue]()
+    for context in contexts:
+        shown += [each async for each in _artifacts_of(services, call, context)]
+    return answer({"artifacts": shown, "nextPageToken": token})
+
+
+async def _artifacts_of(
+    services: Services, call: Call, context: Context
+) -> AsyncGenerator[dict[str, JsonValue]]:
+    """Yield the artifacts of a context, the newest first."""
+    agents = {task.task_id: task.agent_id for task in context.tasks}
+    stored = await services.stores.artifacts.list_artifacts(context_key(call.owner, context.context_id))
+    for each in sorted(stored, key=lambda artifact: artifact.created_at, reverse=True):
+        if may_use(call.caller, agents.get(root_task_id(each.task_id), "")):
+            yield artifact_json(each, context.context_id, services.settings.url, operations=False)
+
+
+async def _find(services: Services, call: Call, context_id: str) -> Context:
+    """Return a context that the caller may see.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    context = await services.views.contexts.get(call.owner, context_id)
+    if context is None or not may_see(call, context):
+        raise unknown_context(context_id)
+    return context
 
 
 def context_json(context: Context) -> dict[str, JsonValue]:

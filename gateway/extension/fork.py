@@ -18,32 +18,25 @@ from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 from pydantic import Field
 from starlette.responses import Response
-from starlette.routing import Route
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
-from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Viewer, identity_of
 from everloop.gateway.errors import KeyReusedError
 from everloop.gateway.extension.past import find_task
-from everloop.gateway.extension.shell import Body, Call, Extension, answer
+from everloop.gateway.extension.shell import Body, Call, answer
 from everloop.gateway.http.errors import ConflictError
-from everloop.gateway.operations.admission import Admission
 from everloop.gateway.requests.messages import (
-    IDEMPOTENCY_KEY,
     IncomingMessage,
     content_of,
     read_message,
 )
 from everloop.gateway.requests.proto import read_params
-from everloop.gateway.settings import GatewaySettings
-from everloop.gateway.tasks.history import Histories
-from everloop.gateway.tasks.snapshots import SMALL_BYTES, Snapshots
-from everloop.gateway.tasks.tasks import Tasks
+from everloop.gateway.services import Services
+from everloop.gateway.tasks.snapshots import SMALL_BYTES
 from everloop.runtime.protocol.tasks import TaskUrl, to_task
 from everloop.stores.views.interface import Snapshot
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     ToolMessage,
@@ -74,169 +67,144 @@ class _ForkBody(Body):
     model: str = ""
 
 
-class Forks:
-    """Begins forks; the same request finds what it has begun, by its Idempotency-Key or messageId."""
+async def fork(services: Services, call: Call) -> Response:
+    """Begin a fork; the same request finds it, by its Idempotency-Key or messageId."""
+    try:
+        snapshot = await _begun(services, call, await call.body(_ForkBody))
+    except KeyReusedError as error:
+        raise ConflictError(str(error)) from None
+    task = to_task(snapshot.view, services.settings.url)
+    return answer({"task": MessageToDict(task)}, 201)
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- all that reading one task and starting another takes
-        self,
-        extension: Extension,
-        settings: GatewaySettings,
-        agents: AgentRegistry,
-        views: TaskViews,
-        tasks: Tasks,
-        snapshots: Snapshots,
-        histories: Histories,
-        admission: Admission,
-    ) -> None:
-        self._extension = extension
-        self._settings = settings
-        self._agents = agents
-        self._views = views
-        self._tasks = tasks
-        self._snapshots = snapshots
-        self._histories = histories
-        self._admission = admission
 
-    @property
-    def routes(self) -> list[Route]:
-        """All addresses."""
-        return [self._extension.route("/tasks/{id}/fork", POST=self._fork)]
-
-    async def _fork(self, call: Call) -> Response:
-        try:
-            snapshot = await self._begun(call, await call.body(_ForkBody))
-        except KeyReusedError as error:
-            raise ConflictError(str(error)) from None
-        task = to_task(snapshot.view, self._settings.url)
-        return answer({"task": MessageToDict(task)}, 201)
-
-    async def _begun(self, call: Call, body: _ForkBody) -> Snapshot:
-        """Return the fork that a request begins, or has begun before."""
-        origin_id = call.id()
-        origin = (await find_task(self._snapshots, call, origin_id)).view
-        if is_child_task_id(origin_id):
-            raise InvalidParamsError(
-                f"task {origin_id!r} is a sub-agent's, which is read only; fork {origin.task_id!r}"
-            )
-        agent, spec = self._agent(call, body, origin)
-        key = call.request.headers.get(IDEMPOTENCY_KEY, "")
-        incoming = self._message(body, call, agent, origin, key)
-        fork_id = _fork_id(call.owner, agent, body, origin, incoming, key)
-        snapshot = await self._known(fork_id, Viewer(call.owner, agent.id), incoming, call)
-        if snapshot is None:
-            fork = await self._past(origin, body.iteration)
-            said = replace(
-                incoming or _said_again(fork, agent, call.owner, origin.context_id), task_id=fork_id
-            )
-            _check(said, fork, is_new=incoming is not None)
-            admitted = await self._admission.fork(said, identity_of(call.caller), spec, fork)
-            snapshot = await self._snapshots.whole(admitted.snapshot, call.held)
-        return snapshot
-
-    def _agent(self, call: Call, body: _ForkBody, origin: TaskView) -> tuple[Agent, AgentSpec]:
-        """Return who goes on, and how.
-
-        Raises:
-            InvalidParamsError: there is no such agent, or the model may not be chosen.
-            ForbiddenError: the caller has nothing to do with the agent.
-        """
-        agent_id = body.agent or origin.agent_id
-        check_agent(call.caller, agent_id)
-        try:
-            agent = self._agents.find(agent_id)
-        except UnknownAgentError as error:
-            raise InvalidParamsError(f"agent: {error}") from None
-        spec = agent.spec.model_copy(update={"routing": "task"})
-        if not body.model:
-            return agent, spec
-        specs = [each.spec for each in self._agents]
-        named = {name for each in specs for name in (each.model, *each.fallback_models) if name}
-        if not any(fnmatchcase(body.model, each) for each in (*named, *self._settings.fork_models)):
-            raise InvalidParamsError(
-                f"model {body.model!r} may not be chosen here; choose one that an agent names "
-                f"({', '.join(sorted(named)) or 'none does'}), or ask the operator for EVERLOOP_FORK_MODELS"
-            )
-        return agent, spec.model_copy(update={"model": body.model, "fallback_models": ()})
-
-    def _message(
-        self, body: _ForkBody, call: Call, agent: Agent, origin: TaskView, key: str
-    ) -> IncomingMessage | None:
-        """Return what is said in the fork, None for nothing.
-
-        Raises:
-            A2AError: as for SendMessage; or the message is for a task or context of its own.
-        """
-        if body.message is None:
-            return None
-        sent = read_params(pb.SendMessageRequest, {"message": body.message})
-        if sent.message.task_id or sent.message.context_id not in {"", origin.context_id}:
-            raise InvalidParamsError(
-                "message.taskId and message.contextId are those of the fork, which has the context of its "
-                "origin; leave them out"
-            )
-        limit = self._settings.max_message_bytes
-        incoming = read_message(sent, call.owner, agent, max_bytes=limit, key=key)
-        return replace(incoming, context_id=origin.context_id)
-
-    async def _known(
-        self, fork_id: str, viewer: Viewer, incoming: IncomingMessage | None, call: Call
-    ) -> Snapshot | None:
-        """Return the fork if this request has begun it before.
-
-        Raises:
-            KeyReusedError: one with another message has.
-        """
-        _, known = await self._views.find(fork_id, most=SMALL_BYTES)
-        if known is None:
-            return None
-        whole = await self._snapshots.whole(
-            await self._snapshots.take(fork_id, viewer, known=known), call.held
+async def _begun(services: Services, call: Call, body: _ForkBody) -> Snapshot:
+    """Return the fork that a request begins, or has begun before."""
+    origin_id = call.id()
+    origin = (await find_task(services, call, origin_id)).view
+    if is_child_task_id(origin_id):
+        raise InvalidParamsError(
+            f"task {origin_id!r} is a sub-agent's, which is read only; fork {origin.task_id!r}"
         )
-        if incoming and incoming.find_repeated(whole.view) is None and incoming.key:
-            raise incoming.changed()
-        return whole
-
-    async def _past(self, origin: TaskView, iteration: int | None) -> Fork:
-        """Return what the fork begins with.
-
-        Raises:
-            InvalidParamsError: there is no such iteration, or its calls have not ended.
-            UnavailableError: no worker tells what was said, or Temporal does not.
-        """
-        replies, first_id = dict[int, int](), ""
-        asked: tuple[int, int] | None = None
-        async with aclosing(
-            self._histories.events(TaskUrl(origin.task_id, origin.context_id, self._settings.url))
-        ) as past:
-            async for event in past:
-                data = event.item.data
-                if event.item.type == "message" and not first_id:
-                    message = data.get("message")
-                    first_id = str(message.get("messageId")) if isinstance(message, dict) else ""
-                elif event.item.type == "modelCall" and data["purpose"] == "reply":
-                    asked = event.place.iteration, int(str(data["position"]))
-                elif event.item.type == "modelReply" and asked and "error" not in data:
-                    replies[asked[0]] = asked[1]
-        transcript = await self._tasks.transcript(origin.task_id)
-        kept, end = _end(transcript, replies, iteration)
-        messages = tuple(_readable(message, origin.task_id) for message in transcript[:end])
-        first = next((at for at, message in enumerate(messages) if _is_called(message, first_id)), 0)
-        return Fork(task_id=origin.task_id, iteration=kept, messages=messages, first=first)
+    agent, spec = _agent(services, call, body, origin)
+    incoming = _message(services, call, body, agent, origin)
+    fork_id = _fork_id(call, body, agent, origin, incoming)
+    snapshot = await _known(services, fork_id, Viewer(call.owner, agent.id), incoming, call)
+    if snapshot is None:
+        fork = await _past(services, origin, body.iteration)
+        said = replace(incoming or _said_again(fork, agent, call.owner, origin.context_id), task_id=fork_id)
+        _check(said, fork, is_new=incoming is not None)
+        admitted = await services.admission.fork(said, identity_of(call.caller), spec, fork)
+        snapshot = await services.snapshots.whole(admitted.snapshot, call.held)
+    return snapshot
 
 
-def _fork_id(  # noqa: PLR0913, PLR0917 -- all that makes one fork another
-    owner: str, agent: Agent, body: _ForkBody, origin: TaskView, incoming: IncomingMessage | None, key: str
+def _agent(services: Services, call: Call, body: _ForkBody, origin: TaskView) -> tuple[Agent, AgentSpec]:
+    """Return who goes on, and how.
+
+    Raises:
+        InvalidParamsError: there is no such agent, or the model may not be chosen.
+        ForbiddenError: the caller has nothing to do with the agent.
+    """
+    agent_id = body.agent or origin.agent_id
+    check_agent(call.caller, agent_id)
+    try:
+        agent = services.agents.find(agent_id)
+    except UnknownAgentError as error:
+        raise InvalidParamsError(f"agent: {error}") from None
+    spec = agent.spec.model_copy(update={"routing": "task"})
+    if not body.model:
+        return agent, spec
+    specs = [each.spec for each in services.agents]
+    named = {name for each in specs for name in (each.model, *each.fallback_models) if name}
+    if not any(fnmatchcase(body.model, each) for each in (*named, *services.settings.fork_models)):
+        raise InvalidParamsError(
+            f"model {body.model!r} may not be chosen here; choose one that an agent names "
+            f"({', '.join(sorted(named)) or 'none does'}), or ask the operator for EVERLOOP_FORK_MODELS"
+        )
+    return agent, spec.model_copy(update={"model": body.model, "fallback_models": ()})
+
+
+def _message(
+    services: Services, call: Call, body: _ForkBody, agent: Agent, origin: TaskView
+) -> IncomingMessage | None:
+    """Return what is said in the fork, None for nothing.
+
+    Raises:
+        A2AError: as for SendMessage; or the message is for a task or context of its own.
+    """
+    if body.message is None:
+        return None
+    sent = read_params(pb.SendMessageRequest, {"message": body.message})
+    if sent.message.task_id or sent.message.context_id not in {"", origin.context_id}:
+        raise InvalidParamsError(
+            "message.taskId and message.contextId are those of the fork, which has the context of its "
+            "origin; leave them out"
+        )
+    limit = services.settings.max_message_bytes
+    incoming = read_message(sent, call.owner, agent, max_bytes=limit, key=call.key)
+    return replace(incoming, context_id=origin.context_id)
+
+
+async def _known(
+    services: Services, fork_id: str, viewer: Viewer, incoming: IncomingMessage | None, call: Call
+) -> Snapshot | None:
+    """Return the fork if this request has begun it before.
+
+    Raises:
+        KeyReusedError: one with another message has.
+    """
+    _, known = await services.views.find(fork_id, most=SMALL_BYTES)
+    if known is None:
+        return None
+    whole = await services.snapshots.whole(
+        await services.snapshots.take(fork_id, viewer, known=known), call.held
+    )
+    if incoming and incoming.find_repeated(whole.view) is None and incoming.key:
+        raise incoming.changed()
+    return whole
+
+
+async def _past(services: Services, origin: TaskView, iteration: int | None) -> Fork:
+    """Return what the fork begins with.
+
+    Raises:
+        InvalidParamsError: there is no such iteration, or its calls have not ended.
+        UnavailableError: no worker tells what was said, or Temporal does not.
+    """
+    replies, first_id = dict[int, int](), ""
+    asked: tuple[int, int] | None = None
+    async with aclosing(
+        services.histories.events(TaskUrl(origin.task_id, origin.context_id, services.settings.url))
+    ) as past:
+        async for event in past:
+            data = event.item.data
+            if event.item.type == "message" and not first_id:
+                message = data.get("message")
+                first_id = str(message.get("messageId")) if isinstance(message, dict) else ""
+            elif event.item.type == "modelCall" and data["purpose"] == "reply":
+                asked = event.place.iteration, int(str(data["position"]))
+            elif event.item.type == "modelReply" and asked and "error" not in data:
+                replies[asked[0]] = asked[1]
+    transcript = await services.tasks.transcript(origin.task_id)
+    kept, end = _end(transcript, replies, iteration)
+    messages = tuple(_readable(message, origin.task_id) for message in transcript[:end])
+    first = next((at for at, message in enumerate(messages) if _is_called(message, first_id)), 0)
+    return Fork(task_id=origin.task_id, iteration=kept, messages=messages, first=first)
+
+
+def _fork_id(
+    call: Call, body: _ForkBody, agent: Agent, origin: TaskView, incoming: IncomingMessage | None
 ) -> str:
     """Return the id of the fork's task: the same for the same request, if that can be known again."""
     about = ["fork", origin.task_id, body.iteration, body.model]
-    if key:
-        message_id = unique_message_id("", key)
+    if call.key:
+        message_id = unique_message_id("", call.key)
     elif incoming and agent.deduplicate:
         message_id = incoming.message.message_id
         about.append(content_of(incoming.message, origin.context_id, incoming.references).decode())
     else:
         message_id = str(uuid4())
-    return derive_task_id(owner, agent.id, message_id, json.dumps(about).encode())
+    return derive_task_id(call.owner, agent.id, message_id, json.dumps(about).encode())
 
 
 def _said_again(fork: Fork, agent: Agent, owner: str, context_id: str) -> IncomingMessage:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from everloop.gateway.errors import CALL_TIMEOUT, translate_temporal_errors
 from everloop.gateway.instruments import begin_counters, server_reachable, tasks_open
+from everloop.gateway.services import Probe
 from everloop.gateway.tasks.sweep import Attempts
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
@@ -21,8 +22,6 @@ PROBE_TIMEOUT = 2.0
 
 ANSWER_HOLDS = 1.0
 """Seconds for which all who ask get the same answer: strangers may ask, as often as they like."""
-
-Probe = Callable[[], Awaitable[object]]
 
 
 def health_routes(probes: Mapping[str, Probe], clock: Callable[[], float] = time.monotonic) -> list[Route]:

@@ -16,16 +16,14 @@ from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 from pydantic.alias_generators import to_snake
 from starlette.responses import Response
-from starlette.routing import Route
 
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.context import Viewer
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.shell import Call, Extension, answer
-from everloop.gateway.tasks.history import Histories, Place
+from everloop.gateway.extension.shell import Call, answer
+from everloop.gateway.services import Services
+from everloop.gateway.tasks.history import Place
 from everloop.gateway.tasks.past_items import Data, Item, message_data, reply_data, result_data
-from everloop.gateway.tasks.snapshots import Snapshots
-from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, timestamp, to_task
 from everloop.stores.views.interface import Snapshot
 from everloop.workflows.contract.messages import (
@@ -46,7 +44,7 @@ UNNAMED = "unknown"
 """The model of replies that do not say which one wrote them: summaries."""
 
 
-async def find_task(snapshots: Snapshots, call: Call, task_id: str) -> Snapshot:
+async def find_task(services: Services, call: Call, task_id: str) -> Snapshot:
     """Return a client's task of the owner that a call is about; for a sub-agent's the one above it.
 
     Raises:
@@ -54,102 +52,84 @@ async def find_task(snapshots: Snapshots, call: Call, task_id: str) -> Snapshot:
         UnavailableError: its view is lost, and what it takes to rebuild it does not answer.
     """
     root = root_task_id(task_id)
-    agent_id = await snapshots.agent_of(root)
+    agent_id = await services.snapshots.agent_of(root)
     if agent_id is None or not may_use(call.caller, agent_id):
         raise TaskUnknownError(task_id)
-    return await snapshots.open(root, Viewer(call.owner, agent_id))
+    return await services.snapshots.open(root, Viewer(call.owner, agent_id))
 
 
-class Past:
-    """Serves it."""
+async def list_events(services: Services, call: Call) -> Response:
+    """List what happened."""
+    page = call.page
+    after = Place.parse(call.query("after") or page.token)
+    events, has_more = await services.histories.page(await _url(services, call), after, page.size)
+    following = str(events[-1].place) if has_more else ""
+    return answer({"events": [event.to_json() for event in events], "nextPageToken": following})
 
-    def __init__(
-        self, extension: Extension, snapshots: Snapshots, histories: Histories, tasks: Tasks, public_url: str
-    ) -> None:
-        self._extension = extension
-        self._snapshots = snapshots
-        self._histories = histories
-        self._tasks = tasks
-        self._public_url = public_url
 
-    @property
-    def routes(self) -> list[Route]:
-        """All addresses."""
-        route = self._extension.route
-        return [
-            route("/tasks/{id}/events", GET=self._events),
-            route("/tasks/{id}/transcript", GET=self._transcript),
-            route("/tasks/{id}/usage", GET=self._usage),
-            route("/tasks/{id}/children", GET=self._children),
-        ]
+async def show_transcript(services: Services, call: Call) -> Response:
+    """Show the messages as the model saw them."""
+    url = await _url(services, call)
+    messages = await services.tasks.transcript(url.task_id)
+    times = _Times()
+    async with aclosing(services.histories.events(url)) as past:
+        async for event in past:
+            times.note(event.item)
+    shown: list[JsonValue] = [
+        {"position": at, "at": times.of(at, message), **message_json(message, url)}
+        for at, message in enumerate(messages)
+        if message.role != "tools"
+    ]
+    return answer({"messages": shown})
 
-    async def _events(self, call: Call) -> Response:
-        page = call.page
-        after = Place.parse(call.query("after") or page.token)
-        events, has_more = await self._histories.page(await self._url(call), after, page.size)
-        following = str(events[-1].place) if has_more else ""
-        return answer({"events": [event.to_json() for event in events], "nextPageToken": following})
 
-    async def _transcript(self, call: Call) -> Response:
-        url = await self._url(call)
-        messages = await self._tasks.transcript(url.task_id)
-        times = await self._times(url)
-        shown: list[JsonValue] = [
-            {"position": at, "at": times.of(at, message), **message_json(message, url)}
-            for at, message in enumerate(messages)
-            if message.role != "tools"
-        ]
-        return answer({"messages": shown})
+async def show_usage(services: Services, call: Call) -> Response:
+    """Show what models and tools have been used for."""
+    sums = _Sums()
+    return answer(sums.to_json(await _add_usage(services, await _url(services, call), sums)))
 
-    async def _usage(self, call: Call) -> Response:
-        sums = _Sums()
-        return answer(sums.to_json(await self._add_usage(await self._url(call), sums)))
 
-    async def _children(self, call: Call) -> Response:
-        url = await self._url(call)
-        found: dict[str, None] = {}
-        async with aclosing(self._histories.events(url)) as past:
-            async for event in past:
-                if event.item.type == "subAgent" and (task_id := event.item.data.get("taskId")):
-                    found[str(task_id)] = None
-        shown: list[JsonValue] = []
-        for task_id in list(found)[:MAX_CHILDREN]:
-            view = await self._tasks.view(task_id)  # a sub-agent's task has no other
-            task = to_task(view, self._public_url, history_length=0, include_artifacts=False)
-            shown.append({"agentId": view.agent_id, "task": MessageToDict(task)})
-        return answer({"children": shown, "nextPageToken": ""})
+async def list_children(services: Services, call: Call) -> Response:
+    """List the tasks of its sub-agents."""
+    url = await _url(services, call)
+    found: dict[str, None] = {}
+    async with aclosing(services.histories.events(url)) as past:
+        async for event in past:
+            if event.item.type == "subAgent" and (task_id := event.item.data.get("taskId")):
+                found[str(task_id)] = None
+    shown: list[JsonValue] = []
+    for task_id in list(found)[:MAX_CHILDREN]:
+        view = await services.tasks.view(task_id)  # a sub-agent's task has no other
+        task = to_task(view, services.settings.url, history_length=0, include_artifacts=False)
+        shown.append({"agentId": view.agent_id, "task": MessageToDict(task)})
+    return answer({"children": shown, "nextPageToken": ""})
 
-    async def _url(self, call: Call) -> TaskUrl:
-        """Return how what belongs to the task of the address is found, for a caller who may see it."""
-        task_id = call.id()
-        root = task_url_of((await find_task(self._snapshots, call, task_id)).view, self._public_url)
-        return TaskUrl(task_id, root.context_id, root.public_url)
 
-    async def _times(self, url: TaskUrl) -> "_Times":
-        times = _Times()
-        async with aclosing(self._histories.events(url)) as past:
-            async for event in past:
-                times.note(event.item)
-        return times
+async def _url(services: Services, call: Call) -> TaskUrl:
+    """Return how what belongs to the task of the address is found, for a caller who may see it."""
+    task_id = call.id()
+    root = task_url_of((await find_task(services, call, task_id)).view, services.settings.url)
+    return TaskUrl(task_id, root.context_id, root.public_url)
 
-    async def _add_usage(self, url: TaskUrl, sums: "_Sums") -> Usage:
-        """Add what a task and its sub-agents have used, and return it."""
-        children: dict[str, str] = {}
-        used = Usage()
-        async with aclosing(self._histories.events(url)) as past:
-            async for event in past:
-                data = event.item.data
-                if event.item.type == "modelReply":
-                    used += sums.add_reply(data)
-                elif event.item.type == "toolResult":
-                    sums.add_call(data)
-                elif event.item.type == "subAgent" and data["state"] == TaskState.SUBMITTED:
-                    children[str(data["taskId"])] = str(data.get("name", ""))
-        for task_id, tool in children.items():
-            theirs = await self._add_usage(TaskUrl(task_id, url.context_id, url.public_url), sums)
-            sums.add_cost(tool, theirs.cost)
-            used += theirs
-        return used
+
+async def _add_usage(services: Services, url: TaskUrl, sums: "_Sums") -> Usage:
+    """Add what a task and its sub-agents have used, and return it."""
+    children: dict[str, str] = {}
+    used = Usage()
+    async with aclosing(services.histories.events(url)) as past:
+        async for event in past:
+            data = event.item.data
+            if event.item.type == "modelReply":
+                used += sums.add_reply(data)
+            elif event.item.type == "toolResult":
+                sums.add_call(data)
+            elif event.item.type == "subAgent" and data["state"] == TaskState.SUBMITTED:
+                children[str(data["taskId"])] = str(data.get("name", ""))
+    for task_id, tool in children.items():
+        theirs = await _add_usage(services, TaskUrl(task_id, url.context_id, url.public_url), sums)
+        sums.add_cost(tool, theirs.cost)
+        used += theirs
+    return used
 
 
 def message_json(message: TranscriptMessage, url: TaskUrl) -> dict[str, JsonValue]:

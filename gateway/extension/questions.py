@@ -1,26 +1,170 @@
-"""What waits for the caller: open questions of the owner's tasks, and approvals that others' tasks wait for.
+"""Questions of tasks: those that wait for the caller, and those that ask others than the task's owner.
 
-    GET /questions
+    GET  /questions                          open questions of the owner's tasks, and approvals of others'
+    GET  /approvals                          those that others' tasks wait for, the longest first
+    POST /approvals/{task}/{question}        answer one: {"approved": true, "note": "…"}
 
-A question of an own task is answered by a message to that task, as A2A has it; an approval at its address.
+A question of an own task is answered by a message to that task, as A2A has it; an approval at its address, by
+callers with the scope that it names. They learn of other owners' tasks nothing but these questions: agent,
+tool, arguments, text and age. The scopes must be named: who has none may not come here.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
+from typing import ClassVar
 
-from pydantic import JsonValue
+import structlog
+from pydantic import Field, JsonValue
 from starlette.responses import Response
-from starlette.routing import Route
 
-from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.scopes import may_use, named_approver_scopes
-from everloop.gateway.extension.approvals import asked_in, question_json
-from everloop.gateway.extension.shell import Call, Extension, answer, page_token
-from everloop.stores.views.interface import TaskQuery, WaitingQuery
-from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.questions import Question, QuestionKind, expected
+from everloop.gateway.auth.scopes import approver_scopes, may_use, named_approver_scopes
+from everloop.gateway.context import Caller
+from everloop.gateway.errors import AnswerInvalidError, TaskEndedError, TaskTooLargeError, TaskUnknownError
+from everloop.gateway.extension.shell import MAX_NOTE, Body, Call, answer, name_of, page_token
+from everloop.gateway.http.errors import ConflictError, NotFoundError
+from everloop.gateway.services import Services
+from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES
+from everloop.runtime.protocol.tasks import timestamp
+from everloop.stores.views.interface import Snapshot, TaskQuery, WaitingPage, WaitingQuery
+from everloop.workflows.contract.messages import AgentMessage
+from everloop.workflows.contract.questions import APPROVAL, ApproverAnswer, Question, QuestionKind, expected
 from everloop.workflows.contract.tasks import TaskState, TaskView
+
+_log = structlog.get_logger()
+
+
+class _Verdict(Body):
+    expected: ClassVar[str] = f'{{"approved": true, "note": "…"}}; the note has at most {MAX_NOTE} characters'
+
+    approved: bool
+    note: str = Field(default="", max_length=MAX_NOTE)
+
+
+async def list_approvals(services: Services, call: Call) -> Response:
+    """List the questions of others that the caller may answer."""
+    page = call.page
+    found = await services.views.list_waiting(
+        WaitingQuery(approver_scopes(call.caller), page.size, page.token)
+    )
+    now = datetime.now(UTC)
+    listed: list[JsonValue] = [question_json(*each, now) for each in asked_in(found, call.caller)]
+    return answer({"approvals": listed, "nextPageToken": found.next_page_token})
+
+
+async def answer_approval(services: Services, call: Call) -> Response:
+    """Answer one of them."""
+    verdict = await call.body(_Verdict)
+    try:
+        given = await _decide(services, call.caller, call.id("task"), call.id("question"), verdict)
+        return answer({**given, "at": timestamp(datetime.fromisoformat(str(given["at"])))})
+    except (AnswerInvalidError, TaskEndedError, TaskTooLargeError, TaskUnknownError) as failure:
+        raise ConflictError(str(failure)) from failure
+
+
+async def _decide(
+    services: Services, caller: Caller, task_id: str, question_id: str, verdict: _Verdict
+) -> dict[str, JsonValue]:
+    """Answer a question; repeating the same answer tells what came of it.
+
+    Raises:
+        NotFoundError: no such question waits for this caller.
+        ConflictError: somebody else has answered it.
+    """
+    scopes = approver_scopes(caller)
+    snapshot = None if CHILD_SEPARATOR in task_id else await services.views.load(task_id, most=SMALL_BYTES)
+    if snapshot is None or not may_use(caller, snapshot.view.agent_id):
+        raise _unknown(task_id, question_id)
+    if given := await _find_answer(services, snapshot, question_id, scopes):
+        if (given["by"], given["approved"]) == (name_of(caller), verdict.approved):
+            return {"taskId": task_id, **given}
+        raise ConflictError(f"question {question_id!r} has been answered already")
+    question = _asked(snapshot.view, question_id, scopes)
+    if question is None:
+        raise _unknown(task_id, question_id)
+    answer = ApproverAnswer(
+        question_id=question.id,
+        scope=question.approvers,
+        approved=verdict.approved,
+        note=verdict.note,
+        approver=name_of(caller),
+        owner=caller.owner,
+        scheme=caller.scheme,
+        subject=caller.subject,
+    )
+    at = await services.tasks.answer_for_owner(task_id, answer)
+    _log.info(
+        "question answered in its owner's place",
+        task_id=task_id,
+        question_id=question.id,
+        agent_id=snapshot.view.agent_id,
+        tool=question.call.name,
+        approved=answer.approved,
+        approver=answer.approver,
+        scope=answer.scope,
+    )
+    given = {"question": question.id, "approved": answer.approved, "by": answer.approver, "at": at}
+    return {"taskId": task_id, **given, "scope": answer.scope}
+
+
+async def _find_answer(
+    services: Services, snapshot: Snapshot, question_id: str, scopes: tuple[str, ...]
+) -> dict[str, JsonValue] | None:
+    """Return what the task tells of an answer to such a question; None while it is open, or unknown.
+
+    Raises:
+        TaskTooLargeError, UnavailableNowError: the history is large, and cannot be read now.
+    """
+    if _asked(snapshot.view, question_id, scopes):
+        return None
+    with ExitStack() as held:
+        view = (await services.snapshots.whole(snapshot, held)).view
+    for message in view.history:
+        about = message.metadata.get(APPROVAL) if isinstance(message, AgentMessage) else None
+        if isinstance(about, dict) and about.get("question") == question_id and about.get("scope") in scopes:
+            return about
+    return None
+
+
+def _asked(view: TaskView, question_id: str, scopes: tuple[str, ...]) -> Question | None:
+    for question in view.status.questions:
+        if question.id == question_id and question.approvers in scopes:
+            return question
+    return None
+
+
+def asked_in(waiting: WaitingPage, caller: Caller) -> Iterator[tuple[TaskView, Question]]:
+    """Yield the questions of a page of waiting tasks that a caller may answer, each with its task."""
+    for task in waiting.tasks:
+        if may_use(caller, task.view.agent_id):
+            yield from (
+                (task.view, each) for each in task.view.status.questions if each.approvers == task.scope
+            )
+
+
+def question_json(view: TaskView, question: Question, now: datetime) -> dict[str, JsonValue]:
+    """Return what those see of a question who may answer it."""
+    asked_at = question.asked_at or view.status.at
+    return {
+        "taskId": view.task_id,
+        "questionId": question.id,
+        "agent": view.agent_id,
+        "tool": question.call.name,
+        "arguments": question.call.arguments,
+        "text": question.text,
+        "scope": question.approvers,
+        "askedAt": timestamp(asked_at),
+        "ageSeconds": max(0, int((now - asked_at).total_seconds())),
+    }
+
+
+def _unknown(task_id: str, question_id: str) -> NotFoundError:
+    """The same for whatever the caller may not see: ids are not to be probed."""
+    return NotFoundError(f"no question {question_id!r} of a task {task_id!r} waits for these credentials")
+
+
+# All that waits for the caller.
 
 _WAITING = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)
 
@@ -38,69 +182,58 @@ _List = tuple[str, str]
 """An agent and a state, whose tasks are a list in Redis."""
 
 
-class Questions:
-    """Serves all that waits for somebody."""
+async def list_questions(services: Services, call: Call) -> Response:
+    """List all that waits for the caller."""
+    page = call.page
+    lists = list(_lists_of(services, call))
+    first, token = page.read_token(lambda token: _read_place(token, lists), (0, ""))
+    found = list[JsonValue]()
+    for number, each in enumerate(lists[first:], first):
+        more, token = await _read(services, call, each, page.size - len(found), token)
+        found += more
+        if token or len(found) >= page.size:
+            following = (number, token) if token else (number + 1, "")
+            return answer({"questions": found, "nextPageToken": _token(lists, *following)})
+    return answer({"questions": found, "nextPageToken": ""})
 
-    def __init__(self, extension: Extension, agents: AgentRegistry, views: TaskViews) -> None:
-        self._extension = extension
-        self._agents = agents
-        self._views = views
 
-    @property
-    def routes(self) -> list[Route]:
-        """The address."""
-        return [self._extension.route("/questions", GET=self._list)]
+def _lists_of(services: Services, call: Call) -> Iterable[_List]:
+    """Return in which lists there may be something: approvals are nobody's but the caller's own."""
+    if call.owner == call.caller.owner and named_approver_scopes(call.caller):
+        yield (_APPROVALS, "")
+    for agent in services.agents:
+        if may_use(call.caller, agent.id):
+            yield from ((agent.id, state.value) for state in _WAITING)
 
-    async def _list(self, call: Call) -> Response:
-        page = call.page
-        lists = list(self._lists_of(call))
-        first, token = page.read_token(lambda token: _read_place(token, lists), (0, ""))
-        found = list[JsonValue]()
-        for number, each in enumerate(lists[first:], first):
-            more, token = await self._read(call, each, page.size - len(found), token)
-            found += more
-            if token or len(found) >= page.size:
-                following = (number, token) if token else (number + 1, "")
-                is_last = following[0] == len(lists)
-                return answer(
-                    {"questions": found, "nextPageToken": "" if is_last else _token(lists, *following)}
-                )
-        return answer({"questions": found, "nextPageToken": ""})
 
-    def _lists_of(self, call: Call) -> Iterable[_List]:
-        """Return in which lists there may be something: approvals are nobody's but the caller's own."""
-        if call.owner == call.caller.owner and named_approver_scopes(call.caller):
-            yield (_APPROVALS, "")
-        for agent in self._agents:
-            if may_use(call.caller, agent.id):
-                yield from ((agent.id, state.value) for state in _WAITING)
-
-    async def _read(self, call: Call, each: _List, size: int, token: str) -> tuple[list[JsonValue], str]:
-        """Return what is on the next page of a list, and where it goes on."""
-        now, (agent_id, state) = datetime.now(UTC), each
-        if agent_id == _APPROVALS:
-            waiting = await self._views.list_waiting(
-                WaitingQuery(named_approver_scopes(call.caller), size, token)
-            )
-            approvals = [_json(*each, now) for each in asked_in(waiting, call.caller)]
-            return approvals, waiting.next_page_token
-        query = TaskQuery(
-            owner=call.owner,
-            agent_id=agent_id,
-            state=TaskState(state),
-            page_size=size,
-            page_token=token,
-            with_history=0,
-            with_artifacts=False,
+async def _read(
+    services: Services, call: Call, each: _List, size: int, token: str
+) -> tuple[list[JsonValue], str]:
+    """Return what is on the next page of a list, and where it goes on."""
+    now, (agent_id, state) = datetime.now(UTC), each
+    if agent_id == _APPROVALS:
+        waiting = await services.views.list_waiting(
+            WaitingQuery(named_approver_scopes(call.caller), size, token)
         )
-        tasks = await self._views.list_tasks(query)
-        asked = [
-            _json(view, question, now)
-            for view in tasks.views
-            for question in view.status.questions
-            if question.is_for_owner
-        ]
-        return asked, tasks.next_page_token
+        approvals = [_json(*each, now) for each in asked_in(waiting, call.caller)]
+        return approvals, waiting.next_page_token
+    query = TaskQuery(
+        owner=call.owner,
+        agent_id=agent_id,
+        state=TaskState(state),
+        page_size=size,
+        page_token=token,
+        with_history=0,
+        with_artifacts=False,
+    )
+    tasks = await services.views.list_tasks(query)
+    asked = [
+        _json(view, question, now)
+        for view in tasks.views
+        for question in view.status.questions
+        if question.is_for_owner
+    ]
+    return asked, tasks.next_page_token
 
 
 def answer_schema(question: Question) -> dict[str, JsonValue]:

@@ -16,15 +16,13 @@ from pydantic import JsonValue
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
-from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Caller, identity_of
 from everloop.gateway.extension.shell import Body
-from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.requests.fields import check_id
 from everloop.gateway.requests.messages import IncomingMessage, read_message
 from everloop.gateway.requests.proto import read_params
-from everloop.gateway.settings import GatewaySettings
+from everloop.gateway.services import Services
 from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES, ScheduleDefinition, flaw_of_id
 from everloop.runtime.schedules.recurrence import Recurrence, read_interval
 from everloop.stores.artifacts.changes import NewPart
@@ -70,85 +68,83 @@ class Wanted:
     config: PushConfig | None
 
 
-class ScheduleReader:
-    """Reads what clients want of schedules."""
+async def read_new(services: Services, caller: Caller, body: NewSchedule) -> Wanted:
+    """Return the schedule that is to be made."""
+    if body.message is None:
+        raise InvalidParamsError(f"message is missing; send {body.expected}")
+    if body.id and (flaw := flaw_of_id(body.id)):
+        raise InvalidParamsError(f"id does not fit: {flaw}")
+    agent = _agent(services, caller, body.agent or services.agents.default.id)
+    plain = ScheduleDefinition(
+        agent_id=agent.id,
+        agent_name=agent.name,
+        parts=(),
+        recurrence=_recurrence(body, None),
+        owner=caller.owner,
+        name=body.id,
+        priority=agent.priority,
+        splits_queues=services.settings.split_queues,
+    )
+    return await read_change(services, caller, body, plain)
 
-    def __init__(self, settings: GatewaySettings, agents: AgentRegistry, push: PushOperations | None) -> None:
-        self._settings = settings
-        self._agents = agents
-        self._push = push
 
-    async def new(self, caller: Caller, body: NewSchedule) -> Wanted:
-        """Return the schedule that is to be made."""
-        if body.message is None:
-            raise InvalidParamsError(f"message is missing; send {body.expected}")
-        if body.id and (flaw := flaw_of_id(body.id)):
-            raise InvalidParamsError(f"id does not fit: {flaw}")
-        agent = self._agent(caller, body.agent or self._agents.default.id)
-        plain = ScheduleDefinition(
-            agent_id=agent.id,
-            agent_name=agent.name,
-            parts=(),
-            recurrence=_recurrence(body, None),
-            owner=caller.owner,
-            name=body.id,
-            priority=agent.priority,
-            splits_queues=self._settings.split_queues,
+def _agent(services: Services, caller: Caller, agent_id: str) -> Agent:
+    try:
+        agent = services.agents.find(agent_id)
+    except UnknownAgentError:
+        raise InvalidParamsError(
+            f"agent is {agent_id[:100]!r}, which is none of this server; GET /agents lists those"
+        ) from None
+    check_agent(caller, agent.id)
+    return agent
+
+
+async def read_change(
+    services: Services, caller: Caller, body: ScheduleChange, before: ScheduleDefinition
+) -> Wanted:
+    """Return a schedule with what a caller wants of it."""
+    agent = _agent(services, caller, before.agent_id)
+    incoming = _read_message(body, agent, caller.owner) if body.message is not None else None
+    after = replace(
+        before,
+        identity=identity_of(caller),
+        parts=incoming.message.parts if incoming else before.parts,
+        metadata=incoming.message.metadata if incoming else before.metadata,
+        recurrence=_recurrence(body, before.recurrence),
+        overlap=body.overlap if "overlap" in body.model_fields_set else before.overlap,
+        note=body.note if "note" in body.model_fields_set else before.note,
+        context_id=_context(body, incoming, before),
+    )
+    config = await _config(services, body, after)
+    files = {file.artifact_id: file.part for file in incoming.files} if incoming else None
+    keeps_config = bool(config) or ("push_config" not in body.model_fields_set and before.keeps)
+    keeps_files = bool(files) if files is not None else before.keeps
+    return Wanted(replace(after, keeps=keeps_config or keeps_files), files, config)
+
+
+def _read_message(body: ScheduleChange, agent: Agent, owner: str) -> IncomingMessage:
+    given = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", **(body.message or {})}
+    params = read_params(pb.SendMessageRequest, {"message": given})
+    for name in ("taskId", "referenceTaskIds"):
+        if given.get(name):
+            raise InvalidParamsError(f"message.{name} cannot be: each run is a task of its own; leave it out")
+    return read_message(params, owner, agent, max_bytes=MAX_MESSAGE_BYTES)
+
+
+async def _config(
+    services: Services, body: ScheduleChange, definition: ScheduleDefinition
+) -> PushConfig | None:
+    if body.push_config is None:
+        return None
+    if services.push is None:
+        raise PushNotificationNotSupportedError("this server does not send push notifications")
+    config = read_params(pb.TaskPushNotificationConfig, body.push_config)
+    try:
+        return await services.push.read(
+            config, definition.id, definition.owner, context_id=definition.context_id
         )
-        return await self.changed(caller, body, plain)
-
-    def _agent(self, caller: Caller, agent_id: str) -> Agent:
-        try:
-            agent = self._agents.find(agent_id)
-        except UnknownAgentError:
-            raise InvalidParamsError(
-                f"agent is {agent_id[:100]!r}, which is none of this server; GET /agents lists those"
-            ) from None
-        check_agent(caller, agent.id)
-        return agent
-
-    async def changed(self, caller: Caller, body: ScheduleChange, before: ScheduleDefinition) -> Wanted:
-        """Return a schedule with what a caller wants of it."""
-        agent = self._agent(caller, before.agent_id)
-        incoming = self._read_message(body, agent, caller.owner) if body.message is not None else None
-        after = replace(
-            before,
-            identity=identity_of(caller),
-            parts=incoming.message.parts if incoming else before.parts,
-            metadata=incoming.message.metadata if incoming else before.metadata,
-            recurrence=_recurrence(body, before.recurrence),
-            overlap=body.overlap if "overlap" in body.model_fields_set else before.overlap,
-            note=body.note if "note" in body.model_fields_set else before.note,
-            context_id=_context(body, incoming, before),
-        )
-        config = await self._config(body, after)
-        files = {file.artifact_id: file.part for file in incoming.files} if incoming else None
-        keeps_config = bool(config) or ("push_config" not in body.model_fields_set and before.keeps)
-        keeps_files = bool(files) if files is not None else before.keeps
-        return Wanted(replace(after, keeps=keeps_config or keeps_files), files, config)
-
-    def _read_message(self, body: ScheduleChange, agent: Agent, owner: str) -> IncomingMessage:
-        given = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", **(body.message or {})}
-        params = read_params(pb.SendMessageRequest, {"message": given})
-        for name in ("taskId", "referenceTaskIds"):
-            if given.get(name):
-                raise InvalidParamsError(
-                    f"message.{name} cannot be: each run is a task of its own; leave it out"
-                )
-        return read_message(params, owner, agent, max_bytes=MAX_MESSAGE_BYTES)
-
-    async def _config(self, body: ScheduleChange, definition: ScheduleDefinition) -> PushConfig | None:
-        if body.push_config is None:
-            return None
-        if self._push is None:
-            raise PushNotificationNotSupportedError("this server does not send push notifications")
-        config = read_params(pb.TaskPushNotificationConfig, body.push_config)
-        try:
-            return await self._push.read(
-                config, definition.id, definition.owner, context_id=definition.context_id
-            )
-        except InvalidParamsError as error:
-            raise InvalidParamsError(f"pushConfig.{error}") from None
+    except InvalidParamsError as error:
+        raise InvalidParamsError(f"pushConfig.{error}") from None
 
 
 def fields_of(body: ScheduleChange) -> list[str]:

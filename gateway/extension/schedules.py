@@ -19,20 +19,21 @@ from google.protobuf.json_format import MessageToDict
 from pydantic import JsonValue
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
-from starlette.routing import Route
 
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TemporalUnavailableError
 from everloop.gateway.extension.schedule_bodies import (
     NewSchedule,
     ScheduleChange,
-    ScheduleReader,
     Wanted,
     fields_of,
+    read_change,
+    read_new,
 )
-from everloop.gateway.extension.shell import Call, Extension, answer, page_token
+from everloop.gateway.extension.shell import Call, answer, page_token
 from everloop.gateway.http.errors import ConflictError, NotFoundError
-from everloop.gateway.settings import Attachments, GatewaySettings
+from everloop.gateway.services import Services
+from everloop.gateway.settings import Attachments
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
 from everloop.runtime.schedules.definition import (
     ScheduleDefinition,
@@ -45,13 +46,11 @@ from everloop.runtime.schedules.schedules import (
     ScheduleAwayError,
     ScheduleExistsError,
     ScheduleRefusedError,
-    Schedules,
     ScheduleUnknownError,
     StartedTask,
 )
 from everloop.stores.artifacts.schedule_files import context_of_schedule
 from everloop.stores.push.configs import PushConfig
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import UserMessage
 
 MOST = 100
@@ -64,199 +63,193 @@ AT_ONCE = 10
 """Schedules of a page about which Temporal is asked at a time."""
 
 
-class ScheduleRoutes:
-    """Serves the schedules of owners."""
+async def list_schedules(services: Services, call: Call) -> Response:
+    """List schedules, each with its next and its last run."""
+    page = call.page
+    with _translated():
+        found = await services.schedules.of_owner(call.owner, page.size, page.read_token(bytes, b""))
+    gate = asyncio.Semaphore(AT_ONCE)
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- what schedules are made of
-        self,
-        extension: Extension,
-        settings: GatewaySettings,
-        reader: ScheduleReader,
-        schedules: Schedules,
-        attachments: Attachments,
-        views: TaskViews,
-    ) -> None:
-        self._extension = extension
-        self._public_url = settings.url
-        self._reader = reader
-        self._schedules = schedules
-        self._files = attachments.files
-        self._webhooks = attachments.webhooks
-        self._views = views
-
-    @property
-    def routes(self) -> list[Route]:
-        """All addresses."""
-        route = self._extension.route
-        return [
-            route("/schedules", GET=self._list, POST=self._create),
-            route("/schedules/{id}:pause", POST=self._pause),
-            route("/schedules/{id}:resume", POST=self._resume),
-            route("/schedules/{id}:run", POST=self._run),
-            route("/schedules/{id}", GET=self._show, PATCH=self._change, DELETE=self._delete),
-        ]
-
-    async def _list(self, call: Call) -> Response:
-        page = call.page
-        with _translated():
-            found = await self._schedules.of_owner(call.owner, page.size, page.read_token(bytes, b""))
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def known(id_: str) -> JsonValue:
-            async with gate:
-                try:
-                    known = await self._schedules.get(id_)
-                except ScheduleUnknownError:  # removed a moment ago
-                    return None
-                is_seen = _is_seen(call, known)
-                return await self._json(id_, known, most_runs=1) if is_seen else None
-
-        with _translated():
-            listed = await asyncio.gather(*map(known, found.ids))
-        shown: list[JsonValue] = [each for each in listed if each]
-        return answer({"schedules": shown, "nextPageToken": page_token(found.token)})
-
-    async def _show(self, call: Call) -> Response:
-        return await self._answer(*await self._find(call))
-
-    async def _create(self, call: Call) -> Response:
-        """Make a schedule. Whoever dies in between, or hears nothing, may ask for the same again."""
-        wanted = await self._reader.new(call.caller, await call.body(NewSchedule))
-        id_, definition = wanted.definition.id, wanted.definition
-        with _translated():
-            if len((await self._schedules.of_owner(call.owner, MOST)).ids) >= MOST:
-                raise ConflictError(f"there are {MOST} schedules, and an owner may have no more; delete one")
-            # First what its tasks need, but not for ever: nobody may come to make the schedule.
-            await self._files.bring(call.owner, id_, wanted.files or {})
+    async def known(id_: str) -> JsonValue:
+        async with gate:
             try:
-                await self._schedules.add(definition)
-            except ScheduleExistsError:
-                known = await self._schedules.get(id_)
-                if not _is_seen(call, known) or not _is_same(known.definition, definition):
-                    raise
-            await self._keep(call, id_, wanted)
-            return await self._answer(id_, await self._schedules.get(id_), status=201)
+                known = await services.schedules.get(id_)
+            except ScheduleUnknownError:  # removed a moment ago
+                return None
+            is_seen = _is_seen(call, known)
+            return await _json(services, id_, known, most_runs=1) if is_seen else None
 
-    async def _change(self, call: Call) -> Response:
-        body = await call.body(ScheduleChange)
-        id_, known = await self._find(call)
-        wanted = await self._reader.changed(call.caller, body, known.definition)
+    with _translated():
+        listed = await asyncio.gather(*map(known, found.ids))
+    shown: list[JsonValue] = [each for each in listed if each]
+    return answer({"schedules": shown, "nextPageToken": page_token(found.token)})
 
-        def changed(before: ScheduleDefinition) -> ScheduleDefinition:
-            """Change it as it is now: somebody else may have changed something else."""
-            fields = {name: getattr(wanted.definition, name) for name in fields_of(body)}
-            return replace(
-                before, **fields, identity=wanted.definition.identity, keeps=wanted.definition.keeps
-            )
 
-        with _translated():
-            await self._files.bring(call.owner, id_, wanted.files or {})
-            await self._schedules.change(id_, changed)
-            await self._keep(call, id_, wanted, drops_config="push_config" in body.model_fields_set)
-            return await self._answer(id_, await self._schedules.get(id_))
+async def show_schedule(services: Services, call: Call) -> Response:
+    """Show a schedule."""
+    return await _answer(services, *await _find(services, call))
 
-    async def _delete(self, call: Call) -> Response:
-        id_, known = await self._find(call)
-        with _translated():
-            # Last, so that a retry finds the schedule if we die in between.
-            await self._webhooks.remove(id_)
-            await self._files.remove(known.definition.owner, id_)
-            await self._schedules.remove(id_)
-        return answer({"id": call.id()})
 
-    async def _pause(self, call: Call) -> Response:
-        return await self._do(call, self._schedules.pause)
-
-    async def _resume(self, call: Call) -> Response:
-        return await self._do(call, self._schedules.resume)
-
-    async def _do(self, call: Call, change: Callable[[str], Awaitable[object]]) -> Response:
-        id_, _ = await self._find(call)
-        with _translated():
-            await change(id_)
-        return await self._show(call)
-
-    async def _run(self, call: Call) -> Response:
-        id_, known = await self._find(call)
-        with _translated():
-            task_id = await self._schedules.trigger(id_)
-        if task_id:
-            return answer({"taskId": task_id}, 201)
-        if known.definition.overlap.startswith("buffer"):
-            return answer({"taskId": ""}, 202)
-        raise ConflictError(
-            f"nothing has started within {START_TIMEOUT:g} s: the task before it still runs, and overlap is "
-            f"{known.definition.overlap!r}; or it was run in this very second already"
-        )
-
-    async def _find(self, call: Call) -> tuple[str, KnownSchedule]:
-        """Return a schedule of the owner, and what Temporal calls it.
-
-        Raises:
-            NotFoundError: there is none for this caller.
-        """
-        id_ = schedule_id(call.owner, call.id())
-        if flaw_of_id(call.id()):
-            raise _unknown(call.id())
+async def create_schedule(services: Services, call: Call) -> Response:
+    """Make a schedule. Whoever dies in between, or hears nothing, may ask for the same again."""
+    wanted = await read_new(services, call.caller, await call.body(NewSchedule))
+    id_, definition = wanted.definition.id, wanted.definition
+    with _translated():
+        if len((await services.schedules.of_owner(call.owner, MOST)).ids) >= MOST:
+            raise ConflictError(f"there are {MOST} schedules, and an owner may have no more; delete one")
+        # First what its tasks need, but not for ever: nobody may come to make the schedule.
+        await _kept(services).files.bring(call.owner, id_, wanted.files or {})
         try:
-            with _translated():
-                known = await self._schedules.get(id_)
-        except NotFoundError:
-            raise _unknown(call.id()) from None
-        if not _is_seen(call, known):
-            raise _unknown(call.id())
-        return id_, known
+            await services.schedules.add(definition)
+        except ScheduleExistsError:
+            known = await services.schedules.get(id_)
+            if not _is_seen(call, known) or not _is_same(known.definition, definition):
+                raise
+        await _keep(services, call, id_, wanted)
+        return await _answer(services, id_, await services.schedules.get(id_), status=201)
 
-    async def _keep(self, call: Call, id_: str, wanted: Wanted, *, drops_config: bool = False) -> None:
-        if wanted.files is not None:
-            await self._files.keep(call.owner, id_, wanted.files)
-        if wanted.config:
-            await self._webhooks.put(id_, wanted.config)
-        elif drops_config:
-            await self._webhooks.remove(id_)
 
-    # What is told.
+async def change_schedule(services: Services, call: Call) -> Response:
+    """Change what is named."""
+    body = await call.body(ScheduleChange)
+    id_, known = await _find(services, call)
+    wanted = await read_change(services, call.caller, body, known.definition)
 
-    async def _answer(self, id_: str, known: KnownSchedule, status: int = 200) -> Response:
-        return answer(await self._json(id_, known), status)
+    def changed(before: ScheduleDefinition) -> ScheduleDefinition:
+        """Change it as it is now: somebody else may have changed something else."""
+        fields = {name: getattr(wanted.definition, name) for name in fields_of(body)}
+        return replace(before, **fields, identity=wanted.definition.identity, keeps=wanted.definition.keeps)
 
-    async def _json(
-        self, id_: str, known: KnownSchedule, most_runs: int = SHOWN_RUNS
-    ) -> dict[str, JsonValue]:
-        definition, when = known.definition, known.definition.recurrence
-        said = UserMessage(message_id="", parts=definition.parts, metadata=dict(definition.metadata))
-        url = TaskUrl("", context_of_schedule(id_), self._public_url)
-        message = MessageToDict(to_message(said, url))
-        config = await self._webhooks.get(id_) if definition.keeps else None
-        last = known.last_tasks[::-1][:most_runs]
-        times: dict[str, JsonValue] = {"at": timestamp(when.at)} if when.at else {}
-        times |= {name: text for name, text in (("cron", when.cron), ("every", when.every)) if text}
-        return {
-            "id": definition.name,
-            "agent": definition.agent_id,
-            "message": {"role": message["role"], "parts": message["parts"]}
-            | ({"metadata": message["metadata"]} if "metadata" in message else {}),
-            **times,
-            "timeZone": when.time_zone,
-            "overlap": definition.overlap,
-            "contextId": definition.context_id,
-            "note": definition.note,
-            "paused": known.is_paused,
-            "createdAt": timestamp(known.created_at),
-            "nextRuns": [timestamp(at) for at in known.next_runs[:most_runs]],
-            "lastRuns": list(
-                await asyncio.gather(*(self._run_json(definition.owner, known, each) for each in last))
-            ),
-            **({"pushConfig": _config_json(config)} if config else {}),
-        }
+    with _translated():
+        await _kept(services).files.bring(call.owner, id_, wanted.files or {})
+        await services.schedules.change(id_, changed)
+        await _keep(services, call, id_, wanted, drops_config="push_config" in body.model_fields_set)
+        return await _answer(services, id_, await services.schedules.get(id_))
 
-    async def _run_json(self, owner: str, known: KnownSchedule, run: StartedTask) -> JsonValue:
-        snapshot = await self._views.load(run.task_id, most=0)
-        if snapshot and snapshot.view.owner == owner:
-            state = f"TASK_STATE_{snapshot.view.status.state.name}"
-        else:  # no worker has taken it yet, or all of it is forgotten
-            state = "TASK_STATE_SUBMITTED" if run.task_id in known.running else "TASK_STATE_UNSPECIFIED"
-        return {"taskId": run.task_id, "at": timestamp(run.at), "state": state}
+
+async def delete_schedule(services: Services, call: Call) -> Response:
+    """Remove a schedule; tasks that it has started go on."""
+    id_, known = await _find(services, call)
+    with _translated():
+        # Last, so that a retry finds the schedule if we die in between.
+        await _kept(services).webhooks.remove(id_)
+        await _kept(services).files.remove(known.definition.owner, id_)
+        await services.schedules.remove(id_)
+    return answer({"id": call.id()})
+
+
+async def pause_schedule(services: Services, call: Call) -> Response:
+    """Let it start nothing for now."""
+    return await _do(services, call, services.schedules.pause)
+
+
+async def resume_schedule(services: Services, call: Call) -> Response:
+    """Let it start tasks again."""
+    return await _do(services, call, services.schedules.resume)
+
+
+async def _do(services: Services, call: Call, change: Callable[[str], Awaitable[object]]) -> Response:
+    id_, _ = await _find(services, call)
+    with _translated():
+        await change(id_)
+    return await show_schedule(services, call)
+
+
+async def run_schedule(services: Services, call: Call) -> Response:
+    """Start a task of it now."""
+    id_, known = await _find(services, call)
+    with _translated():
+        task_id = await services.schedules.trigger(id_)
+    if task_id:
+        return answer({"taskId": task_id}, 201)
+    if known.definition.overlap.startswith("buffer"):
+        return answer({"taskId": ""}, 202)
+    raise ConflictError(
+        f"nothing has started within {START_TIMEOUT:g} s: the task before it still runs, and overlap is "
+        f"{known.definition.overlap!r}; or it was run in this very second already"
+    )
+
+
+async def _find(services: Services, call: Call) -> tuple[str, KnownSchedule]:
+    """Return a schedule of the owner, and what Temporal calls it.
+
+    Raises:
+        NotFoundError: there is none for this caller.
+    """
+    id_ = schedule_id(call.owner, call.id())
+    if flaw_of_id(call.id()):
+        raise _unknown(call.id())
+    try:
+        with _translated():
+            known = await services.schedules.get(id_)
+    except NotFoundError:
+        raise _unknown(call.id()) from None
+    if not _is_seen(call, known):
+        raise _unknown(call.id())
+    return id_, known
+
+
+async def _keep(
+    services: Services, call: Call, id_: str, wanted: Wanted, *, drops_config: bool = False
+) -> None:
+    if wanted.files is not None:
+        await _kept(services).files.keep(call.owner, id_, wanted.files)
+    if wanted.config:
+        await _kept(services).webhooks.put(id_, wanted.config)
+    elif drops_config:
+        await _kept(services).webhooks.remove(id_)
+
+
+# What is told.
+
+
+async def _answer(services: Services, id_: str, known: KnownSchedule, status: int = 200) -> Response:
+    return answer(await _json(services, id_, known), status)
+
+
+async def _json(
+    services: Services, id_: str, known: KnownSchedule, most_runs: int = SHOWN_RUNS
+) -> dict[str, JsonValue]:
+    definition, when = known.definition, known.definition.recurrence
+    said = UserMessage(message_id="", parts=definition.parts, metadata=dict(definition.metadata))
+    url = TaskUrl("", context_of_schedule(id_), services.settings.url)
+    message = MessageToDict(to_message(said, url))
+    config = await _kept(services).webhooks.get(id_) if definition.keeps else None
+    last = known.last_tasks[::-1][:most_runs]
+    times: dict[str, JsonValue] = {"at": timestamp(when.at)} if when.at else {}
+    times |= {name: text for name, text in (("cron", when.cron), ("every", when.every)) if text}
+    return {
+        "id": definition.name,
+        "agent": definition.agent_id,
+        "message": {"role": message["role"], "parts": message["parts"]}
+        | ({"metadata": message["metadata"]} if "metadata" in message else {}),
+        **times,
+        "timeZone": when.time_zone,
+        "overlap": definition.overlap,
+        "contextId": definition.context_id,
+        "note": definition.note,
+        "paused": known.is_paused,
+        "createdAt": timestamp(known.created_at),
+        "nextRuns": [timestamp(at) for at in known.next_runs[:most_runs]],
+        "lastRuns": list(
+            await asyncio.gather(*(_run_json(services, definition.owner, known, each) for each in last))
+        ),
+        **({"pushConfig": _config_json(config)} if config else {}),
+    }
+
+
+async def _run_json(services: Services, owner: str, known: KnownSchedule, run: StartedTask) -> JsonValue:
+    snapshot = await services.views.load(run.task_id, most=0)
+    if snapshot and snapshot.view.owner == owner:
+        state = f"TASK_STATE_{snapshot.view.status.state.name}"
+    else:  # no worker has taken it yet, or all of it is forgotten
+        state = "TASK_STATE_SUBMITTED" if run.task_id in known.running else "TASK_STATE_UNSPECIFIED"
+    return {"taskId": run.task_id, "at": timestamp(run.at), "state": state}
+
+
+def _kept(services: Services) -> Attachments:
+    """Return what schedules keep for their tasks; a gateway without it has no addresses of theirs."""
+    return cast("Attachments", services.attachments)
 
 
 def _is_seen(call: Call, known: KnownSchedule) -> bool:

@@ -38,6 +38,7 @@ from everloop.gateway.context import Caller, flaw_of_owner, trace_context
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.errors import as_a2a, refusal, violation
 from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
+from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
 from everloop.runtime.protocol.tasks import HTTP_BASE
 
 MAX_PAGE = 100
@@ -113,6 +114,11 @@ class Call:
     def query(self, name: str) -> str:
         """Return a parameter of the query, empty if it is not there."""
         return self.request.query_params.get(name, "")
+
+    @property
+    def key(self) -> str:
+        """The Idempotency-Key, empty if there is none."""
+        return self.request.headers.get(IDEMPOTENCY_KEY, "")
 
     @property
     def page(self) -> Page:

@@ -5,10 +5,8 @@ is told in the shape of the binding (§9.5 and §11.6).
 """
 
 import re
-import uuid
 from http import HTTPStatus
 
-import structlog
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2A_ERROR_MAPPING, A2AError, InvalidParamsError, JSONParseError
 from google.protobuf.json_format import ParseError
@@ -18,8 +16,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from everloop.gateway.errors import RefusalError, known_as, to_a2a
-
-_log = structlog.get_logger()
 
 
 @known_as(-32600, 404, "NOT_FOUND", "ADDRESS_UNKNOWN")
@@ -154,18 +150,3 @@ def refusal(error: A2AError) -> Response:
     mapped = A2A_ERROR_MAPPING.get(type(error))
     headers = {"Cache-Control": "no-store", **getattr(error, "headers", {})}
     return JSONResponse(build_rest_error_payload(error), mapped.http_code if mapped else 500, headers)
-
-
-def explain(failure: Exception, what: str) -> HTTPException:
-    """Return status, text and headers of the answer to a failure of `what`.
-
-    What we did not foresee is logged whole under a reference, which is all that the client is told.
-    """
-    if isinstance(failure, HTTPException):
-        return failure
-    if isinstance(failure, A2AError):
-        headers = failure.headers if isinstance(failure, RefusalError) else None
-        return HTTPException(status_of(failure) or HTTPStatus.BAD_REQUEST, str(failure), headers)
-    reference = uuid.uuid4().hex[:12]
-    _log.error(f"{what} failed", reference=reference, exc_info=failure)
-    return HTTPException(HTTPStatus.INTERNAL_SERVER_ERROR, f"internal error, reference {reference}")

@@ -198,26 +198,17 @@ class _Queues:
             return await queue_state(self.client, *key, rpc_timeout=_RPC_TIMEOUT)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Overview:
     """Finds tasks and looks at them; changes nothing."""
 
-    def __init__(  # noqa: PLR0913 -- what it asks, each by its name
-        self,
-        client: Client,
-        agents: AgentRegistry,
-        *,
-        views: TaskViews,
-        tasks: Tasks,
-        runs: Runs,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._client = client
-        self._agents = agents
-        self._views = views
-        self._tasks = tasks
-        self._runs = runs
-        self._clock = clock
-        self._slots = asyncio.Semaphore(AT_ONCE)
+    client: Client
+    agents: AgentRegistry
+    views: TaskViews
+    tasks: Tasks
+    runs: Runs
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def page(self, wanted: Wanted, page: Page) -> tuple[list[Seen], str]:
         """Return the tasks on a page, newest first, those that are open before the others.
@@ -228,7 +219,7 @@ class Overview:
             InvalidParamsError: the token is not one of ours.
             TemporalUnavailableError: the list cannot be had.
         """
-        query, queues = wanted.query(self._clock()), _Queues(self._client)
+        query, queues = wanted.query(self.clock()), _Queues(self.client)
         token = page.read_token(lambda marked: _unmarked(marked, wanted), b"")
         found, looked_at = list[Seen](), 0
         while True:
@@ -246,16 +237,16 @@ class Overview:
             TaskUnknownError: there is none.
             TemporalUnavailableError, PayloadLostError, PayloadsUnavailableError: it cannot be looked at.
         """
-        return await self._look(task_id, _Queues(self._client), asks=True)
+        return await self._look(task_id, _Queues(self.client), asks=True)
 
     async def _rows(
         self, query: str, size: int, token: bytes
     ) -> tuple[Sequence[WorkflowExecutionInfo], bytes]:
         request = ListWorkflowExecutionsRequest(
-            namespace=self._client.namespace, page_size=size, next_page_token=token, query=query
+            namespace=self.client.namespace, page_size=size, next_page_token=token, query=query
         )
         async with translate_temporal_errors():
-            listed = await self._client.workflow_service.list_workflow_executions(
+            listed = await self.client.workflow_service.list_workflow_executions(
                 request, retry=True, timeout=_RPC_TIMEOUT
             )
         return listed.executions, listed.next_page_token
@@ -269,17 +260,17 @@ class Overview:
         return seen if seen.run.run.run_id == row.execution.run_id else None
 
     async def _look(self, task_id: str, queues: _Queues, *, asks: bool = False) -> Seen:
-        async with self._slots:
+        async with self.slots:
             async with translate_temporal_errors(), translate_not_found(task_id), translate_blob_errors():
-                run = await inspect(self._client, task_id, rpc_timeout=_RPC_TIMEOUT)
+                run = await inspect(self.client, task_id, rpc_timeout=_RPC_TIMEOUT)
             if run.run.workflow_type != names.WORKFLOW_TYPE:
                 raise TaskUnknownError(task_id)
-            known = await self._views.load(task_id, most=0)
+            known = await self.views.load(task_id, most=0)
             seen = Seen(run, self._title(run), known.view.status if known else None)
             return await (self._open(seen, queues, asks=asks) if seen.is_open else self._ended(seen))
 
     async def _open(self, seen: Seen, queues: _Queues, *, asks: bool) -> Seen:
-        run, now = seen.run, self._clock()
+        run, now = seen.run, self.clock()
         keys = queues_of(run, now)
         facts = Facts(
             run,
@@ -296,20 +287,20 @@ class Overview:
 
     async def _progress(self, run: Inspection, queues: _Queues) -> TaskProgress | None:
         """Ask the workflow, if there is a worker to answer for it."""
-        if run.pause or not (await queues.state((run.queue, WORKFLOW))).serving(self._clock(), run.build):
+        if run.pause or not (await queues.state((run.queue, WORKFLOW))).serving(self.clock(), run.build):
             return None
         try:
-            return await self._tasks.progress(run.run.workflow_id)
+            return await self.tasks.progress(run.run.workflow_id)
         except (UnavailableError, TaskUnknownError):
             return None
 
     async def _cause(self, run: Inspection) -> str:
         if not is_broken(run):
             return ""
-        return await self._runs.cause(StuckRun(run.run.workflow_id, run.run.run_id, run.problems))
+        return await self.runs.cause(StuckRun(run.run.workflow_id, run.run.run_id, run.problems))
 
     async def _ended(self, seen: Seen) -> Seen:
-        end = await self._runs.state(seen.task_id)
+        end = await self.runs.state(seen.task_id)
         if not isinstance(end, RunEnd):  # an operator has just reset it
             return seen
         seen = replace(seen, end=end)
@@ -325,7 +316,7 @@ class Overview:
         """Return the beginning of what was asked, without the name of the agent before it."""
         agent_id = run.run.search_attributes.get(names.AGENT_ID, "")
         try:
-            return run.summary.removeprefix(f"{self._agents.find(agent_id).name}: ")
+            return run.summary.removeprefix(f"{self.agents.find(agent_id).name}: ")
         except UnknownAgentError:
             return run.summary
 
@@ -335,13 +326,13 @@ class Overview:
         Raises:
             TemporalUnavailableError: they cannot be counted.
         """
-        now, agents = self._clock(), tuple(agents)
+        now, agents = self.clock(), tuple(agents)
         states = [*(state for state in TaskState if state not in TERMINAL_STATES), *sorted(TERMINAL_STATES)]
 
         async def count(state: TaskState) -> int:
             query = Wanted(state, owner=owner, agents=agents).query(now)
             async with translate_temporal_errors():
-                return (await self._client.count_workflows(query, rpc_timeout=_RPC_TIMEOUT)).count
+                return (await self.client.count_workflows(query, rpc_timeout=_RPC_TIMEOUT)).count
 
         counted = await asyncio.gather(*map(count, states))
         return {state.value: number for state, number in zip(states, counted, strict=True)}

@@ -13,7 +13,8 @@ They take the scope admin. Where callers prove nothing, each is the operator of 
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 from uuid import uuid4
 
@@ -21,21 +22,21 @@ import structlog
 from a2a.utils.errors import InvalidParamsError
 from pydantic import Field, JsonValue
 from starlette.responses import Response
-from starlette.routing import Route
 
 from everloop.gateway.auth.scopes import ADMIN, AGENTS, is_bound_to_agents, may_use, require_scope
 from everloop.gateway.context import Caller
-from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.operator.actions import Actions, question_of
+from everloop.gateway.errors import NoWorkerError, TaskUnknownError, UnavailableError
+from everloop.gateway.extension.operator.diagnosis import calls_of, is_idle
 from everloop.gateway.extension.operator.overview import Overview, Seen, Wanted
-from everloop.gateway.extension.operator.system import System
-from everloop.gateway.extension.shell import MAX_NOTE, Body, Call, Extension, answer, name_of
-from everloop.gateway.http.errors import ConflictError
-from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
-from everloop.gateway.tasks.reconcile import Reconciler
-from everloop.gateway.tasks.steering import Signature
-from everloop.workflows.contract.names import is_agent_id
-from everloop.workflows.contract.questions import Approval
+from everloop.gateway.extension.operator.system import show_system
+from everloop.gateway.extension.shell import MAX_NOTE, Body, Call, answer, name_of
+from everloop.gateway.http.errors import ConflictError, NotFoundError
+from everloop.gateway.services import Services
+from everloop.gateway.tasks.steering import Signature, Steering
+from everloop.runtime.temporal.inspection import CallState
+from everloop.workflows.contract.names import is_agent_id, is_child_task_id
+from everloop.workflows.contract.payloads import Wire
+from everloop.workflows.contract.questions import Approval, SkippedCall
 from everloop.workflows.contract.tasks import TaskState
 
 _NO_AGENT = "-"
@@ -75,54 +76,35 @@ class _ApproveBody(Body):
     value: JsonValue = None
 
 
+@dataclass(frozen=True)
 class Operator:
-    """Serves it. `is_open`: callers prove nothing."""
+    """Serves it; every action may be repeated.
 
-    def __init__(  # noqa: PLR0913 -- its parts, each by its name
-        self,
-        extension: Extension,
-        *,
-        overview: Overview,
-        actions: Actions,
-        system: System,
-        reconciler: Reconciler,
-        is_open: bool,
-    ) -> None:
-        self._extension = extension
-        self._overview = overview
-        self._actions = actions
-        self._system = system
-        self._reconciler = reconciler
-        self._is_open = is_open
+    Raises of all actions: ConflictError: it cannot help the task as it stands; the message says why.
+    UnavailableError: Temporal does not answer, so that nobody knows whether it was done.
+    """
+
+    services: Services
+    overview: Overview
 
     @property
-    def routes(self) -> list[Route]:
-        """All addresses."""
-        posts = {
-            "resume": self._resume,
-            "skip": self._skip,
-            "reset": self._reset,
-            "cancel": self._cancel,
-            "approve": self._approve,
+    def handlers(self) -> Mapping[str, Mapping[str, Callable[[Call], Awaitable[Response]]]]:
+        """What answers at each address, by the methods of HTTP."""
+        return {
+            "/operator/tasks": {"GET": self._list},
+            "/operator/tasks/{id}": {"GET": self._show},
+            "/operator/tasks/{id}/resume": {"POST": self._resume},
+            "/operator/tasks/{id}/skip": {"POST": self._skip},
+            "/operator/tasks/{id}/reset": {"POST": self._reset},
+            "/operator/tasks/{id}/cancel": {"POST": self._cancel},
+            "/operator/tasks/{id}/approve": {"POST": self._approve},
+            "/operator/system": {"GET": self._show_system},
         }
 
-        def route(path: str, **handlers: Callable[[Call], Awaitable[Response]]) -> Route:
-            return self._extension.route(f"/operator{path}", authorize=self._authorize, **handlers)
-
-        return [
-            route("/tasks", GET=self._list),
-            route("/tasks/{id}", GET=self._show),
-            *(route(f"/tasks/{{id}}/{name}", POST=handler) for name, handler in posts.items()),
-            route("/system", GET=self._show_system),
-        ]
-
-    def _authorize(self, caller: Caller) -> None:
-        if not self._is_open:
+    def authorize(self, caller: Caller) -> None:
+        """Refuse who is no operator."""
+        if not self.services.is_open:
             require_scope(caller, ADMIN)
-
-    def _owner(self, call: Call) -> str:
-        """Return whose tasks alone the caller may see, or asks for; empty: those of all."""
-        return call.caller.owner if self._is_open else call.query("owner")
 
     # Reading.
 
@@ -133,12 +115,12 @@ class Operator:
         wanted = Wanted(
             state=_state(call.query("state")),
             agent=call.query("agent"),
-            owner=self._owner(call),
+            owner=call.caller.owner if self.services.is_open else call.query("owner"),
             only_stuck=only_stuck == "true",
             agents=_agents_of(call.caller),
         )
-        seen, token = await self._overview.page(wanted, page)
-        if not self._is_open:
+        seen, token = await self.overview.page(wanted, page)
+        if not self.services.is_open:
             _log.info("tasks of other owners listed", admin=name_of(call.caller), of=wanted.owner or "all")
         return answer({"tasks": [each.to_json() for each in seen], "nextPageToken": token})
 
@@ -146,9 +128,9 @@ class Operator:
         return answer({"task": (await self._find(call)).to_json()})
 
     async def _show_system(self, call: Call) -> Response:
-        owner = call.caller.owner if self._is_open else ""
-        counts = await self._overview.counts(owner, _agents_of(call.caller))
-        return answer({**await self._system.show(), "tasks": counts})
+        owner = call.caller.owner if self.services.is_open else ""
+        counts = await self.overview.counts(owner, _agents_of(call.caller))
+        return answer({**await show_system(self.services), "tasks": counts})
 
     async def _find(self, call: Call) -> Seen:
         """Return the task of the address.
@@ -156,8 +138,8 @@ class Operator:
         Raises:
             TaskUnknownError: there is none for this caller.
         """
-        seen = await self._overview.find(call.id())
-        is_foreign = self._is_open and seen.owner != call.caller.owner
+        seen = await self.overview.find(call.id())
+        is_foreign = self.services.is_open and seen.owner != call.caller.owner
         if is_foreign or not may_use(call.caller, seen.agent_id):
             raise TaskUnknownError(call.id())
         return seen
@@ -166,41 +148,100 @@ class Operator:
 
     async def _resume(self, call: Call) -> Response:
         await call.body(_NothingBody)
-        return await self._act(call, "resume", self._actions.resume)
+        return await self._act(call, "resume", self._let_go_on)
+
+    async def _let_go_on(self, seen: Seen, sign: Signature) -> str:
+        """Unpause a task or its calls, make calls again that failed, or end its wait for an operator."""
+        _require_open(seen)
+        run, steering = seen.run, Steering(self.services.client)
+        if run.run.is_paused:
+            await steering.unpause(seen.task_id, run.run.run_id, sign)
+            return "the paused task goes on"
+        calls = calls_of(run)
+        paused = [call for call in calls if call.state is CallState.PAUSED]
+        for call in paused:
+            await steering.unpause_call(seen.task_id, call.activity_id, sign)
+        if paused:
+            return f"what was paused goes on: {', '.join(call.type for call in paused)}"
+        failing = [call for call in calls if call.failure and call.state is CallState.SCHEDULED]
+        for call in failing:
+            await steering.retry_call(seen.task_id, call.activity_id, sign)
+        if failing:
+            return f"what had failed is tried again now: {', '.join(call.type for call in failing)}"
+        if seen.progress and seen.progress.waits_for_resume:
+            return await self._signal(seen, "resume", None, sign)
+        if seen.progress is None and is_idle(run) and seen.state is TaskState.WORKING:
+            raise NoWorkerError
+        raise ConflictError("nothing holds this task up that could be resumed")
 
     async def _skip(self, call: Call) -> Response:
+        """End a pending call; without an id the only one."""
         body = await call.body(_SkipBody)
 
         async def skip(seen: Seen, sign: Signature) -> str:
-            return await self._actions.skip(seen, body.call_id, body.note, sign)
+            _require_open(seen)
+            pending = seen.progress.pending_calls if seen.progress else ()
+            call_ids = (body.call_id,) if body.call_id else pending
+            if len(call_ids) != 1:
+                raise ConflictError(f"name callId; pending are: {', '.join(pending) or 'none that is known'}")
+            skipped = SkippedCall(call_id=call_ids[0], note=body.note)
+            return await self._signal(seen, "skip_call", skipped, sign)
 
         return await self._act(call, "skip", skip)
 
     async def _reset(self, call: Call) -> Response:
+        """Let a task that failed go on from before the failure."""
         await call.body(_ResetBody)
 
         async def reset(seen: Seen, sign: Signature) -> str:
-            done = await self._actions.reset(seen, sign)
-            self._reconciler.check_soon(seen.task_id)  # clients read of it at once
-            return done
+            if seen.is_open:
+                raise ConflictError("the task has not ended; only one that failed can go back")
+            if seen.stuck is None or "reset" not in seen.stuck.actions:
+                raise ConflictError(
+                    "it would not help: the task did not fail, a limit ended it, or it is a sub-agent's; "
+                    "start a new task"
+                )
+            if not await Steering(self.services.client).reset(seen.task_id, seen.run.run.run_id, sign):
+                raise ConflictError("no worker ever took the task, so there is nothing to go back to")
+            self.services.reconciler.check_soon(seen.task_id)  # clients read of it at once
+            return "the task goes on from before the failure; calls that ended well are not made again"
 
         return await self._act(call, "reset", reset)
 
     async def _cancel(self, call: Call) -> Response:
+        """Ask a task to stop."""
         await call.body(_NothingBody)
-        return await self._act(call, "cancel", self._actions.cancel)
+
+        async def cancel(seen: Seen, sign: Signature) -> str:
+            _require_open(seen)
+            if is_child_task_id(seen.task_id):
+                above = seen.task_id.rpartition("/")[0]
+                raise ConflictError(
+                    f"it is a sub-agent's: skip its call in task {above!r}, or cancel that one"
+                )
+            await Steering(self.services.client).cancel(seen.task_id, sign)
+            return "the task was asked to stop"
+
+        return await self._act(call, "cancel", cancel)
 
     async def _approve(self, call: Call) -> Response:
+        """Answer an open question, in the place of whomever it asks."""
         body = await call.body(_ApproveBody)
 
         async def approve(seen: Seen, sign: Signature) -> str:
-            question = question_of(seen, body.question_id)
-            if not (question.is_for_owner or self._is_open) and call.caller.owner == seen.owner:
+            question = next((each for each in seen.questions if each.id == body.question_id), None)
+            if question is None:
+                raise NotFoundError(
+                    f"no question {body.question_id[:100]!r} of task {seen.task_id!r} is open"
+                )
+            is_own = self.services.is_open or question.is_for_owner
+            if not is_own and call.caller.owner == seen.owner:
                 raise ConflictError("this question asks others than the owner; somebody else has to answer")
+            _require_open(seen)
             given = Approval(
                 call_id=body.question_id, approved=body.approved, note=body.note, value=body.value
             )
-            return await self._actions.approve(seen, given, sign)
+            return await self._signal(seen, "approve", given, sign)
 
         return await self._act(call, "approve", approve)
 
@@ -226,13 +267,33 @@ class Operator:
         _log.info("operator acted on a task", **about, done=done)
         return answer({"task": (await self._find(call)).to_json(), "done": done})
 
+    async def _signal(self, seen: Seen, name: str, given: Wire | None, sign: Signature) -> str:
+        """Send a signal, and return what the task says that it did.
+
+        Raises:
+            ConflictError: the task refuses it; its words.
+        """
+        await Steering(self.services.client).signal(seen.task_id, name, given, sign)
+        try:
+            told = (await self.services.tasks.progress(seen.task_id)).last_signal
+        except (TaskUnknownError, UnavailableError):
+            return f"sent the signal `{name}`; no worker answers now, so it takes effect when one does"
+        refused = f"`{name}` was refused: "
+        if told.startswith(refused):
+            raise ConflictError(told.removeprefix(refused))
+        return told if told.startswith(f"`{name}`") else f"sent the signal `{name}`"
+
+
+def _require_open(seen: Seen) -> None:
+    if not seen.is_open:
+        raise ConflictError(f"the task has ended: it is {seen.state.value}")
+
 
 def _request_id(call: Call, name: str) -> str:
     """Return what makes an action that is asked for again the same."""
-    key = call.request.headers.get(IDEMPOTENCY_KEY, "")
-    if not key:
+    if not call.key:
         return str(uuid4())
-    words = f"{call.caller.owner}\x1f{call.id()}\x1f{name}\x1f{key}"
+    words = f"{call.caller.owner}\x1f{call.id()}\x1f{name}\x1f{call.key}"
     return hashlib.sha256(words.encode()).hexdigest()
 
 

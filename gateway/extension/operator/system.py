@@ -1,22 +1,24 @@
-"""How the system fares: versions, queues with their workers and what waits in them, health."""
+"""How the system fares: versions, queues with their workers and what waits in them, health.
+
+A server that does not answer is a fact among others.
+"""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from pydantic import JsonValue
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from everloop import __version__
-from everloop.agents.registry import AgentRegistry
 from everloop.gateway.errors import CALL_TIMEOUT, TemporalUnavailableError, translate_temporal_errors
-from everloop.gateway.extension.health import Probe, outcome_of
-from everloop.gateway.settings import GatewaySettings, Stores
-from everloop.runtime.blobs import BlobMissingError
+from everloop.gateway.extension.health import outcome_of
+from everloop.gateway.services import Services
+from everloop.runtime.blobs import BlobMissingError, Blobs
 from everloop.runtime.protocol.tasks import timestamp
 from everloop.runtime.redis import server_name
 from everloop.runtime.temporal.queues import (
@@ -62,84 +64,76 @@ class _Queue:
         }
 
 
-class System:
-    """Asks all servers how they fare; one that does not answer is a fact among others."""
+async def show_system(services: Services) -> dict[str, JsonValue]:
+    """Return all of it but for the tasks."""
+    now = datetime.now(UTC)
+    versions, health, queues, beats = await asyncio.gather(
+        _versions(services), _health(services), _queues(services), _heartbeats(services)
+    )
+    return {
+        "versions": versions,
+        "queues": [queue.to_json(now) for queue in queues],
+        "workers": _workers(queues, beats, now),
+        "health": [*health, _served(queues, now, is_split=services.settings.split_queues)],
+        "temporalUi": services.settings.temporal_ui_url or None,
+        "namespace": services.client.namespace,
+    }
 
-    def __init__(
-        self,
-        client: Client,
-        settings: GatewaySettings,
-        stores: Stores,
-        agents: AgentRegistry,
-        probes: Mapping[str, Probe],
-    ) -> None:
-        self._client = client
-        self._settings = settings
-        self._stores = stores
-        self._agents = agents
-        self._probes = {**probes, **({"blobs": self._probe_blobs} if stores.blobs else {})}
 
-    async def show(self) -> dict[str, JsonValue]:
-        """Return all of it but for the tasks."""
-        now = datetime.now(UTC)
-        versions, health, queues, beats = await asyncio.gather(
-            self._versions(), self._health(), self._queues(), self._heartbeats()
-        )
-        return {
-            "versions": versions,
-            "queues": [queue.to_json(now) for queue in queues],
-            "workers": _workers(queues, beats, now),
-            "health": [*health, _served(queues, now, is_split=self._settings.split_queues)],
-            "temporalUi": self._settings.temporal_ui_url or None,
-            "namespace": self._client.namespace,
-        }
-
-    async def _versions(self) -> dict[str, JsonValue]:
-        temporal, redis = "", ""
-        with suppress(TemporalUnavailableError, RPCError):
-            async with translate_temporal_errors():
-                temporal = await server_version(self._client, rpc_timeout=_RPC_TIMEOUT)
-        if self._stores.redis:
-            redis = await server_name(self._stores.redis)
-        return {"everloop": __version__, "temporalServer": temporal or None, "redis": redis or None}
-
-    async def _health(self) -> list[JsonValue]:
-        outcomes = await asyncio.gather(*(outcome_of(probe) for probe in self._probes.values()))
-        return [
-            {"name": name, "ok": outcome == "ok", "detail": "" if outcome == "ok" else outcome}
-            for name, outcome in zip(self._probes, outcomes, strict=True)
-        ]
-
-    async def _probe_blobs(self) -> None:
-        if self._stores.blobs:
-            with suppress(BlobMissingError):
-                await self._stores.blobs.get(_NO_BLOB)
-
-    async def _queues(self) -> list[_Queue]:
-        named = sorted({queue for agent in self._agents for queue in agent.task_queues})
-        base = self._settings.task_queue
-        wanted = [(names.task_queue_of(kind, base), kind) for kind in names.WORKER_QUEUES]
-        wanted += [(queue, _OWN) for queue in named]
-        try:
-            return list(await asyncio.gather(*(self._queue(*each) for each in wanted)))
-        except (TemporalUnavailableError, RPCError):
-            return []
-
-    async def _queue(self, name: str, kind: str) -> _Queue:
-        kinds = (WORKFLOW, ACTIVITY) if kind == names.WORKFLOWS_QUEUE else (ACTIVITY,)
-        users = (agent.id for agent in self._agents if kind == _OWN and name in agent.task_queues)
-        return _Queue(name, kind, tuple(users), tuple([await self._state(name, each) for each in kinds]))
-
-    async def _state(self, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
+async def _versions(services: Services) -> dict[str, JsonValue]:
+    temporal, redis = "", ""
+    with suppress(TemporalUnavailableError, RPCError):
         async with translate_temporal_errors():
-            return await queue_state(self._client, name, kind, rpc_timeout=_RPC_TIMEOUT)
+            temporal = await server_version(services.client, rpc_timeout=_RPC_TIMEOUT)
+    if services.stores.redis:
+        redis = await server_name(services.stores.redis)
+    return {"everloop": __version__, "temporalServer": temporal or None, "redis": redis or None}
 
-    async def _heartbeats(self) -> Sequence[Heartbeat]:
-        try:
-            async with translate_temporal_errors():
-                return await heartbeats(self._client, rpc_timeout=_RPC_TIMEOUT)
-        except (TemporalUnavailableError, RPCError):
-            return ()
+
+async def _health(services: Services) -> list[JsonValue]:
+    probes, blobs = dict(services.probes), services.stores.blobs
+    if blobs:
+        probes["blobs"] = partial(_probe_blobs, blobs)
+    outcomes = await asyncio.gather(*map(outcome_of, probes.values()))
+    return [
+        {"name": name, "ok": outcome == "ok", "detail": "" if outcome == "ok" else outcome}
+        for name, outcome in zip(probes, outcomes, strict=True)
+    ]
+
+
+async def _probe_blobs(blobs: Blobs) -> None:
+    with suppress(BlobMissingError):
+        await blobs.get(_NO_BLOB)
+
+
+async def _queues(services: Services) -> list[_Queue]:
+    named = sorted({queue for agent in services.agents for queue in agent.task_queues})
+    base = services.settings.task_queue
+    wanted = [(names.task_queue_of(kind, base), kind) for kind in names.WORKER_QUEUES]
+    wanted += [(queue, _OWN) for queue in named]
+    try:
+        return list(await asyncio.gather(*(_queue(services, *each) for each in wanted)))
+    except (TemporalUnavailableError, RPCError):
+        return []
+
+
+async def _queue(services: Services, name: str, kind: str) -> _Queue:
+    kinds = (WORKFLOW, ACTIVITY) if kind == names.WORKFLOWS_QUEUE else (ACTIVITY,)
+    users = (agent.id for agent in services.agents if kind == _OWN and name in agent.task_queues)
+    return _Queue(name, kind, tuple(users), tuple([await _state(services, name, each) for each in kinds]))
+
+
+async def _state(services: Services, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
+    async with translate_temporal_errors():
+        return await queue_state(services.client, name, kind, rpc_timeout=_RPC_TIMEOUT)
+
+
+async def _heartbeats(services: Services) -> Sequence[Heartbeat]:
+    try:
+        async with translate_temporal_errors():
+            return await heartbeats(services.client, rpc_timeout=_RPC_TIMEOUT)
+    except (TemporalUnavailableError, RPCError):
+        return ()
 
 
 @dataclass

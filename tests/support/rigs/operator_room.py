@@ -75,8 +75,8 @@ class Room:
         client = await TemporalClient.connect(everloop.temporal_address, data_converter=WIRE_DATA_CONVERTER)
         async with connect_redis(everloop.redis_url) as redis:
             overview = Overview(
-                client,
-                AgentRegistry([agent]),
+                client=client,
+                agents=AgentRegistry([agent]),
                 views=TaskViews(redis),
                 tasks=Tasks(client, everloop.environment["EVERLOOP_TASK_QUEUE"]),
                 runs=Runs(client),

@@ -1,0 +1,76 @@
+"""The addresses of the HTTP extension, each with what answers there."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from everloop.gateway.auth.scopes import approver_scopes
+from everloop.gateway.context import Caller
+from everloop.gateway.extension import contexts, deletions, fork, past, questions, schedules
+from everloop.gateway.extension.operator.overview import Overview
+from everloop.gateway.extension.operator.routes import Operator
+from everloop.gateway.extension.shell import Call, Extension
+from everloop.gateway.services import Services
+
+
+def extension_routes(services: Services) -> list[Route]:
+    """Return the routes of what is served beside A2A."""
+    extension = Extension(services.access, services.limits, lambda: services.fanout.is_closed)
+
+    def route(
+        path: str,
+        authorize: Callable[[Caller], object] | None = None,
+        **handlers: Callable[[Services, Call], Awaitable[Response]],
+    ) -> Route:
+        bound = {method: partial(handler, services) for method, handler in handlers.items()}
+        return extension.route(path, authorize=authorize, **bound)
+
+    routes = [
+        route("/approvals", approver_scopes, GET=questions.list_approvals),
+        route("/approvals/{task}/{question}", approver_scopes, POST=questions.answer_approval),
+        route("/questions", GET=questions.list_questions),
+        route("/tasks/{id}/events", GET=past.list_events),
+        route("/tasks/{id}/transcript", GET=past.show_transcript),
+        route("/tasks/{id}/usage", GET=past.show_usage),
+        route("/tasks/{id}/children", GET=past.list_children),
+        route("/tasks/{id}/fork", POST=fork.fork),
+        route("/tasks/{id}", PATCH=contexts.change_task, DELETE=deletions.delete_task),
+        route("/artifacts/{context}/{id}", DELETE=deletions.delete_artifact),
+        route("/artifacts", GET=contexts.list_artifacts),
+        route("/owner", DELETE=deletions.delete_owner),
+        route("/deletions/{id}", GET=deletions.show_deletion),
+        route("/contexts", GET=contexts.list_contexts),
+        route("/contexts/{id}/messages", GET=contexts.list_messages),
+        route(
+            "/contexts/{id}",
+            GET=contexts.show_context,
+            PATCH=contexts.change_context,
+            DELETE=deletions.delete_context,
+        ),
+    ]
+    if services.attachments:
+        routes += [
+            route("/schedules", GET=schedules.list_schedules, POST=schedules.create_schedule),
+            route("/schedules/{id}:pause", POST=schedules.pause_schedule),
+            route("/schedules/{id}:resume", POST=schedules.resume_schedule),
+            route("/schedules/{id}:run", POST=schedules.run_schedule),
+            route(
+                "/schedules/{id}",
+                GET=schedules.show_schedule,
+                PATCH=schedules.change_schedule,
+                DELETE=schedules.delete_schedule,
+            ),
+        ]
+    overview = Overview(
+        client=services.client,
+        agents=services.agents,
+        views=services.views,
+        tasks=services.tasks,
+        runs=services.runs,
+    )
+    operator = Operator(services, overview)
+    for path, handlers in operator.handlers.items():
+        routes.append(extension.route(path, authorize=operator.authorize, **handlers))
+    return routes

@@ -1,0 +1,60 @@
+"""What a gateway process answers calls with, beside A2A's operations: its parts, put together once."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from temporalio.client import Client
+
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.http.requests import BodyLimits
+from everloop.gateway.operations.admission import Admission
+from everloop.gateway.operations.push import PushOperations
+from everloop.gateway.settings import Attachments, GatewaySettings, Stores
+from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.history import Histories
+from everloop.gateway.tasks.reconcile import Reconciler
+from everloop.gateway.tasks.runs import Runs
+from everloop.gateway.tasks.snapshots import Snapshots
+from everloop.gateway.tasks.steps import Steps
+from everloop.gateway.tasks.tasks import Tasks
+from everloop.runtime.schedules.schedules import Schedules
+from everloop.runtime.temporal.deletions import Deletions
+from everloop.stores.views.store import TaskViews
+
+Probe = Callable[[], Awaitable[object]]
+"""Asks a server something; whatever it raises, the server cannot be used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """The parts; `probes` ask each server that we need. Without `push` nobody is notified."""
+
+    settings: GatewaySettings
+    client: Client
+    agents: AgentRegistry
+    stores: Stores
+    access: AccessControl
+    limits: BodyLimits
+    fanout: EventFanout
+    tasks: Tasks
+    runs: Runs
+    reconciler: Reconciler
+    snapshots: Snapshots
+    histories: Histories
+    steps: Steps
+    admission: Admission
+    push: PushOperations | None
+    deletions: Deletions
+    schedules: Schedules
+    attachments: Attachments | None
+    probes: Mapping[str, Probe]
+
+    @property
+    def views(self) -> TaskViews:
+        return self.stores.views
+
+    @property
+    def is_open(self) -> bool:
+        """Whether callers prove nothing: each is the operator of what belongs to nobody."""
+        return self.access.authenticator.is_open
