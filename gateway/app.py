@@ -17,7 +17,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.jsonrpc import JsonRpcBinding
 from everloop.gateway.bindings.legacy import legacy_rest_calls
 from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
-from everloop.gateway.bindings.shell import Endpoint, HttpShell
+from everloop.gateway.bindings.shell import Endpoint
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.page import home_route
 from everloop.gateway.cards.routes import card_routes
@@ -27,6 +27,7 @@ from everloop.gateway.downloads.routes import download_routes
 from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.health import Gauges, health_routes
 from everloop.gateway.extension.routes import extension_routes
+from everloop.gateway.http.endpoint import HttpShell
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import page_rules
 from everloop.gateway.http.requests import BodyLimits
@@ -115,7 +116,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     )
     handler = cast("RequestHandler", tasks_handler)
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
-    limits = BodyLimits(settings.max_body_bytes)
+    shell = HttpShell(access, BodyLimits(settings.max_body_bytes), lambda: fanout.is_closed)
     # Any call to the store will do as a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
     services = Services(
@@ -124,8 +125,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         agents=agents,
         stores=stores,
         access=access,
-        limits=limits,
-        fanout=fanout,
+        shell=shell,
         tasks=tasks,
         runs=runs,
         reconciler=reconciler,
@@ -152,7 +152,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *health_routes(probes),
             *(console_routes(settings.url) if settings.console else ()),
             # Last: the first word of some of these addresses is whatever a client makes it.
-            *_binding_routes(handler, HttpShell(agents, access, limits, lambda: fanout.is_closed)),
+            *_binding_routes(handler, shell, agents),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
         middleware=page_rules(settings.cors_origins, hosts, is_open=services.is_open),
@@ -186,23 +186,21 @@ async def _working(
 _AGENT = "/agents/{agent}"
 
 
-def _binding_routes(handler: "RequestHandler", shell: HttpShell) -> list[Route]:
+def _binding_routes(handler: "RequestHandler", shell: HttpShell, agents: AgentRegistry) -> list[Route]:
     """Return the routes of JSON-RPC and HTTP+JSON, in both versions.
 
     Longer addresses come first, so that no tenant is taken for the first word of one.
     """
-    jsonrpc = Endpoint(JsonRpcBinding(handler), shell)
+    jsonrpc = Endpoint(JsonRpcBinding(handler), shell, agents)
     routes = [Route(path, jsonrpc, methods=["POST"]) for path in ("/", _AGENT, f"{_AGENT}/")]
-    legacy, current = legacy_rest_calls(handler), rest_calls(handler)
+
+    def add(prefix: str, addresses: RestCalls, version: str) -> None:
+        for path, calls in addresses.items():
+            endpoint = Endpoint(RestBinding(calls, version), shell, agents)
+            routes.append(Route(prefix + path, endpoint, methods=list(calls)))
+
     for prefix in (_AGENT, ""):
-        routes += _rest_routes(prefix, legacy, PROTOCOL_VERSION_0_3, shell)
-        routes += _rest_routes(prefix, current, PROTOCOL_VERSION_1_0, shell)
-        routes += _rest_routes(f"{prefix}/{{tenant}}", current, PROTOCOL_VERSION_1_0, shell)
+        add(prefix, legacy_rest_calls(handler), PROTOCOL_VERSION_0_3)
+        add(prefix, rest_calls(handler), PROTOCOL_VERSION_1_0)
+        add(f"{prefix}/{{tenant}}", rest_calls(handler), PROTOCOL_VERSION_1_0)
     return routes
-
-
-def _rest_routes(prefix: str, addresses: RestCalls, version: str, shell: HttpShell) -> list[Route]:
-    return [
-        Route(prefix + path, Endpoint(RestBinding(calls, version), shell), methods=list(calls))
-        for path, calls in addresses.items()
-    ]

@@ -7,11 +7,10 @@ from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.http.requests import BodyLimits
+from everloop.gateway.http.endpoint import HttpShell
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
-from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.runs import Runs
@@ -35,8 +34,7 @@ class Services:
     agents: AgentRegistry
     stores: Stores
     access: AccessControl
-    limits: BodyLimits
-    fanout: EventFanout
+    shell: HttpShell
     tasks: Tasks
     runs: Runs
     reconciler: Reconciler

@@ -3,8 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from contextlib import aclosing
 from typing import Any, cast
 
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
@@ -12,22 +11,20 @@ from a2a.server.context import ServerCallContext
 from a2a.utils import json_utils
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 from a2a.utils.errors import A2AError, VersionNotSupportedError
-from opentelemetry import trace
 from sse_starlette import EventSourceResponse
-from starlette.datastructures import Headers, QueryParams
-from starlette.requests import ClientDisconnect, Request
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.context import AGENT, caller_of_request, served_version, trace_context
+from everloop.gateway.context import AGENT, caller_of_request, served_version
 from everloop.gateway.errors import RefusalError, UnavailableNowError
-from everloop.gateway.http.errors import AddressUnknownError, as_a2a, status_of
-from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
+from everloop.gateway.http.endpoint import HttpEndpoint, HttpShell
+from everloop.gateway.http.errors import AddressUnknownError, status_of
+from everloop.gateway.http.requests import A2ARequest, recognise
 from everloop.gateway.operations.operation import Operation
-from everloop.gateway.tasks.snapshots import held_by
 from everloop.gateway.tasks.streams import ServerSentEvent, with_ids
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.runtime.redis import cancel
@@ -97,13 +94,6 @@ async def with_reconnect_hint(
         yield {"comment": "this server stops: connect again with Last-Event-ID", "retry": RECONNECT_AFTER}
 
 
-_STOPS = UnavailableNowError(
-    "This server stops. Nothing is lost: send the same request again, and another one answers.", retry_after=1
-)
-
-_tracer = trace.get_tracer("everloop.gateway")
-
-
 class Binding(ABC):
     """One way of calling over HTTP."""
 
@@ -116,64 +106,44 @@ class Binding(ABC):
         """Return an error as clients of this binding read it; its status is seen to."""
 
 
-@dataclass(frozen=True)
-class HttpShell:
-    """What all endpoints share. `is_stopping`: whether the process ends its streams."""
+class Endpoint(HttpEndpoint):
+    """Answers the calls of one binding.
 
-    agents: AgentRegistry
-    access: AccessControl
-    limits: BodyLimits
-    is_stopping: Callable[[], bool]
-
-
-class Endpoint:
-    """An ASGI application that answers the calls of one binding.
-
-    It knows the caller before it reads the body, bounds what it reads, stops working for a client that left,
-    runs each call in a span of the caller's trace, gives streamed events their ids, and answers with the
-    status and headers of HTTP what the binding cannot say.
+    It knows the caller before it reads the body, stops working for a client that left, gives streamed events
+    their ids, and answers with the status and headers of HTTP what the binding cannot say.
     """
 
-    def __init__(self, binding: Binding, shell: HttpShell) -> None:
+    stops = UnavailableNowError(
+        "This server stops. Nothing is lost: send the same request again, and another one answers.",
+        retry_after=1,
+    )
+
+    def __init__(self, binding: Binding, shell: HttpShell, agents: AgentRegistry) -> None:
+        super().__init__(shell)
         self._binding = binding
-        self._shell = shell
+        self._agents = agents
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parent = trace_context(Headers(scope=scope))
-        with _tracer.start_as_current_span("a2a", parent, trace.SpanKind.SERVER) as span:
-            request = A2ARequest(scope, receive, self._shell.limits, span)
-            with suppress(ClientDisconnect), held_by(request.call_state):
-                try:
-                    response = await self._answer(request, receive)
-                finally:
-                    request.let_go()
-                if response:
-                    await response(scope, receive, send)
+    def name(self, scope: Scope) -> str:
+        return "a2a"
 
-    async def _answer(self, request: A2ARequest, receive: Receive) -> Response | None:
-        try:
-            await self._admit(request)
-            await request.body()
-            response = await _unless_client_leaves(self._binding.respond(request), receive)
-        except ClientDisconnect:
-            raise
-        except asyncio.CancelledError:
-            if not self._shell.is_stopping():
-                raise
-            # The time to end is over. Left alone, uvicorn would say that we have failed.
-            response = self._binding.refuse(_STOPS, request)
-            self._refused(_STOPS, response)
-        except Exception as failure:  # noqa: BLE001 -- every failure is answered, in the words of the table
-            error = as_a2a(failure)
-            response = self._refused(error, self._binding.refuse(error, request))
+    async def respond(self, request: A2ARequest) -> Response | None:
+        await self._admit(request)
+        await request.body()
+        response = await _unless_client_leaves(self._binding.respond(request), request.receive)
         return response and self._completed(response, request)
+
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+        response = self._binding.refuse(error, request)
+        response.status_code = status_of(error) or response.status_code
+        response.headers.update(error.headers if isinstance(error, RefusalError) else {})
+        return self._completed(response, request)
 
     async def _admit(self, request: A2ARequest) -> None:
         """Let a caller in who is known, asks for no more than a share, and calls an agent of ours."""
         await recognise(request, self._shell.access)
         if request.agent_id:
             try:
-                self._shell.agents.find(request.agent_id)
+                self._agents.find(request.agent_id)
             except UnknownAgentError:
                 raise AddressUnknownError(
                     f"no agent {request.agent_id[:100]!r} here; GET /agents lists those of this server"
@@ -189,11 +159,6 @@ class Endpoint:
         for header in (HTTP_EXTENSION_HEADER, LEGACY_EXTENSION_HEADER):
             if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(header)):
                 response.headers[header] = EVENTS_EXTENSION
-        return response
-
-    def _refused(self, error: A2AError, response: Response) -> Response:
-        response.status_code = status_of(error) or response.status_code
-        response.headers.update(error.headers if isinstance(error, RefusalError) else {})
         return response
 
 

@@ -69,7 +69,7 @@ def codec_routes(services: Services) -> list[Route]:
 
 
 async def _answer(services: Services, request: Request, convert: Conversion) -> Response:
-    read = A2ARequest(request.scope, request.receive, services.limits, trace.INVALID_SPAN)
+    read = A2ARequest(request.scope, request.receive, services.shell.limits, trace.INVALID_SPAN)
     try:
         require_scope(await recognise(request, services.access), OPERATOR)
         payloads = _payloads_of(await read.json())

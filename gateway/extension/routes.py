@@ -11,13 +11,12 @@ from everloop.gateway.context import Caller
 from everloop.gateway.extension import contexts, deletions, fork, past, questions, schedules
 from everloop.gateway.extension.operator.overview import Overview
 from everloop.gateway.extension.operator.routes import Operator
-from everloop.gateway.extension.shell import Call, Extension
+from everloop.gateway.extension.shell import Call, extension_route
 from everloop.gateway.services import Services
 
 
 def extension_routes(services: Services) -> list[Route]:
     """Return the routes of what is served beside A2A."""
-    extension = Extension(services.access, services.limits, lambda: services.fanout.is_closed)
 
     def route(
         path: str,
@@ -25,7 +24,7 @@ def extension_routes(services: Services) -> list[Route]:
         **handlers: Callable[[Services, Call], Awaitable[Response]],
     ) -> Route:
         bound = {method: partial(handler, services) for method, handler in handlers.items()}
-        return extension.route(path, authorize=authorize, **bound)
+        return extension_route(services.shell, path, authorize=authorize, **bound)
 
     routes = [
         route("/approvals", approver_scopes, GET=questions.list_approvals),
@@ -72,5 +71,5 @@ def extension_routes(services: Services) -> list[Route]:
     )
     operator = Operator(services, overview)
     for path, handlers in operator.handlers.items():
-        routes.append(extension.route(path, authorize=operator.authorize, **handlers))
+        routes.append(extension_route(services.shell, path, authorize=operator.authorize, **handlers))
     return routes

@@ -1,17 +1,15 @@
 """What every call of the HTTP extension goes through: what is served beside A2A, as JSON, below one path.
 
-A handler is a method that takes a `Call` and returns a response, most often by `answer`. It raises A2A
+A handler takes a `Call` and returns a response, most often by `answer`. It raises A2A
 errors, those of `everloop.gateway.errors` and those of stores; each becomes JSON as REST of A2A 1.0 has it.
 
-    extension = Extension(access, limits)
-    extension.route("/contexts", GET=self._list)
-    extension.route("/contexts/{id}", GET=self._show, PATCH=self._change, DELETE=self._delete)
+    extension_route(shell, "/contexts", GET=list_contexts)
+    extension_route(shell, "/contexts/{id}", GET=show_context, PATCH=change_context, DELETE=delete_context)
 
 Ids are percent-encoded, and one segment each, whatever they hold. GET takes the scope tasks:read, everything
 else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take the scope admin in its place.
 """
 
-import asyncio
 import base64
 import json
 import re
@@ -22,23 +20,21 @@ from typing import ClassVar, TypeVar
 from urllib.parse import unquote
 
 import structlog
-from a2a.utils.errors import InvalidParamsError
-from opentelemetry import trace
+from a2a.utils.errors import A2AError, InvalidParamsError
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
-from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, require_scope
-from everloop.gateway.context import Caller, flaw_of_owner, trace_context
+from everloop.gateway.context import Caller, flaw_of_owner
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.http.errors import as_a2a, refusal, violation
-from everloop.gateway.http.requests import A2ARequest, BodyLimits, recognise
+from everloop.gateway.http.endpoint import HttpEndpoint, HttpShell
+from everloop.gateway.http.errors import refusal, violation
+from everloop.gateway.http.requests import A2ARequest, recognise
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
+from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import HTTP_BASE
 
 MAX_PAGE = 100
@@ -48,7 +44,6 @@ MAX_NOTE = 2000
 """Characters of what somebody adds to an answer or a skipped call; the model reads it."""
 
 _log = structlog.get_logger()
-_tracer = trace.get_tracer("everloop.gateway")
 
 
 class Body(BaseModel):
@@ -149,24 +144,18 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
-class Extension:
-    """What all addresses of the extension share."""
+def extension_route(
+    shell: HttpShell,
+    path: str,
+    *,
+    authorize: Callable[[Caller], object] | None = None,
+    **handlers: Handler,
+) -> Route:
+    """Return the route of an address below the base: its handlers by their methods of HTTP.
 
-    def __init__(
-        self, access: AccessControl, limits: BodyLimits, is_stopping: Callable[[], bool] = lambda: False
-    ) -> None:
-        self.access = access
-        self.limits = limits
-        self.is_stopping = is_stopping
-
-    def route(
-        self, path: str, *, authorize: Callable[[Caller], object] | None = None, **handlers: Handler
-    ) -> Route:
-        """Return the route of an address below the base: its handlers by their methods of HTTP.
-
-        `authorize` takes the place of tasks:read and tasks:write; it raises ForbiddenError.
-        """
-        return _RawRoute(HTTP_BASE + path, _Served(self, path, handlers, authorize), methods=list(handlers))
+    `authorize` takes the place of tasks:read and tasks:write; it raises ForbiddenError.
+    """
+    return _RawRoute(HTTP_BASE + path, _Served(shell, path, handlers, authorize), methods=list(handlers))
 
 
 class _RawRoute(Route):
@@ -183,50 +172,36 @@ class _RawRoute(Route):
         return match, child
 
 
-class _Served:
-    """An ASGI application that answers the calls of one address.
+class _Served(HttpEndpoint):
+    """Answers the calls of one address; it knows the caller before it reads the body."""
 
-    It knows the caller before it reads the body, bounds what it reads, and runs each call in a span of the
-    caller's trace.
-    """
+    stops = UnavailableNowError(
+        "this server stops; send the same request again, and another one answers", retry_after=1
+    )
 
     def __init__(
         self,
-        extension: Extension,
+        shell: HttpShell,
         path: str,
         handlers: Mapping[str, Handler],
         authorize: Callable[[Caller], object] | None,
     ) -> None:
-        self._extension = extension
+        super().__init__(shell)
         self._path = path
         self._handlers = handlers
         self._authorize = authorize
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name, parent = f"{scope['method']} {self._path}", trace_context(Headers(scope=scope))
-        with _tracer.start_as_current_span(name, parent, trace.SpanKind.SERVER) as span, ExitStack() as held:
-            request = A2ARequest(scope, receive, self._extension.limits, span)
-            try:
-                response = await self._answer(request, held)
-            except ClientDisconnect:
-                return
-            finally:
-                request.let_go()
-            await response(scope, receive, send)
+    def name(self, scope: Scope) -> str:
+        return f"{scope['method']} {self._path}"
 
-    async def _answer(self, request: A2ARequest, held: ExitStack) -> Response:
+    async def respond(self, request: A2ARequest) -> Response:
         handler = self._handlers["GET" if request.method == "HEAD" else request.method]
-        try:
-            caller = await recognise(request, self._extension.access)
-            return await handler(Call(caller, self._owner(caller, request), held, request))
-        except ClientDisconnect:
-            raise
-        except asyncio.CancelledError:
-            if not self._extension.is_stopping():
-                raise
-            return refusal(_STOPS)
-        except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
-            return refusal(as_a2a(failure))
+        caller = await recognise(request, self._shell.access)
+        owner = self._owner(caller, request)
+        return await handler(Call(caller, owner, held_by(request.call_state), request))
+
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+        return refusal(error)
 
     def _owner(self, caller: Caller, request: A2ARequest) -> str:
         """Return whose things a caller may read or change by this call.
@@ -257,11 +232,6 @@ class _Served:
             admin=name_of(caller),
         )
         return owner
-
-
-_STOPS = UnavailableNowError(
-    "this server stops; send the same request again, and another one answers", retry_after=1
-)
 
 
 def name_of(caller: Caller) -> str:
