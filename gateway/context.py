@@ -11,7 +11,6 @@ from opentelemetry.context import Context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from packaging.version import Version
 from pydantic import JsonValue
-from starlette.requests import HTTPConnection
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
@@ -19,9 +18,6 @@ from everloop.agents.registry import AgentRegistry
 from everloop.gateway.errors import TooManyHeadersError
 from everloop.workflows.contract.names import ANONYMOUS
 from everloop.workflows.contract.tasks import Identity, TaskView
-
-CALLER = "everloop.caller"
-"""Where the scope of an HTTP request holds its `Caller`."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +68,6 @@ def identity_of(caller: Caller) -> Identity | None:
 def caller_of(context: ServerCallContext) -> Caller:
     """Return who makes an A2A call."""
     return context.user if isinstance(context.user, Caller) else Caller()
-
-
-def caller_of_request(request: HTTPConnection) -> Caller:
-    """Return who makes an HTTP request."""
-    caller = request.scope.get(CALLER)
-    return caller if isinstance(caller, Caller) else Caller()
 
 
 # What owners may be called: names end in keys of Redis, in search attributes of Temporal, and on screens.
@@ -184,18 +174,14 @@ class CallHeaders(dict[str, str]):
         values: dict[str, list[str]] = {}
         for count, (name, value) in enumerate(headers, start=1):
             if count > MAX_HEADERS:
-                raise too_many_headers()
+                raise TooManyHeadersError(
+                    f"the request has more than {MAX_HEADERS} headers, which is what this server reads; "
+                    "send fewer"
+                )
             values.setdefault(name, []).append(value)
         # Joined once: adding each to what stands there already would copy that each time.
         super().__init__((name, ", ".join(each)) for name, each in values.items())
         self.repeated = frozenset(name for name, each in values.items() if len(each) > 1)
-
-
-def too_many_headers() -> TooManyHeadersError:
-    """Return what a request with too many headers is refused with."""
-    return TooManyHeadersError(
-        f"the request has more than {MAX_HEADERS} headers, which is what this server reads; send fewer"
-    )
 
 
 def trace_context(headers: Mapping[str, str]) -> Context:

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope
 
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.context import AGENT, caller_of_request, served_version
+from everloop.gateway.context import AGENT, served_version
 from everloop.gateway.errors import RefusalError, UnavailableNowError
 from everloop.gateway.http.endpoint import HttpEndpoint, HttpShell
 from everloop.gateway.http.errors import AddressUnknownError, status_of
@@ -140,7 +140,7 @@ class Endpoint(HttpEndpoint):
 
     async def _admit(self, request: A2ARequest) -> None:
         """Let a caller in who is known, asks for no more than a share, and calls an agent of ours."""
-        await recognise(request, self._shell.access)
+        request.caller = await recognise(request, self._shell.access)
         if request.agent_id:
             try:
                 self._agents.find(request.agent_id)
@@ -220,12 +220,13 @@ def begin_call(
     sent = sent_version(request)
     _check_version(sent, version, subject)
     request.name_operation(*called)
-    caller = caller_of_request(request)
-    operation.authorize(caller)
+    operation.authorize(request.caller)
     extensions = request.headers.getlist(HTTP_EXTENSION_HEADER)
     if version == PROTOCOL_VERSION_0_3:
         extensions += request.headers.getlist(LEGACY_EXTENSION_HEADER)
-    context = ServerCallContext(user=caller, requested_extensions=get_requested_extensions(extensions))
+    context = ServerCallContext(
+        user=request.caller, requested_extensions=get_requested_extensions(extensions)
+    )
     context.state = request.call_state  # the constructor would copy it
     context.state["headers"] = {**request.headers, VERSION_HEADER.lower(): sent}
     if request.agent_id:

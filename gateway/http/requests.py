@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from opentelemetry import trace
@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive, Scope
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.context import CALLER, Caller, CallHeaders
+from everloop.gateway.context import Caller, CallHeaders
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.errors import ContentTooLargeError, ContentTooSlowError, MediaTypeError
 from everloop.gateway.requests.proto import read_json
@@ -38,19 +38,12 @@ BODIES_AT_ONCE = 16
 
 
 @dataclass
-class HeldBytes:
-    """What a process holds of bodies, of all requests that are under way."""
-
-    count: int = 0
-
-
-@dataclass(frozen=True)
 class BodyLimits:
-    """`max_bytes` of a body, the `seconds` in which it has to arrive, and what is `held` of all together."""
+    """`max_bytes` of a body, the `seconds` in which it has to arrive, and the bytes `held` of all together."""
 
     max_bytes: int
     seconds: float = 60.0
-    held: HeldBytes = field(default_factory=HeldBytes)
+    held: int = 0
 
 
 class A2ARequest(Request):
@@ -67,6 +60,7 @@ class A2ARequest(Request):
         self._holds = 0
         self.call_state: dict[str, Any] = {}
         self.rpc_id: str | int | None = None
+        self.caller = Caller()
 
     @property
     def agent_id(self) -> str:
@@ -115,7 +109,7 @@ class A2ARequest(Request):
     def let_go(self) -> None:
         """Make room for the bodies of others: this one has been read, though its answer may be a stream."""
         self._content = None
-        self._limits.held.count -= self._holds
+        self._limits.held -= self._holds
         self._holds = 0
 
     async def _read(self) -> bytes:
@@ -145,15 +139,15 @@ class A2ARequest(Request):
     def _hold(self, size: int) -> bool:
         """Whether there is room for that much of the body; what is small is not counted."""
         more = max(0, size - SMALL_BODY) - self._holds
-        if self._limits.held.count + more > BODIES_AT_ONCE * self._limits.max_bytes:
+        if self._limits.held + more > BODIES_AT_ONCE * self._limits.max_bytes:
             return False
-        self._limits.held.count += more
+        self._limits.held += more
         self._holds += more
         return True
 
 
 async def recognise(request: HTTPConnection, access: AccessControl) -> Caller:
-    """Return who asks, count the request as the owner's, and leave the caller in the request's scope.
+    """Return who asks, and count the request as the owner's.
 
     A header that comes twice is joined (RFC 9110 §5.3): nothing that a client puts before what its proxy adds
     passes for the proxy's word.
@@ -164,8 +158,7 @@ async def recognise(request: HTTPConnection, access: AccessControl) -> Caller:
     """
     headers = CallHeaders(request.headers.items())
     peer = request.client.host if request.client else ""
-    request.scope[CALLER] = caller = await access.admit(headers, peer)
-    return caller
+    return await access.admit(headers, peer)
 
 
 # Their conditions and ranges (RFC 9110 §13, §14).

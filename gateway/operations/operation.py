@@ -16,6 +16,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils import proto_utils
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from pydantic.alias_generators import to_snake
 
 from everloop.agents.agent import Agent
 from everloop.agents.registry import AgentRegistry
@@ -37,16 +38,18 @@ class Operation:
     name: str
     """What A2A 1.0 calls it."""
 
-    method: str
-    """The method of the SDK's `RequestHandler` that serves it."""
-
     params: type[Message]
 
-    scope: str | None = None
+    scope: str | None
     """What it takes, besides its agent; None: that the caller is known."""
 
     legacy_name: str = ""
     """What A2A 0.3 calls it over JSON-RPC; empty: 0.3 does not have it."""
+
+    @property
+    def method(self) -> str:
+        """The method of the SDK's `RequestHandler` that serves it."""
+        return f"on_{_METHODS.get(self.name) or to_snake(self.name)}"
 
     @property
     def is_stream(self) -> bool:
@@ -85,49 +88,33 @@ def _page_of_tasks(response: pb.ListTasksResponse) -> dict[str, Any]:
     }
 
 
+_METHODS = {"SendMessage": "message_send", "SendStreamingMessage": "message_send_stream"}
+"""What the SDK calls otherwise than A2A does."""
+
 _PUSH = "tasks/pushNotificationConfig"
 _ALL = (
-    Operation("SendMessage", "on_message_send", pb.SendMessageRequest, WRITE, "message/send"),
-    Operation(
-        "SendStreamingMessage", "on_message_send_stream", pb.SendMessageRequest, WRITE, "message/stream"
-    ),
-    Operation("GetTask", "on_get_task", pb.GetTaskRequest, READ, "tasks/get"),
-    Operation("ListTasks", "on_list_tasks", pb.ListTasksRequest, READ),
-    Operation("CancelTask", "on_cancel_task", pb.CancelTaskRequest, WRITE, "tasks/cancel"),
-    Operation(
-        "CreateTaskPushNotificationConfig",
-        "on_create_task_push_notification_config",
-        pb.TaskPushNotificationConfig,
-        WRITE,
-        f"{_PUSH}/set",
-    ),
-    Operation(
-        "GetTaskPushNotificationConfig",
-        "on_get_task_push_notification_config",
-        pb.GetTaskPushNotificationConfigRequest,
-        READ,
-        f"{_PUSH}/get",
-    ),
+    Operation("SendMessage", pb.SendMessageRequest, WRITE, "message/send"),
+    Operation("SendStreamingMessage", pb.SendMessageRequest, WRITE, "message/stream"),
+    Operation("GetTask", pb.GetTaskRequest, READ, "tasks/get"),
+    Operation("ListTasks", pb.ListTasksRequest, READ),
+    Operation("CancelTask", pb.CancelTaskRequest, WRITE, "tasks/cancel"),
+    Operation("CreateTaskPushNotificationConfig", pb.TaskPushNotificationConfig, WRITE, f"{_PUSH}/set"),
+    Operation("GetTaskPushNotificationConfig", pb.GetTaskPushNotificationConfigRequest, READ, f"{_PUSH}/get"),
     Operation(
         "ListTaskPushNotificationConfigs",
-        "on_list_task_push_notification_configs",
         pb.ListTaskPushNotificationConfigsRequest,
         READ,
         f"{_PUSH}/list",
     ),
     Operation(
         "DeleteTaskPushNotificationConfig",
-        "on_delete_task_push_notification_config",
         pb.DeleteTaskPushNotificationConfigRequest,
         WRITE,
         f"{_PUSH}/delete",
     ),
-    Operation(
-        "SubscribeToTask", "on_subscribe_to_task", pb.SubscribeToTaskRequest, READ, "tasks/resubscribe"
-    ),
+    Operation("SubscribeToTask", pb.SubscribeToTaskRequest, READ, "tasks/resubscribe"),
     Operation(
         "GetExtendedAgentCard",
-        "on_get_extended_agent_card",
         pb.GetExtendedAgentCardRequest,
         None,
         "agent/getAuthenticatedExtendedCard",

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import (
@@ -51,6 +50,16 @@ _ASIDE = frozenset(
 """Calls that no task fails by."""
 
 
+_Request = (
+    RequestCancelWorkflowExecutionRequest
+    | ResetActivityRequest
+    | ResetWorkflowExecutionRequest
+    | SignalWorkflowExecutionRequest
+    | UnpauseActivityRequest
+    | UnpauseWorkflowExecutionRequest
+)
+
+
 @dataclass(frozen=True)
 class Signature:
     """Who acts. Of the signals of one `request_id` a run takes the first."""
@@ -88,36 +97,30 @@ class Steering:
         """Send a signal. Temporal keeps it while the task is paused, and while there is no worker."""
         encoded = await self._client.data_converter.encode([given]) if given else []
         request = SignalWorkflowExecutionRequest(
-            namespace=self._client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=task_id),
             signal_name=name,
             input=Payloads(payloads=encoded) if encoded else None,
-            identity=sign.identity,
             request_id=sign.request_id,
         )
-        await self._ask(task_id, self._service.signal_workflow_execution, request)
+        await self._ask(task_id, sign, self._service.signal_workflow_execution, request)
 
     async def cancel(self, task_id: str, sign: Signature) -> None:
         """Ask a task to stop."""
         request = RequestCancelWorkflowExecutionRequest(
-            namespace=self._client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=task_id),
-            identity=sign.identity,
             request_id=sign.request_id,
         )
-        await self._ask(task_id, self._service.request_cancel_workflow_execution, request)
+        await self._ask(task_id, sign, self._service.request_cancel_workflow_execution, request)
 
     async def unpause(self, task_id: str, run_id: str, sign: Signature) -> None:
         """Let a paused run go on."""
         request = UnpauseWorkflowExecutionRequest(
-            namespace=self._client.namespace,
             workflow_id=task_id,
             run_id=run_id,
-            identity=sign.identity,
             reason="resumed",
             request_id=sign.request_id,
         )
-        await self._ask(task_id, self._service.unpause_workflow_execution, request)
+        await self._ask(task_id, sign, self._service.unpause_workflow_execution, request)
 
     async def unpause_call(self, task_id: str, activity_id: str, sign: Signature) -> None:
         """Let a paused activity go on."""
@@ -140,9 +143,8 @@ class Steering:
     ) -> None:
         """Do something to an activity. History does not tell of it, so a note goes before."""
         await self.signal(task_id, "note", Note(note=note), sign)
-        request.namespace, request.identity = self._client.namespace, sign.identity
         request.execution.workflow_id = task_id
-        await self._ask(task_id, call, request)
+        await self._ask(task_id, sign, call, request)
 
     async def reset(self, task_id: str, run_id: str, sign: Signature) -> bool:
         """Let a run that has ended go on in a new one, from before its end; return whether there is a place.
@@ -153,17 +155,18 @@ class Steering:
         if point is None:
             return False
         request = ResetWorkflowExecutionRequest(
-            namespace=self._client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=task_id, run_id=run_id),
             reason=sign.identity + _BACK,
             workflow_task_finish_event_id=point,
             request_id=sign.request_id,
-            identity=sign.identity,
         )
-        await self._ask(task_id, self._service.reset_workflow_execution, request)
+        await self._ask(task_id, sign, self._service.reset_workflow_execution, request)
         return True
 
-    async def _ask(self, task_id: str, call: Callable[..., Awaitable[object]], request: Message) -> None:
+    async def _ask(
+        self, task_id: str, sign: Signature, call: Callable[..., Awaitable[object]], request: _Request
+    ) -> None:
+        request.namespace, request.identity = self._client.namespace, sign.identity
         async with translate_temporal_errors(), translate_not_found(task_id):
             await call(request, retry=True, timeout=_RPC_TIMEOUT)
 
