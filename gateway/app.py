@@ -27,10 +27,9 @@ from everloop.gateway.downloads.routes import download_routes
 from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.health import Gauges, health_routes
 from everloop.gateway.extension.routes import extension_routes
-from everloop.gateway.http.endpoint import HttpShell
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import page_rules
-from everloop.gateway.http.requests import BodyLimits
+from everloop.gateway.http.requests import BodyLimits, HttpShell
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles

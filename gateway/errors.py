@@ -22,6 +22,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import structlog
@@ -42,6 +43,7 @@ from temporalio.service import RPCError
 
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.describe import is_not_found, is_unavailable
+from everloop.stores.push.configs import TooManyPushConfigsError
 from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.workflows.contract.failures import BLOB_MISSING
 
@@ -240,6 +242,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     AnswerInvalidError: Answer(InvalidParamsError),
     MessageChangedError: Answer(InvalidParamsError),
     KeyReusedError: Answer(InvalidParamsError),
+    TooManyPushConfigsError: Answer(InvalidParamsError),
     InvalidPageTokenError: Answer(
         InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
     ),
@@ -283,6 +286,9 @@ def to_a2a(failure: Exception) -> A2AError:
 
 CALL_TIMEOUT = 5.0
 """Seconds for one call to Temporal."""
+
+RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
+"""The same as Temporal's client takes it."""
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.http.endpoint import HttpShell
+from everloop.gateway.http.requests import HttpShell
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores

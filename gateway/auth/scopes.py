@@ -3,7 +3,7 @@
 tasks:read     read tasks, follow them, read their push notification configs, download artifacts
 tasks:write    send messages, cancel tasks, set and remove push notification configs
 tasks:approve  answer questions that ask its holders in the owner's place
-               (everloop.gateway.extension.approvals), as do scopes of your own that tools or guards name as
+               (everloop.gateway.extension.questions), as do scopes of your own that tools or guards name as
                their approvers; they must be named
 admin          read and delete what is of any owner (everloop.gateway.extension.shell); it must be named
 operator       decrypt what Temporal keeps of everybody's tasks (everloop.gateway.extension.codec); it must be

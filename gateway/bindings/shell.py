@@ -21,9 +21,8 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.context import AGENT, served_version
 from everloop.gateway.errors import RefusalError, UnavailableNowError
-from everloop.gateway.http.endpoint import HttpEndpoint, HttpShell
 from everloop.gateway.http.errors import AddressUnknownError, status_of
-from everloop.gateway.http.requests import A2ARequest, recognise
+from everloop.gateway.http.requests import A2ARequest, HttpEndpoint, HttpShell, recognise
 from everloop.gateway.operations.operation import Operation
 from everloop.gateway.tasks.streams import ServerSentEvent, with_ids
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION

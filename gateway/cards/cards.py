@@ -167,10 +167,7 @@ class Cards:
         address, is_default = self.address(agent), self._is_default(agent)
         interfaces: list[pb.AgentInterface] = []
         for version in versions:
-            urls = {
-                TransportProtocol.JSONRPC: address,
-                TransportProtocol.HTTP_JSON: address.rstrip("/"),
-            }
+            urls = {TransportProtocol.JSONRPC: address, TransportProtocol.HTTP_JSON: address.rstrip("/")}
             tenant = "" if is_default else agent.id
             if grpc and self._settings.grpc_url and (is_default or version == PROTOCOL_VERSION_1_0):
                 urls[TransportProtocol.GRPC] = self._settings.grpc_url

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Literal, cast
 from urllib.parse import quote
 
+from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
@@ -59,20 +60,16 @@ class Served:
         return f"{disposition}; filename*=UTF-8''{quote(self.filename, safe='')}"
 
 
-class FormatUnknownError(Exception):
-    """A part cannot be had in this format; the text says in which ones it can."""
-
-
 def choose_format(part: ArtifactPart, asked: str | None, accept: str) -> Format:
     """Return the format that a client wants: what the query names, or what it accepts best.
 
     Raises:
-        FormatUnknownError: there is no such format of this part.
+        InvalidParamsError: there is no such format of this part.
     """
     if part.kind != "rows":
         if asked is None:
             return "stored"
-        raise FormatUnknownError("format is for datasets only; leave it out")
+        raise InvalidParamsError("format is for datasets only; leave it out")
     match asked:
         case "jsonl":
             return "stored"
@@ -81,7 +78,7 @@ def choose_format(part: ArtifactPart, asked: str | None, accept: str) -> Format:
         case None:
             return "csv" if _quality(accept, CSV) > _quality(accept, JSON_LINES) else "stored"
         case _:
-            raise FormatUnknownError("format is neither jsonl nor csv; name one of them")
+            raise InvalidParamsError("format is neither jsonl nor csv; name one of them")
 
 
 def served(artifact_id: str, part: ArtifactPart, format_: Format) -> Served:

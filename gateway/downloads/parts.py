@@ -12,21 +12,19 @@ from typing import Self, cast
 from urllib.parse import quote
 
 import structlog
-from a2a.utils.errors import InvalidParamsError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from everloop.gateway.downloads.formats import (
     Format,
-    FormatUnknownError,
     Served,
     choose_format,
     csv_pieces,
     served,
 )
-from everloop.gateway.http.errors import NotFoundError, PreconditionError, RangeError
-from everloop.gateway.http.requests import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.http.errors import NotFoundError, PreconditionError
+from everloop.gateway.http.requests import ByteRange, names_tag, read_range
 from everloop.gateway.services import Services
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.errors import ArtifactReplacedError
@@ -220,7 +218,7 @@ async def _send(services: Services, request: Request, address: PartAddress) -> R
     status = HTTPStatus.PARTIAL_CONTENT if wanted else HTTPStatus.OK
     headers |= _extent(found, wanted)
     if request.method == "HEAD":
-        return StreamingResponse(_nothing(), status, headers)
+        return StreamingResponse((), status, headers)
     pieces = _pieces(services, address, found, wanted or ByteRange(0, found.part.size))
     response = await PieceResponse.begin(pieces, status, headers, what=str(address))
     await _check_unchanged(services, address, found, response)
@@ -233,10 +231,7 @@ async def _find(services: Services, request: Request, address: PartAddress) -> _
         raise NotFoundError(f"no {address} here")
     part = artifact.parts[address.index]
     accept = ",".join(request.headers.getlist("accept"))
-    try:
-        format_ = choose_format(part, request.query_params.get("format"), accept)
-    except FormatUnknownError as error:
-        raise InvalidParamsError(str(error)) from None
+    format_ = choose_format(part, request.query_params.get("format"), accept)
     return _Representation(artifact, part, format_)
 
 
@@ -297,8 +292,7 @@ def _answer_of_conditions(
     tags = request.headers.getlist("if-match")
     if tags and not names_tag(",".join(tags), found.etag, weakly=False):
         raise PreconditionError(
-            f"this is another version than If-Match names: it is {found.etag}",
-            {"ETag": found.etag},
+            f"this is another version than If-Match names: it is {found.etag}", {"ETag": found.etag}
         )
     tags = request.headers.getlist("if-none-match")
     if tags and names_tag(",".join(tags), found.etag, weakly=True):
@@ -314,13 +308,7 @@ def _read_wanted_range(request: Request, found: _Representation) -> ByteRange | 
         return None
     if request.headers.get("if-range", found.etag) != found.etag:
         return None
-    try:
-        return read_range(header, found.part.size)
-    except RangeUnsatisfiableError:
-        raise RangeError(
-            f"there are no such bytes: the part has {found.part.size}",
-            {"Content-Range": f"bytes */{found.part.size}"},
-        ) from None
+    return read_range(header, found.part.size)
 
 
 def _extent(found: _Representation, wanted: ByteRange | None) -> dict[str, str]:
@@ -332,8 +320,3 @@ def _extent(found: _Representation, wanted: ByteRange | None) -> dict[str, str]:
         "Content-Length": str(wanted.end - wanted.start),
         "Content-Range": f"bytes {wanted.start}-{wanted.end - 1}/{found.part.size}",
     }
-
-
-async def _nothing() -> AsyncGenerator[bytes]:
-    return
-    yield

@@ -110,7 +110,8 @@ async def list_messages(services: Services, call: Call) -> Response:
             continue
         number = 0
         async with aclosing(_said_in(services, call, context, task)) as said:
-            async for number, message in _numbered(said):
+            async for message in said:
+                number += 1
                 if place == after and number <= offset:
                     continue
                 if len(shown) == page.size:
@@ -250,12 +251,3 @@ def _read_place(token: bytes) -> tuple[str, int]:
 
 def _token(place: str, offset: int) -> str:
     return page_token(json.dumps([place, offset]).encode())
-
-
-async def _numbered(
-    said: AsyncGenerator[dict[str, JsonValue]],
-) -> AsyncGenerator[tuple[int, dict[str, JsonValue]]]:
-    number = 0
-    async for each in said:
-        number += 1
-        yield number, each

@@ -27,22 +27,13 @@ from everloop.gateway.errors import KeyReusedError
 from everloop.gateway.extension.past import find_task
 from everloop.gateway.extension.shell import Body, Call, answer
 from everloop.gateway.http.errors import ConflictError
-from everloop.gateway.requests.messages import (
-    IncomingMessage,
-    content_of,
-    read_message,
-)
+from everloop.gateway.requests.messages import IncomingMessage, content_of, read_message
 from everloop.gateway.requests.proto import read_params
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.snapshots import SMALL_BYTES
 from everloop.runtime.protocol.tasks import TaskUrl, to_task
 from everloop.stores.views.interface import Snapshot
-from everloop.workflows.contract.messages import (
-    AssistantMessage,
-    ToolMessage,
-    TranscriptMessage,
-    UserMessage,
-)
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, TranscriptMessage, UserMessage
 from everloop.workflows.contract.names import (
     derive_task_id,
     is_child_task_id,

@@ -3,14 +3,13 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio.client import Client
 
-from everloop.gateway.errors import CALL_TIMEOUT, translate_temporal_errors
+from everloop.gateway.errors import RPC_TIMEOUT, translate_temporal_errors
 from everloop.gateway.instruments import begin_counters, server_reachable, tasks_open
 from everloop.gateway.services import Probe
 from everloop.gateway.tasks.sweep import Attempts
@@ -85,7 +84,6 @@ GAUGES_PAUSE = 30.0
 """Seconds between two rounds."""
 
 _OPEN_STATES = tuple(state for state in TaskState if state not in TERMINAL_STATES)
-_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
 
 class Gauges:
@@ -121,12 +119,7 @@ class Gauges:
     async def _count(self, agent_id: str, state: TaskState) -> int:
         query = (
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' "
-            f"AND {names.AGENT_ID.name} = {_quoted(agent_id)} AND {names.TASK_STATE.name} = '{state.value}'"
+            f"AND {names.AGENT_ID.name} = '{agent_id}' AND {names.TASK_STATE.name} = '{state.value}'"
         )
         async with translate_temporal_errors():
-            return (await self._client.count_workflows(query, rpc_timeout=_RPC_TIMEOUT)).count
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"
+            return (await self._client.count_workflows(query, rpc_timeout=RPC_TIMEOUT)).count

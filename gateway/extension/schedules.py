@@ -35,11 +35,7 @@ from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.services import Services
 from everloop.gateway.settings import Attachments
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
-from everloop.runtime.schedules.definition import (
-    ScheduleDefinition,
-    flaw_of_id,
-    schedule_id,
-)
+from everloop.runtime.schedules.definition import ScheduleDefinition, flaw_of_id, schedule_id
 from everloop.runtime.schedules.schedules import (
     START_TIMEOUT,
     KnownSchedule,

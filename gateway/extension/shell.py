@@ -30,9 +30,8 @@ from starlette.types import Scope
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, require_scope
 from everloop.gateway.context import Caller, flaw_of_owner
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.http.endpoint import HttpEndpoint, HttpShell
 from everloop.gateway.http.errors import refusal, violation
-from everloop.gateway.http.requests import A2ARequest, recognise
+from everloop.gateway.http.requests import A2ARequest, HttpEndpoint, HttpShell, recognise
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import HTTP_BASE
@@ -145,11 +144,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 def extension_route(
-    shell: HttpShell,
-    path: str,
-    *,
-    authorize: Callable[[Caller], object] | None = None,
-    **handlers: Handler,
+    shell: HttpShell, path: str, *, authorize: Callable[[Caller], object] | None = None, **handlers: Handler
 ) -> Route:
     """Return the route of an address below the base: its handlers by their methods of HTTP.
 

@@ -1,19 +1,32 @@
-"""Requests over HTTP: their bounded bodies, who makes them, their conditions and ranges."""
+"""Requests over HTTP: their bounded bodies, who makes them, how they are answered; conditions and ranges."""
 
 import asyncio
 import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from a2a.utils.errors import A2AError
 from opentelemetry import trace
-from starlette.requests import HTTPConnection, Request
-from starlette.types import Receive, Scope
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.context import Caller, CallHeaders
+from everloop.gateway.context import Caller, CallHeaders, trace_context
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.http.errors import ContentTooLargeError, ContentTooSlowError, MediaTypeError
+from everloop.gateway.http.errors import (
+    ContentTooLargeError,
+    ContentTooSlowError,
+    MediaTypeError,
+    RangeError,
+    as_a2a,
+)
 from everloop.gateway.requests.proto import read_json
+from everloop.gateway.tasks.snapshots import held_by
 
 # Requests: with a bounded body, in bounded time.
 
@@ -39,7 +52,7 @@ BODIES_AT_ONCE = 16
 
 @dataclass
 class BodyLimits:
-    """`max_bytes` of a body, the `seconds` in which it has to arrive, and the bytes `held` of all together."""
+    """`max_bytes` of a body, the `seconds` in which it has to arrive, the bytes `held` of all together."""
 
     max_bytes: int
     seconds: float = 60.0
@@ -161,6 +174,70 @@ async def recognise(request: HTTPConnection, access: AccessControl) -> Caller:
     return await access.admit(headers, peer)
 
 
+# What every call goes through, of A2A and of what is served beside it.
+
+_tracer = trace.get_tracer("everloop.gateway")
+
+
+@dataclass(frozen=True)
+class HttpShell:
+    """What all endpoints share. `is_stopping`: whether the process ends its streams."""
+
+    access: AccessControl
+    limits: BodyLimits
+    is_stopping: Callable[[], bool] = lambda: False
+
+
+class HttpEndpoint(ABC):
+    """An ASGI application that answers the calls of one address.
+
+    It bounds what it reads, runs each call in a span of the caller's trace, and answers whatever goes wrong.
+    """
+
+    stops: ClassVar[UnavailableNowError]
+    """What is told when the process stops before a call is answered."""
+
+    def __init__(self, shell: HttpShell) -> None:
+        self._shell = shell
+
+    @abstractmethod
+    def name(self, scope: Scope) -> str:
+        """Return the name of the span."""
+
+    @abstractmethod
+    async def respond(self, request: A2ARequest) -> Response | None:
+        """Answer a call, None if nobody is there to hear it; what goes wrong is raised."""
+
+    @abstractmethod
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+        """Return an error as clients of this address read it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parent = trace_context(Headers(scope=scope))
+        with _tracer.start_as_current_span(self.name(scope), parent, trace.SpanKind.SERVER) as span:
+            request = A2ARequest(scope, receive, self._shell.limits, span)
+            with suppress(ClientDisconnect), held_by(request.call_state):
+                try:
+                    response = await self._answer(request)
+                finally:
+                    request.let_go()
+                if response:
+                    await response(scope, receive, send)
+
+    async def _answer(self, request: A2ARequest) -> Response | None:
+        try:
+            return await self.respond(request)
+        except ClientDisconnect:
+            raise
+        except asyncio.CancelledError:
+            if not self._shell.is_stopping():
+                raise
+            # The time to end is over. Left alone, uvicorn would say that we have failed.
+            return self.refuse(self.stops, request)
+        except Exception as failure:  # noqa: BLE001 -- every failure is answered, with nothing of our insides
+            return self.refuse(as_a2a(failure), request)
+
+
 # Their conditions and ranges (RFC 9110 §13, §14).
 
 _TAG = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
@@ -172,10 +249,6 @@ class ByteRange(NamedTuple):
 
     start: int
     end: int
-
-
-class RangeUnsatisfiableError(Exception):
-    """There are no such bytes."""
 
 
 def names_tag(header: str, etag: str, *, weakly: bool) -> bool:
@@ -195,24 +268,25 @@ def read_range(header: str, size: int) -> ByteRange | None:
     unit, or what is malformed.
 
     Raises:
-        RangeUnsatisfiableError: the content ends before the range begins, or the range is empty.
+        RangeError: the content ends before the range begins, or the range is empty.
     """
     found = _RANGE.fullmatch(header)
     if not found or found[1] == found[2] == "":
         return None
     if not found[1]:
-        return _suffix(int(found[2]), size)
+        length = int(found[2])
+        if not length:
+            raise _no_such_bytes(size)
+        # Nothing is the last bytes of nothing, which Content-Range cannot say.
+        return ByteRange(max(0, size - length), size) if size else None
     start = int(found[1])
     last = int(found[2]) if found[2] else size - 1
     if found[2] and last < start:
         return None
     if start >= size:
-        raise RangeUnsatisfiableError
+        raise _no_such_bytes(size)
     return ByteRange(start, min(last + 1, size))
 
 
-def _suffix(length: int, size: int) -> ByteRange | None:
-    if not length:
-        raise RangeUnsatisfiableError
-    # Nothing is the last bytes of nothing, which Content-Range cannot say.
-    return ByteRange(max(0, size - length), size) if size else None
+def _no_such_bytes(size: int) -> RangeError:
+    return RangeError(f"there are no such bytes: the part has {size}", {"Content-Range": f"bytes */{size}"})

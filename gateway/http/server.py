@@ -49,8 +49,7 @@ class _Connection(h11.Connection):
         event = super().next_event()
         if isinstance(event, h11.Request) and _is_too_much(event):
             raise h11.RemoteProtocolError(
-                "too many headers, or too large",
-                error_status_hint=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "too many headers, or too large", error_status_hint=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             )
         return event
 

@@ -124,8 +124,7 @@ class TaskHandler:
     async def on_get_task(self, params: pb.GetTaskRequest, call: Call) -> pb.Task:
         history_length = read_history_length(params)
         snapshot = await self._known(params.id, "id", call)
-        held = call.held
-        whole = await self.snapshots.whole(snapshot, held, history_length=history_length)
+        whole = await self.snapshots.whole(snapshot, call.held, history_length=history_length)
         task = await self._task(whole, history_length)
         if call.is_extended:
             steps = await self.steps.of(whole.view, snapshot.message_ids)

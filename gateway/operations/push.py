@@ -122,8 +122,8 @@ class PushOperations:
         """Refuse what no config can be, before its task starts, or the task of this id gets its message.
 
         Raises:
-            InvalidParamsError: its URL is none that this server sends to, a field does not fit, or the task
-                has too many.
+            InvalidParamsError: its URL is none that this server sends to, or a field does not fit.
+            TooManyPushConfigsError: the task has too many.
             UnavailableNowError: the host of its URL was not looked up in time.
         """
         check_config(config)
@@ -141,7 +141,7 @@ class PushOperations:
             config_ids = await self._configs.config_ids(task_id)
             is_another = (config.id or derive_push_config_id(task_id, config.url)) not in config_ids
             if is_another and len(config_ids) >= MAX_CONFIGS:
-                raise _too_many()
+                raise TooManyPushConfigsError
 
     async def read(
         self,
@@ -182,15 +182,12 @@ class PushOperations:
         A2A 0.3, whose notifications are tasks of that version.
 
         Raises:
-            InvalidParamsError: as for `check`.
+            InvalidParamsError, TooManyPushConfigsError: as for `check`.
         """
         wanted = await self.read(
             config, view.task_id, view.owner, context_id=view.context_id, is_legacy=is_legacy
         )
-        try:
-            await self._configs.put(wanted, position=acknowledged)
-        except TooManyPushConfigsError:
-            raise _too_many() from None
+        await self._configs.put(wanted, position=acknowledged)
         await self._notify(wanted.task_id, [wanted.id])
         return show_config(wanted)
 
@@ -242,7 +239,3 @@ def notifier(deliveries: PushDeliveries) -> Notify:
             raise _TemporalAwayError from error.__cause__
 
     return notify
-
-
-def _too_many() -> InvalidParamsError:
-    return InvalidParamsError(TooManyPushConfigsError.__doc__)

@@ -4,7 +4,6 @@ Everything here raises A2A errors that name the field, what was wrong with it an
 """
 
 import unicodedata
-from typing import Protocol
 
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE, MAX_LIST_TASKS_PAGE_SIZE
@@ -40,15 +39,9 @@ def check_id(value: str, field: str) -> str:
     return value
 
 
-class HistoryLengthField(Protocol):
-    """A request or configuration that may limit the history."""
-
-    history_length: int
-
-    def HasField(self, field_name: str, /) -> bool: ...  # noqa: N802 -- protobuf's name
-
-
-def read_history_length(request: HistoryLengthField) -> int | None:
+def read_history_length(
+    request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration,
+) -> int | None:
     """Return how many messages of the history are wanted; None means all (A2A 1.0 §3.2.4).
 
     Raises:

@@ -17,12 +17,7 @@ from everloop.agents.agent import Agent
 from everloop.gateway.errors import KeyReusedError, MessageChangedError
 from everloop.gateway.requests.fields import check_id, read_history_length
 from everloop.gateway.requests.parts import InputFile, check_content_types, read_parts, read_struct
-from everloop.workflows.contract.messages import (
-    Message,
-    Part,
-    UserMessage,
-    describe_parts,
-)
+from everloop.workflows.contract.messages import Message, Part, UserMessage, describe_parts
 from everloop.workflows.contract.names import (
     agent_task_id,
     derive_task_id,
@@ -95,20 +90,14 @@ class IncomingMessage:
 
     def find_candidate(self, message_ids: Iterable[str]) -> str | None:
         """Return which of these ids this message may have come under before; None if it is a new one."""
-        view_id, identity = (
-            view_message_id(self.message.message_id),
-            message_identity(self.message.message_id),
-        )
-        return next(
-            (
-                known
-                for known in message_ids
-                if (self.key and has_mark(known, self.key))
-                or view_message_id(known) == view_id
-                or message_identity(known) == identity
-            ),
-            None,
-        )
+        own = self.message.message_id
+        view_id, identity = view_message_id(own), message_identity(own)
+        for known in message_ids:
+            if view_message_id(known) == view_id or message_identity(known) == identity:
+                return known
+            if self.key and has_mark(known, self.key):
+                return known
+        return None
 
     def find_repeated(self, view: TaskView) -> str | None:
         """Return under which id a task has taken this very message in; None: it has not.

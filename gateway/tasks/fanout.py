@@ -53,12 +53,7 @@ class Subscription:
         self._news = asyncio.Event()
         self._behind = False
         self._ended = False
-        self._lost = False
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the iteration ended because the stream was lost."""
-        return self._lost
+        self.is_lost = False  # whether the iteration ended because of that
 
     @property
     def waiting(self) -> int:
@@ -138,7 +133,7 @@ class Subscription:
             self._lose()
 
     def _lose(self) -> None:
-        self._lost = True
+        self.is_lost = True
         self.close()
 
 
@@ -163,7 +158,7 @@ class EventFanout:
         self.queue_limit = queue_limit
         self.idle_check = idle_check
         self._topics: dict[str, _Topic] = {}
-        self._closed = False
+        self.is_closed = False  # whether every subscription ends because the process stops
 
     @property
     def subscribed_tasks(self) -> int:
@@ -191,11 +186,6 @@ class EventFanout:
                 _log.exception("event reader failed")
                 await asyncio.sleep(RETRY_DELAY)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether every subscription ends because the process stops."""
-        return self._closed
-
     @asynccontextmanager
     async def subscribe(
         self, task_id: str, position: str, on_idle: OnIdle | None = None
@@ -210,7 +200,7 @@ class EventFanout:
         subscription = Subscription(self, task_id, position, on_idle)
         if position_order(position) < position_order(topic.position):
             subscription.fall_behind()
-        if self._closed:
+        if self.is_closed:
             subscription.close()
         topic.subscriptions.add(subscription)
         subscribers.add(1)
@@ -226,7 +216,7 @@ class EventFanout:
 
     def close(self) -> None:
         """End every subscription, also those to come: the process is about to stop."""
-        self._closed = True
+        self.is_closed = True
         for topic in self._topics.values():
             for subscription in topic.subscriptions:
                 subscription.close()

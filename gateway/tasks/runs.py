@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import structlog
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionId
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
@@ -22,7 +21,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from everloop.gateway.errors import (
-    CALL_TIMEOUT,
+    RPC_TIMEOUT,
     TaskUnknownError,
     TemporalUnavailableError,
     translate_blob_errors,
@@ -50,7 +49,6 @@ PAGE_SIZE = 200
 EVENTS_AT_ONCE = 100
 """Events of a history that are fetched with one call."""
 
-_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
 _ENDINGS = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.COMPLETED, "the task is done"),
@@ -178,12 +176,13 @@ class Runs:
     async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
         """Return those of these tasks that run, as visibility knows them, which lags behind."""
         asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not _UNQUOTABLE & set(task_id))
-        query = f"ExecutionStatus = 'Running' AND WorkflowId IN ({asked})"
-        pages = self._pages(query) if asked else _nothing()
+        if not asked:
+            return {}
+        pages = self._pages(f"ExecutionStatus = 'Running' AND WorkflowId IN ({asked})")
         return {run.id: _alive(run) async for page in pages for run in page}
 
     async def _pages(self, query: str) -> AsyncGenerator[Sequence[WorkflowExecution]]:
-        workflows = self._client.list_workflows(query, page_size=PAGE_SIZE, rpc_timeout=_RPC_TIMEOUT)
+        workflows = self._client.list_workflows(query, page_size=PAGE_SIZE, rpc_timeout=RPC_TIMEOUT)
         await workflows.fetch_next_page()
         yield workflows.current_page or ()
         while workflows.next_page_token:
@@ -215,7 +214,7 @@ class Runs:
             given = event.workflow_execution_terminated_event_attributes.reason
             if given and given != _NO_REASON:
                 reason = f"{reason}: {given}"
-            if _has(event, "workflow_execution_failed_event_attributes"):
+            if event.HasField("workflow_execution_failed_event_attributes"):
                 failed = event.workflow_execution_failed_event_attributes.failure
                 reason, failure = await self._read_failure(failed)
         at = run.close_time or datetime.now(UTC)
@@ -254,30 +253,21 @@ def _alive(run: WorkflowExecution) -> Alive:
     return Alive(run.run_id, TaskState(state) if state else None, attributes.get(names.TASK_VERSION, 0))
 
 
-async def _nothing() -> AsyncGenerator[Sequence[WorkflowExecution]]:
-    return
-    yield
-
-
 def _reported(attributes: TypedSearchAttributes) -> tuple[str, ...]:
     return tuple(sorted(attributes.get(REPORTED_PROBLEMS) or ()))
 
 
 def _cause(event: HistoryEvent) -> str:
     """Return why a step failed, empty if this event is not about that."""
-    if _has(event, "workflow_task_timed_out_event_attributes"):
+    if event.HasField("workflow_task_timed_out_event_attributes"):
         return "a worker did not answer in time"
-    if not _has(event, "workflow_task_failed_event_attributes"):
+    if not event.HasField("workflow_task_failed_event_attributes"):
         return ""
     failed = event.workflow_task_failed_event_attributes
     name = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
     kind = failed.failure.application_failure_info.type
     words = name.replace("_", " ").lower()
     return f"{words} ({kind})" if kind else words
-
-
-def _has(message: Message, field: str) -> bool:
-    return message.HasField(field)
 
 
 # Tasks that cannot go on because their workflow's code fails: a warning, a log line, a metric.

@@ -5,7 +5,6 @@ An operator who uses Temporal's own UI or command does the same things, and is k
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
@@ -19,16 +18,10 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client
 
-from everloop.gateway.errors import CALL_TIMEOUT, translate_not_found, translate_temporal_errors
+from everloop.gateway.errors import RPC_TIMEOUT, translate_not_found, translate_temporal_errors
 from everloop.gateway.tasks.runs import history_of
 from everloop.workflows.contract.payloads import Wire
-from everloop.workflows.contract.ports import (
-    AgentPort,
-    ContextPort,
-    ModelPort,
-    NarratorPort,
-    PublishPort,
-)
+from everloop.workflows.contract.ports import AgentPort, ContextPort, ModelPort, NarratorPort, PublishPort
 from everloop.workflows.contract.questions import Note
 
 _SIGNER = "everloop-operator: "
@@ -37,7 +30,6 @@ _SIGNER = "everloop-operator: "
 _BACK = " went back to before the failure"
 """Ends the reason of a reset: Temporal keeps no identity of who asked for one."""
 
-_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
 _ASIDE = frozenset(
     {
@@ -107,18 +99,14 @@ class Steering:
     async def cancel(self, task_id: str, sign: Signature) -> None:
         """Ask a task to stop."""
         request = RequestCancelWorkflowExecutionRequest(
-            workflow_execution=WorkflowExecution(workflow_id=task_id),
-            request_id=sign.request_id,
+            workflow_execution=WorkflowExecution(workflow_id=task_id), request_id=sign.request_id
         )
         await self._ask(task_id, sign, self._service.request_cancel_workflow_execution, request)
 
     async def unpause(self, task_id: str, run_id: str, sign: Signature) -> None:
         """Let a paused run go on."""
         request = UnpauseWorkflowExecutionRequest(
-            workflow_id=task_id,
-            run_id=run_id,
-            reason="resumed",
-            request_id=sign.request_id,
+            workflow_id=task_id, run_id=run_id, reason="resumed", request_id=sign.request_id
         )
         await self._ask(task_id, sign, self._service.unpause_workflow_execution, request)
 
@@ -168,7 +156,7 @@ class Steering:
     ) -> None:
         request.namespace, request.identity = self._client.namespace, sign.identity
         async with translate_temporal_errors(), translate_not_found(task_id):
-            await call(request, retry=True, timeout=_RPC_TIMEOUT)
+            await call(request, retry=True, timeout=RPC_TIMEOUT)
 
     async def _last_good_point(self, task_id: str, run_id: str) -> int | None:
         """Return the step to take again: the one that led to the failure, or to the model's last reply."""

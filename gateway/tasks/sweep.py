@@ -52,10 +52,7 @@ class Attempts:
                 is_defect = not isinstance(error, _FAILURES)
                 problem = "a defect" if is_defect else str(error)
                 _log.warning(
-                    f"cannot {what} now",
-                    error_type=type(error).__name__,
-                    problem=problem,
-                    exc_info=is_defect,
+                    f"cannot {what} now", error_type=type(error).__name__, problem=problem, exc_info=is_defect
                 )
             self._failing[what] = type(error)
         else:

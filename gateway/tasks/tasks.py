@@ -2,11 +2,10 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -29,6 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.gateway.errors import (
     CALL_TIMEOUT,
+    RPC_TIMEOUT,
     AnswerInvalidError,
     MessageChangedError,
     NoWorkerError,
@@ -88,6 +88,8 @@ DECISION_TIMEOUT = 120.0
 _UPDATE = "wait_for_route"
 _UPDATE_ID = f"everloop/{_UPDATE}"
 """The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
+
+_Told = TypeVar("_Told")
 
 TaskHandle = WorkflowHandle[Any, TaskResult]
 
@@ -259,15 +261,13 @@ class Tasks:
             NoWorkerError: no worker answered in time.
             PayloadLostError, PayloadsUnavailableError: what it answered cannot be read.
         """
-        async with self._answering(task_id):
-            return await self._handle(task_id).query("view", result_type=TaskView)
+        return await self._ask(task_id, "view", TaskView)
 
-    @asynccontextmanager
-    async def _answering(self, task_id: str) -> AsyncGenerator[None]:
+    async def _ask(self, task_id: str, query: str, kind: type[_Told], *about: int) -> _Told:
         """Give a worker its time to answer a query, and say what it means if none does."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT), translate_not_found(task_id), translate_blob_errors():
-                yield
+                return await self._handle(task_id).query(query, args=about, result_type=kind)
         except (TimeoutError, RPCError, WorkflowQueryFailedError) as error:
             raise NoWorkerError from error
         except ValueError as error:
@@ -283,8 +283,7 @@ class Tasks:
         Raises:
             as `view` does.
         """
-        async with self._answering(task_id):
-            return await self._handle(task_id).query("progress", result_type=TaskProgress)
+        return await self._ask(task_id, "progress", TaskProgress)
 
     async def transcript(self, task_id: str) -> list[TranscriptMessage]:
         """Ask the workflow for all that was said in its task.
@@ -294,8 +293,7 @@ class Tasks:
         """
         messages, start = list[TranscriptMessage](), 0
         while True:
-            async with self._answering(task_id):
-                page = await self._handle(task_id).query("transcript", start, result_type=TranscriptPage)
+            page = await self._ask(task_id, "transcript", TranscriptPage, start)
             messages += page.messages
             if page.next is None:
                 return messages
@@ -361,7 +359,7 @@ class Tasks:
 
     async def check(self) -> None:
         """Raise unless Temporal answers for our namespace."""
-        await namespace_id(self._client, rpc_timeout=timedelta(seconds=CALL_TIMEOUT))
+        await namespace_id(self._client, rpc_timeout=RPC_TIMEOUT)
 
     def _handle(self, task_id: str) -> TaskHandle:
         return self._client.get_workflow_handle(task_id, result_type=TaskResult)

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.errors import (
-    CALL_TIMEOUT,
+    RPC_TIMEOUT,
     TaskUnknownError,
     UnavailableError,
     translate_blob_errors,
@@ -56,15 +56,11 @@ MOST_LOOKED_AT = 500
 RECENT = timedelta(days=1)
 """How long a task that has failed stands among those that are stuck."""
 
-_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
 _MARK_BYTES = 8
 
 _FAILED = "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')"
-_ENDS = {
-    TaskState.FAILED: _FAILED,
-    TaskState.CANCELED: "ExecutionStatus = 'Canceled'",
-}
+_ENDS = {TaskState.FAILED: _FAILED, TaskState.CANCELED: "ExecutionStatus = 'Canceled'"}
 """How tasks are found that have ended so, whatever they last said of themselves."""
 
 
@@ -195,7 +191,7 @@ class _Queues:
 
     async def _look(self, key: QueueKey) -> QueueState:
         async with translate_temporal_errors():
-            return await queue_state(self.client, *key, rpc_timeout=_RPC_TIMEOUT)
+            return await queue_state(self.client, *key, rpc_timeout=RPC_TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +243,7 @@ class Overview:
         )
         async with translate_temporal_errors():
             listed = await self.client.workflow_service.list_workflow_executions(
-                request, retry=True, timeout=_RPC_TIMEOUT
+                request, retry=True, timeout=RPC_TIMEOUT
             )
         return listed.executions, listed.next_page_token
 
@@ -262,7 +258,7 @@ class Overview:
     async def _look(self, task_id: str, queues: _Queues, *, asks: bool = False) -> Seen:
         async with self.slots:
             async with translate_temporal_errors(), translate_not_found(task_id), translate_blob_errors():
-                run = await inspect(self.client, task_id, rpc_timeout=_RPC_TIMEOUT)
+                run = await inspect(self.client, task_id, rpc_timeout=RPC_TIMEOUT)
             if run.run.workflow_type != names.WORKFLOW_TYPE:
                 raise TaskUnknownError(task_id)
             known = await self.views.load(task_id, most=0)
@@ -332,7 +328,7 @@ class Overview:
         async def count(state: TaskState) -> int:
             query = Wanted(state, owner=owner, agents=agents).query(now)
             async with translate_temporal_errors():
-                return (await self.client.count_workflows(query, rpc_timeout=_RPC_TIMEOUT)).count
+                return (await self.client.count_workflows(query, rpc_timeout=RPC_TIMEOUT)).count
 
         counted = await asyncio.gather(*map(count, states))
         return {state.value: number for state, number in zip(states, counted, strict=True)}

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 
 from pydantic import JsonValue
@@ -15,7 +15,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.service import RPCError
 
 from everloop import __version__
-from everloop.gateway.errors import CALL_TIMEOUT, TemporalUnavailableError, translate_temporal_errors
+from everloop.gateway.errors import RPC_TIMEOUT, TemporalUnavailableError, translate_temporal_errors
 from everloop.gateway.extension.health import outcome_of
 from everloop.gateway.services import Services
 from everloop.runtime.blobs import BlobMissingError, Blobs
@@ -31,8 +31,6 @@ from everloop.runtime.temporal.queues import (
     server_version,
 )
 from everloop.workflows.contract import names
-
-_RPC_TIMEOUT = timedelta(seconds=CALL_TIMEOUT)
 
 _NO_BLOB = "health/none"
 """The key of no blob: a store that says so answers."""
@@ -84,7 +82,7 @@ async def _versions(services: Services) -> dict[str, JsonValue]:
     temporal, redis = "", ""
     with suppress(TemporalUnavailableError, RPCError):
         async with translate_temporal_errors():
-            temporal = await server_version(services.client, rpc_timeout=_RPC_TIMEOUT)
+            temporal = await server_version(services.client, rpc_timeout=RPC_TIMEOUT)
     if services.stores.redis:
         redis = await server_name(services.stores.redis)
     return {"everloop": __version__, "temporalServer": temporal or None, "redis": redis or None}
@@ -125,13 +123,13 @@ async def _queue(services: Services, name: str, kind: str) -> _Queue:
 
 async def _state(services: Services, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
     async with translate_temporal_errors():
-        return await queue_state(services.client, name, kind, rpc_timeout=_RPC_TIMEOUT)
+        return await queue_state(services.client, name, kind, rpc_timeout=RPC_TIMEOUT)
 
 
 async def _heartbeats(services: Services) -> Sequence[Heartbeat]:
     try:
         async with translate_temporal_errors():
-            return await heartbeats(services.client, rpc_timeout=_RPC_TIMEOUT)
+            return await heartbeats(services.client, rpc_timeout=RPC_TIMEOUT)
     except (TemporalUnavailableError, RPCError):
         return ()
 

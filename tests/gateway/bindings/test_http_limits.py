@@ -16,8 +16,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.shell import Binding, Endpoint
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
-from everloop.gateway.http.endpoint import HttpShell
-from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits
+from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits, HttpShell
 from everloop.gateway.http.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
 from tests.gateway.harness import AGENT, RunningGateway

@@ -17,9 +17,8 @@ from structlog.testing import capture_logs
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.extension.shell import Body, Call, answer, extension_route
-from everloop.gateway.http.endpoint import HttpShell
 from everloop.gateway.http.errors import ConflictError, unserved
-from everloop.gateway.http.requests import BodyLimits
+from everloop.gateway.http.requests import BodyLimits, HttpShell
 from everloop.runtime.protocol.tasks import HTTP_BASE
 from tests.gateway.harness import key_scheme
 

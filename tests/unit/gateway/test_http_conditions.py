@@ -2,7 +2,8 @@
 
 import pytest
 
-from everloop.gateway.http.requests import ByteRange, RangeUnsatisfiableError, names_tag, read_range
+from everloop.gateway.http.errors import RangeError
+from everloop.gateway.http.requests import ByteRange, names_tag, read_range
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_range_is_one_range_of_bytes_or_all(
 )
 def test_a_range_behind_the_end_cannot_be_satisfied(header: str, size: int) -> None:
     """RFC 9110 §14.1.2: it begins behind the content, or has no length."""
-    with pytest.raises(RangeUnsatisfiableError):
+    with pytest.raises(RangeError):
         read_range(header, size)
 
 
