@@ -5,7 +5,7 @@ Source: RFC 9110 (conditions, ranges, redirection), RFC 6266 (file names).
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Self, cast
@@ -195,13 +195,10 @@ async def send_part(services: Services, request: Request, address: PartAddress) 
         A2AError: it cannot be answered as asked.
         ArtifactError, BlobError: the content cannot be had.
     """
-    for attempt in range(ATTEMPTS):
-        try:
+    for _ in range(ATTEMPTS - 1):
+        with suppress(ArtifactReplacedError):
             return await _send(services, request, address)
-        except ArtifactReplacedError:
-            if attempt == ATTEMPTS - 1:
-                raise
-    raise AssertionError
+    return await _send(services, request, address)
 
 
 async def _send(services: Services, request: Request, address: PartAddress) -> Response:

@@ -138,19 +138,14 @@ async def _said_in(
     except TaskUnknownError:
         if is_known:  # it was deleted a moment ago
             return
-        key = context_key(call.owner, context.context_id)
-        kept = (
-            await services.stores.conversations.messages_of(key, task.task_id)
-            if services.stores.conversations
-            else ()
-        )
-        for message in kept:
+        key, kept = context_key(call.owner, context.context_id), services.stores.conversations
+        for message in await kept.messages_of(key, task.task_id) if kept else ():
             at = task.created_at if message.role == "user" else task.changed_at
             yield {"at": timestamp(at), **about, **message_json(message, url)}
 
 
 async def list_artifacts(services: Services, call: Call) -> Response:
-    """List artifacts of all contexts, or of one, without their contents."""
+    """List artifacts of all contexts, or of one, without their contents; of each the newest first."""
     page, wanted = call.page, call.query("contextId")
     if wanted:
         contexts, token = (await _find(services, call, wanted),), ""
@@ -159,19 +154,13 @@ async def list_artifacts(services: Services, call: Call) -> Response:
         contexts, token = found.contexts, found.next_page_token
     shown = list[JsonValue]()
     for context in contexts:
-        shown += [each async for each in _artifacts_of(services, call, context)]
+        agents = {task.task_id: task.agent_id for task in context.tasks}
+        stored = await services.stores.artifacts.list_artifacts(context_key(call.owner, context.context_id))
+        for each in sorted(stored, key=lambda artifact: artifact.created_at, reverse=True):
+            if may_use(call.caller, agents.get(root_task_id(each.task_id), "")):
+                url = services.settings.url
+                shown.append(artifact_json(each, context.context_id, url, operations=False))
     return answer({"artifacts": shown, "nextPageToken": token})
-
-
-async def _artifacts_of(
-    services: Services, call: Call, context: Context
-) -> AsyncGenerator[dict[str, JsonValue]]:
-    """Yield the artifacts of a context, the newest first."""
-    agents = {task.task_id: task.agent_id for task in context.tasks}
-    stored = await services.stores.artifacts.list_artifacts(context_key(call.owner, context.context_id))
-    for each in sorted(stored, key=lambda artifact: artifact.created_at, reverse=True):
-        if may_use(call.caller, agents.get(root_task_id(each.task_id), "")):
-            yield artifact_json(each, context.context_id, services.settings.url, operations=False)
 
 
 async def _find(services: Services, call: Call, context_id: str) -> Context:

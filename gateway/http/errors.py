@@ -85,7 +85,7 @@ def status_of(error: A2AError) -> int | None:
     return A2A_ERROR_MAPPING[type(error)].http_code if isinstance(error, RefusalError) else None
 
 
-def as_a2a(failure: BaseException) -> A2AError:
+def as_a2a(failure: Exception) -> A2AError:
     """Return what a client is told: nothing of our insides, and nothing of what it sent."""
     match failure:
         case A2AError():
@@ -97,10 +97,8 @@ def as_a2a(failure: BaseException) -> A2AError:
                 "the parameters do not fit the operation, are nested too deeply, or have a number that is "
                 "too large; see the specification for the fields and types of each"
             )
-        case Exception():
-            return to_a2a(failure)
         case _:
-            raise failure
+            return to_a2a(failure)
 
 
 def violation(failure: ValidationError, whole: str = "params") -> str:
@@ -147,6 +145,6 @@ async def failed(_: Request, failure: Exception) -> Response:
 
 def refusal(error: A2AError) -> Response:
     """Return an error as REST of A2A 1.0 has it, with the headers that it brings."""
-    mapped = A2A_ERROR_MAPPING.get(type(error))
     headers = {"Cache-Control": "no-store", **getattr(error, "headers", {})}
-    return JSONResponse(build_rest_error_payload(error), mapped.http_code if mapped else 500, headers)
+    status = A2A_ERROR_MAPPING[type(error)].http_code
+    return JSONResponse(build_rest_error_payload(error), status, headers)

@@ -23,8 +23,6 @@ from everloop.workflows.contract.tasks import TaskState
 
 # When a client that follows a task has heard enough. Pure.
 
-INTERRUPTED_STATES = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
-
 Step = Snapshot | StreamedEvent
 """What following a task yields."""
 
@@ -58,7 +56,8 @@ class UntilReply(UntilEnd):
 
     def is_over(self, step: Step) -> bool:
         self._taken_in = self._taken_in or self._message_id in _messages_of(step)
-        return super().is_over(step) or (self._taken_in and _state_of(step) in INTERRUPTED_STATES)
+        state = _state_of(step)
+        return super().is_over(step) or (self._taken_in and state is not None and state.is_interrupted)
 
 
 class UntilTakenIn(UntilEnd):

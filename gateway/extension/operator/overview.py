@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from a2a.utils.errors import InvalidParamsError
 from pydantic import JsonValue
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import ListWorkflowExecutionsRequest
 from temporalio.client import Client
@@ -186,12 +187,18 @@ class _Queues:
 
     async def state(self, key: QueueKey) -> QueueState:
         if key not in self.known:
-            self.known[key] = asyncio.create_task(self._look(key))
+            self.known[key] = asyncio.create_task(look_at_queue(self.client, *key))
         return await asyncio.shield(self.known[key])
 
-    async def _look(self, key: QueueKey) -> QueueState:
-        async with translate_temporal_errors():
-            return await queue_state(self.client, *key, rpc_timeout=RPC_TIMEOUT)
+
+async def look_at_queue(client: Client, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
+    """Return how a task queue stands.
+
+    Raises:
+        TemporalUnavailableError: Temporal does not tell.
+    """
+    async with translate_temporal_errors():
+        return await queue_state(client, name, kind, rpc_timeout=RPC_TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True)

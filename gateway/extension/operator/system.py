@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pydantic import JsonValue
-from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.service import RPCError
 
 from everloop import __version__
 from everloop.gateway.errors import RPC_TIMEOUT, TemporalUnavailableError, translate_temporal_errors
 from everloop.gateway.extension.health import outcome_of
+from everloop.gateway.extension.operator.overview import look_at_queue
 from everloop.gateway.services import Services
 from everloop.runtime.blobs import BlobMissingError, Blobs
 from everloop.runtime.protocol.tasks import timestamp
@@ -27,7 +27,6 @@ from everloop.runtime.temporal.queues import (
     Heartbeat,
     QueueState,
     heartbeats,
-    queue_state,
     server_version,
 )
 from everloop.workflows.contract import names
@@ -118,12 +117,9 @@ async def _queues(services: Services) -> list[_Queue]:
 async def _queue(services: Services, name: str, kind: str) -> _Queue:
     kinds = (WORKFLOW, ACTIVITY) if kind == names.WORKFLOWS_QUEUE else (ACTIVITY,)
     users = (agent.id for agent in services.agents if kind == _OWN and name in agent.task_queues)
-    return _Queue(name, kind, tuple(users), tuple([await _state(services, name, each) for each in kinds]))
-
-
-async def _state(services: Services, name: str, kind: "TaskQueueType.ValueType") -> QueueState:
-    async with translate_temporal_errors():
-        return await queue_state(services.client, name, kind, rpc_timeout=RPC_TIMEOUT)
+    return _Queue(
+        name, kind, tuple(users), tuple([await look_at_queue(services.client, name, each) for each in kinds])
+    )
 
 
 async def _heartbeats(services: Services) -> Sequence[Heartbeat]:
