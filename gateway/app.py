@@ -123,7 +123,6 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         client=client,
         agents=agents,
         stores=stores,
-        access=access,
         shell=shell,
         tasks=tasks,
         runs=runs,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.http.requests import HttpShell
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.push import PushOperations
@@ -33,7 +32,6 @@ class Services:
     client: Client
     agents: AgentRegistry
     stores: Stores
-    access: AccessControl
     shell: HttpShell
     tasks: Tasks
     runs: Runs
@@ -55,4 +53,4 @@ class Services:
     @property
     def is_open(self) -> bool:
         """Whether callers prove nothing: each is the operator of what belongs to nobody."""
-        return self.access.authenticator.is_open
+        return self.shell.access.authenticator.is_open

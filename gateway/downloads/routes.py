@@ -115,7 +115,7 @@ async def _admit(services: Services, request: Request) -> Caller:
         UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as for all HTTP requests.
         ForbiddenError: these credentials are not for reading.
     """
-    caller = await recognise(request, services.access)
+    caller = await recognise(request, services.shell.access)
     check_scope(caller, READ)
     return caller
 

@@ -71,7 +71,7 @@ def codec_routes(services: Services) -> list[Route]:
 async def _answer(services: Services, request: Request, convert: Conversion) -> Response:
     read = A2ARequest(request.scope, request.receive, services.shell.limits, trace.INVALID_SPAN)
     try:
-        require_scope(await recognise(request, services.access), OPERATOR)
+        require_scope(await recognise(request, services.shell.access), OPERATOR)
         payloads = _payloads_of(await read.json())
         converted = Payloads(payloads=await convert(payloads.payloads))
         return JSONResponse(MessageToDict(converted), headers={"Cache-Control": "no-store"})

@@ -117,9 +117,10 @@ class Gauges:
                 tasks_open.set(count, {"agent": agent_id, "state": state.value})
 
     async def _count(self, agent_id: str, state: TaskState) -> int:
+        quoted = agent_id.replace("'", "''")
         query = (
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' "
-            f"AND {names.AGENT_ID.name} = '{agent_id}' AND {names.TASK_STATE.name} = '{state.value}'"
+            f"AND {names.AGENT_ID.name} = '{quoted}' AND {names.TASK_STATE.name} = '{state.value}'"
         )
         async with translate_temporal_errors():
             return (await self._client.count_workflows(query, rpc_timeout=RPC_TIMEOUT)).count
