@@ -1,7 +1,7 @@
 """What every call of the HTTP extension goes through: what is served beside A2A, as JSON, below one path.
 
-A handler takes a `Call` and returns a response, most often by `answer`. It raises A2A
-errors, those of `everloop.gateway.errors` and those of stores; each becomes JSON as REST of A2A 1.0 has it.
+A handler takes a `Call` and returns a response, most often by `answer`. It raises A2A errors, those of
+`everloop.gateway.errors` and those of stores; each becomes JSON as REST of A2A 1.0 has it.
 
     extension_route(shell, "/contexts", GET=list_contexts)
     extension_route(shell, "/contexts/{id}", GET=show_context, PATCH=change_context, DELETE=delete_context)

@@ -5,6 +5,7 @@ An operator who uses Temporal's own UI or command does the same things, and is k
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
@@ -40,16 +41,6 @@ _ASIDE = frozenset(
     }
 )
 """Calls that no task fails by."""
-
-
-_Request = (
-    RequestCancelWorkflowExecutionRequest
-    | ResetActivityRequest
-    | ResetWorkflowExecutionRequest
-    | SignalWorkflowExecutionRequest
-    | UnpauseActivityRequest
-    | UnpauseWorkflowExecutionRequest
-)
 
 
 @dataclass(frozen=True)
@@ -152,7 +143,11 @@ class Steering:
         return True
 
     async def _ask(
-        self, task_id: str, sign: Signature, call: Callable[..., Awaitable[object]], request: _Request
+        self,
+        task_id: str,
+        sign: Signature,
+        call: Callable[..., Awaitable[object]],
+        request: Any,  # noqa: ANN401 -- any request that names who makes it
     ) -> None:
         request.namespace, request.identity = self._client.namespace, sign.identity
         async with translate_temporal_errors(), translate_not_found(task_id):
