@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from a2a.server.context import ServerCallContext
 from a2a.types import a2a_pb2 as pb
@@ -19,15 +19,13 @@ from google.protobuf.message import Message
 from pydantic.alias_generators import to_snake
 
 from everloop.agents.agent import Agent
+from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.scopes import READ, WRITE, check_agent, check_scope
 from everloop.gateway.context import Caller, Viewer, agent_of, caller_of, is_legacy
 from everloop.gateway.errors import TooManyRequestsError, UnavailableNowError, a2a_errors
 from everloop.gateway.instruments import requests_refused
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-
-if TYPE_CHECKING:
-    from everloop.gateway.operations.handler import TaskHandler
 
 Event = pb.Task | pb.Message | pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent
 """What a stream consists of. The SDK names it beside its queues, of which a gateway has none."""
@@ -200,17 +198,27 @@ class Call:
         return headers.get(name, "")
 
 
+class Serves(Protocol):
+    """Whose methods are operations."""
+
+    @property
+    def agents(self) -> AgentRegistry: ...
+    @property
+    def open_streams(self) -> OpenStreams: ...
+
+
+_H = TypeVar("_H", bound=Serves)
 _P = TypeVar("_P")
 _R = TypeVar("_R")
 
 
 def operation(
-    serve: Callable[["TaskHandler", _P, Call], Awaitable[_R]],
-) -> Callable[["TaskHandler", _P, ServerCallContext], Coroutine[Any, Any, _R]]:
+    serve: Callable[[_H, _P, Call], Awaitable[_R]],
+) -> Callable[[_H, _P, ServerCallContext], Coroutine[Any, Any, _R]]:
     """Serve a method as the operation that the table names: it raises nothing but A2A errors."""
 
     @wraps(serve)
-    async def served(self: "TaskHandler", params: _P, context: ServerCallContext) -> _R:
+    async def served(self: _H, params: _P, context: ServerCallContext) -> _R:
         with a2a_errors(), _admitted(self, _BY_METHOD[serve.__name__], context) as call:
             return await serve(self, params, call)
 
@@ -218,12 +226,12 @@ def operation(
 
 
 def stream_operation(
-    serve: Callable[["TaskHandler", _P, Call], AsyncGenerator[Event]],
-) -> Callable[["TaskHandler", _P, ServerCallContext], AsyncGenerator[Event]]:
+    serve: Callable[[_H, _P, Call], AsyncGenerator[Event]],
+) -> Callable[[_H, _P, ServerCallContext], AsyncGenerator[Event]]:
     """Serve a method as `operation` does; a stream that is refused yields nothing."""
 
     @wraps(serve)
-    async def served(self: "TaskHandler", params: _P, context: ServerCallContext) -> AsyncGenerator[Event]:
+    async def served(self: _H, params: _P, context: ServerCallContext) -> AsyncGenerator[Event]:
         with a2a_errors(), _admitted(self, _BY_METHOD[serve.__name__], context) as call:
             events = serve(self, params, call)
             del params  # it may be large, and the stream lasts as long as its task
@@ -235,7 +243,7 @@ def stream_operation(
 
 
 @contextmanager
-def _admitted(handler: "TaskHandler", called: Operation, context: ServerCallContext) -> Generator[Call]:
+def _admitted(handler: Serves, called: Operation, context: ServerCallContext) -> Generator[Call]:
     """Find out which agent a call is for, and count it while it lasts, before it has any effect.
 
     Raises:
