@@ -2,53 +2,35 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from everloop.deploy.demo.conversation import Arrival, DemoError, StatusArrived, TaskAccepted, TextArrived
-from everloop.deploy.demo.history import Record, RecordedCall
-from everloop.workflows.contract.events import (
-    IterationStarted,
+from everloop.client import (
+    Done,
+    Event,
+    OtherEvent,
+    Result,
+    TaskState,
+    TextDelta,
     Thought,
-    ToolCalled,
-    ToolCompleted,
-    ToolStarted,
+    ToolCallEnded,
+    ToolCallStarted,
 )
+from everloop.deploy.demo.history import DemoError, Record, RecordedCall
 
 RESULTS_BEFORE = 3
 """Tool results that a task has when its worker is killed, so that both workers have run some."""
 
 
-@dataclass
-class Evidence:
-    """Folds what arrives from one task; `starts` counts by call id how often a tool began to run."""
-
-    task_id: str = ""
-    state: str = ""
-    message: str = ""
-    answer: str = ""
-    starts: Counter[str] = field(default_factory=Counter[str])
-
-    def take(self, arrival: Arrival) -> None:
-        """Note what this arrival tells."""
-        match arrival:
-            case TaskAccepted():
-                self.task_id = arrival.task_id
-            case StatusArrived():
-                self.state, self.message = arrival.state, arrival.message
-            case TextArrived():
-                self.answer = self.answer + arrival.text if arrival.append else arrival.text
-            case ToolStarted():
-                self.starts[arrival.call_id] += 1
-            case _:
-                pass
-
-    def check_completed(self) -> None:
-        """Raise a DemoError unless the task completed with an answer."""
-        if self.state != "completed" or not self.answer:
-            raise DemoError(f"the task ended as {self.state or 'nothing'}: {self.message or 'no answer'}")
+def completed(event: Event) -> Result:
+    """Return what the last event of a task tells; raise a DemoError unless it completed with an answer."""
+    assert isinstance(event, Done)  # noqa: S101 -- no stream ends with another one
+    result = event.result
+    if result.state is not TaskState.COMPLETED or not result.text:
+        raise DemoError(f"the task ended as {result.state}: {result.error or 'no answer'}")
+    return result
 
 
 class Midway:
@@ -63,18 +45,18 @@ class Midway:
         self._ended: set[str] = set()
         self._is_silent = False
 
-    def is_reached_by(self, arrival: Arrival) -> bool:
-        """Whether this arrival is the moment; every arrival has to be shown, in order."""
-        match arrival:
-            case ToolCalled() | ToolStarted():
+    def is_reached_by(self, event: Event) -> bool:
+        """Whether this event is the moment; every event has to be shown, in order."""
+        match event:
+            case ToolCallStarted():
                 self._is_silent = self._is_silent or self._is_between_tools
-                self._open.add(arrival.call_id)
-            case ToolCompleted():
-                self._open.discard(arrival.call_id)
-                self._ended.add(arrival.call_id)
-            case Thought(text=text) | TextArrived(text=text):
+                self._open.add(event.call_id)
+            case ToolCallEnded():
+                self._open.discard(event.call_id)
+                self._ended.add(event.call_id)
+            case Thought(text=text) | TextDelta(text=text):
                 return bool(text) and self._is_between_tools
-            case IterationStarted():
+            case OtherEvent(kind="iteration"):
                 return self._is_silent and self._is_between_tools
             case _:
                 pass

@@ -13,12 +13,15 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError
 
-from everloop.deploy.demo.conversation import DemoError
 from everloop.runtime.encryption.keys import EncryptionSettings
 from everloop.runtime.temporal.payloads import data_converter
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.ports import ModelPort, ToolPort
+
+
+class DemoError(Exception):
+    """The demo did not show what it should; the message is for the person who watches."""
 
 
 @dataclass(frozen=True)

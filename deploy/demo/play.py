@@ -1,14 +1,13 @@
 """Show what Everloop does: two scenes on a stack of their own, in a fresh directory."""
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from a2a.client import Client
-
-from everloop.deploy.demo.conversation import DemoError, connected, converse
-from everloop.deploy.demo.evidence import LEGEND, Count, Evidence, Midway, written_by
-from everloop.deploy.demo.history import fetch_record
+from everloop.client import Client, ClientError, Event, OtherEvent
+from everloop.deploy.demo.evidence import LEGEND, Count, Midway, completed, written_by
+from everloop.deploy.demo.history import DemoError, fetch_record
 from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.deploy.local.settings import StackSettings, load_settings
@@ -63,12 +62,10 @@ async def answer_a_question(scene: Scene) -> str:
     """
     scene.screen.title("A task, streamed over A2A")
     scene.screen.say(f"You: {QUESTION}\n")
-    evidence = Evidence()
-    async for arrival in converse(scene.client, QUESTION):
-        evidence.take(arrival)
-        scene.screen.show(arrival)
-    evidence.check_completed()
-    return evidence.task_id
+    event = Event()
+    async for event in scene.client.stream(QUESTION):
+        scene.screen.show(event)
+    return completed(event).id
 
 
 async def survive_a_killed_worker(scene: Scene) -> str:
@@ -80,28 +77,26 @@ async def survive_a_killed_worker(scene: Scene) -> str:
     """
     scene.screen.title("A task whose worker is killed")
     scene.screen.say(f"You: {SURVEY}\n")
-    evidence, midway = Evidence(), Midway()
+    event, midway, starts = Event(), Midway(), Counter[str]()
     comeback: asyncio.Task[None] | None = None
-    async for arrival in converse(scene.client, SURVEY):
-        evidence.take(arrival)
-        scene.screen.show(arrival)
-        if comeback is None and midway.is_reached_by(arrival):
+    async for event in scene.client.stream(SURVEY):
+        scene.screen.show(event)
+        if isinstance(event, OtherEvent) and event.kind == "tool-start":
+            starts[str(event.data["call_id"])] += 1
+        if comeback is None and midway.is_reached_by(event):
             comeback = await _kill_the_worker(scene)
     if comeback is None:
         raise DemoError(
             "the task was over before the worker could be killed in the middle of it; run it again"
         )
     await comeback
-    evidence.check_completed()
-    count = Count(
-        record=await fetch_record(scene.stack.temporal_address, evidence.task_id),
-        starts=evidence.starts,
-        lines=written_by(evidence.task_id, scene.stack.ledger),
-    )
+    task_id = completed(event).id
+    record = await fetch_record(scene.stack.temporal_address, task_id)
+    count = Count(record, starts, written_by(task_id, scene.stack.ledger))
     scene.screen.say(_account(count))
     count.check_once()
     scene.screen.say("\nThe task finished, and every tool ran exactly once.")
-    return evidence.task_id
+    return task_id
 
 
 async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
@@ -144,12 +139,12 @@ async def play(directory: Path, screen: Screen) -> int:
     async with running as (stack, supervisor):
         limit = TIME_LIMIT if settings.uses_demo_model else TIME_LIMIT_WITH_A_REAL_MODEL
         try:
-            async with (
-                asyncio.timeout(limit),
-                connected(f"http://{LOOPBACK}:{stack.ports.gateway}") as client,
-            ):
+            async with asyncio.timeout(limit), Client(f"http://{LOOPBACK}:{stack.ports.gateway}") as client:
                 scene = Scene(stack, supervisor, client, screen)
                 tasks = [await answer_a_question(scene), await survive_a_killed_worker(scene)]
+        except ClientError as error:
+            said = f"{type(error).__name__}: {error}"
+            raise DemoError(f"the gateway did not answer as it should: {said}") from error
         except TimeoutError:
             raise DemoError(f"it was not over after {limit:g} s; the logs are in {stack.logs}") from None
         screen.say(_links(stack, settings, tasks))

@@ -1,28 +1,31 @@
 """What the person who watches the demo sees."""
 
 import contextlib
+import json
 
 from rich.console import Console
 
-from everloop.deploy.demo.conversation import Arrival, StatusArrived, TextArrived
-from everloop.workflows.contract.events import (
-    IterationStarted,
-    Resumed,
-    RetryScheduled,
-    ToolCalled,
-    ToolCompleted,
+from everloop.client import (
+    Event,
+    OtherEvent,
+    StatusChanged,
+    TaskState,
+    TextDelta,
+    ToolCallEnded,
+    ToolCallStarted,
 )
 
 LONGEST_LINE = 100
 
 
 class Screen:
-    """Prints arrivals; on a terminal with a little colour."""
+    """Prints events; on a terminal with a little colour."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
         self._draft = ""
         self._is_open = False
+        self._is_interrupted = False
 
     def title(self, text: str) -> None:
         self._line(f"\n━━ {text}", "bold")
@@ -36,53 +39,52 @@ class Screen:
     def alarm(self, text: str) -> None:
         self._line(f"\n✗✗ {text}\n", "bold red")
 
-    def show(self, arrival: Arrival) -> None:
-        """Print one arrival; kinds that say nothing to a person are left out."""
-        match arrival:
-            case TextArrived():
-                self._text(arrival)
-            case StatusArrived():
-                self._status(arrival)
-            case ToolCalled():
-                self._line(_cut(f"→ {arrival.name}({arrival.arguments})"), "cyan")
-            case ToolCompleted():
-                self._line(_cut(f"← {arrival.name} {arrival.outcome}: {arrival.result!r}"), "green")
-            case RetryScheduled():
-                self._line(f"↻ model call: {arrival.reason}", "yellow")
-            case Resumed(attempt=int(attempt), call_id=call_id):
+    def show(self, event: Event) -> None:
+        """Print one event; kinds that say nothing to a person are left out."""
+        match event:
+            case TextDelta():
+                self._text(event)
+            case StatusChanged():
+                self._status(event)
+            case ToolCallStarted():
+                arguments = json.dumps(event.arguments, ensure_ascii=False)
+                self._line(_cut(f"→ {event.name}({arguments})"), "cyan")
+            case ToolCallEnded(call=call):
+                self._line(_cut(f"← {call.name} {call.outcome}: {call.result!r}"), "green")
+            case OtherEvent(kind="retry", data={"reason": reason}):
+                self._line(f"↻ model call: {reason}", "yellow")
+            case OtherEvent(kind="resumed", data={"attempt": int(attempt), "call_id": call_id}):
                 what = "the tool runs" if call_id else "the model is asked"
                 self._line(f"↻ {what} again, attempt {attempt}", "yellow")
-                self._draft = ""
-            case IterationStarted():
-                self._line(f"· iteration {arrival.iteration}, model {arrival.model}", "dim")
+            case OtherEvent(kind="iteration", data={"iteration": number, "model": model}):
+                self._line(f"· iteration {number}, model {model}", "dim")
             case _:
                 pass
 
-    def _text(self, arrival: TextArrived) -> None:
-        """Write on; text that replaces a draft starts a new line, an empty one only ends it.
-
-        The answer comes whole once more at its end; what was streamed of it stands there already.
-        """
-        if not arrival.append:
+    def _text(self, event: TextDelta) -> None:
+        """Write on; text that replaces a draft starts a new line, an empty one only ends it."""
+        if event.starts_over:
             self._end_line()
-            if arrival.text == self._draft:
-                return
-            if arrival.text:
-                self._draft = ""
-        self._write(arrival.text, "")
-        self._draft += arrival.text
+            self._draft = "" if event.text else self._draft
+        elif self._is_interrupted:
+            self._write(self._draft, "")
+        self._write(event.text, "")
+        self._draft += event.text
+        self._is_interrupted = False
 
-    def _status(self, arrival: StatusArrived) -> None:
+    def _status(self, event: StatusChanged) -> None:
         """Print the status; a remark of the model was already seen while it was written."""
-        if arrival.message and arrival.message.strip() != self._draft.strip():
-            self._line(f"[{arrival.state}] {arrival.message}", "dim")
-        elif not arrival.message:
-            self._line(f"[{arrival.state}]", "dim")
-        self._draft = ""
+        if event.text and event.text.strip() != self._draft.strip():
+            self._line(f"[{event.state}] {event.text}", "dim")
+        elif not event.text and event.state is not TaskState.SUBMITTED:
+            self._line(f"[{event.state}]", "dim")
+        if event.text or event.state is not TaskState.WORKING:
+            self._draft = ""
 
     def _line(self, text: str, style: str) -> None:
         self._end_line()
         self._write(f"{text}\n", style)
+        self._is_interrupted = True
 
     def _end_line(self) -> None:
         if self._is_open:

@@ -12,9 +12,7 @@ from typer.core import TyperOption
 
 from everloop import __version__
 from everloop.cli import housekeeping, keys, schedules, servers, stack
-from everloop.cli.author import add
-from everloop.cli.author.dev import dev
-from everloop.cli.author.new import new
+from everloop.cli.author import add, dev, new
 from everloop.cli.client import artifacts, chat, contexts, gateways, tasks
 from everloop.cli.doctor import command as doctor
 from everloop.cli.output import INTERRUPTED, NAME, print_line, print_notice, report
@@ -39,21 +37,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     epilog="Settings are variables of the environment: docs/settings.md lists them.",
 )
-app.command(rich_help_panel="Write")(new)
+for module in (new, dev, chat, gateways, stack, servers, housekeeping, doctor):
+    app.add_typer(module.commands)
 app.add_typer(add.app, name="add", rich_help_panel="Write")
-app.command(rich_help_panel="Write")(dev)
-chat.register(app)
 app.add_typer(tasks.app, name="tasks", rich_help_panel="Talk to agents")
 app.add_typer(contexts.app, name="contexts", rich_help_panel="Talk to agents")
 app.add_typer(artifacts.app, name="artifacts", rich_help_panel="Talk to agents")
-gateways.register(app)
-stack.register(app)
-servers.register(app)
+app.add_typer(gateways.app, name="profiles", rich_help_panel="Talk to agents")
 app.add_typer(keys.app, name="keys", rich_help_panel="Operate")
 app.add_typer(schedules.app, name="schedules", rich_help_panel="Operate")
 app.add_typer(housekeeping.app, name="housekeeping", rich_help_panel="Operate")
-housekeeping.register(app)
-doctor.register(app)
 
 
 def _print_version(asked: bool) -> None:  # noqa: FBT001 -- typer's

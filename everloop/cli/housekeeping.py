@@ -44,6 +44,7 @@ NAMES = {
 }
 """What kinds of housekeeping are called in tables."""
 
+commands = typer.Typer()
 app = typer.Typer(
     no_args_is_help=True,
     help="Remove what nobody needs any more.",
@@ -166,16 +167,12 @@ AT_ONCE = 10
 MOST_AT_ONCE = 1000
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        rich_help_panel="Operate",
-        epilog="Servers are found as workers and gateways find them (TEMPORAL_ADDRESS, EVERLOOP_REDIS_URL, "
-        "EVERLOOP_BLOBS and what belongs to it). What comes back, and what does not: "
-        "docs/operation/housekeeping.md.",
-    )(reindex)
-
-
+@commands.command(
+    rich_help_panel="Operate",
+    epilog="Servers are found as workers and gateways find them (TEMPORAL_ADDRESS, EVERLOOP_REDIS_URL, "
+    "EVERLOOP_BLOBS and what belongs to it). What comes back, and what does not: "
+    "docs/operation/housekeeping.md.",
+)
 def reindex(
     agent: Annotated[str, option("ID", "Only tasks of this agent.")] = "",
     owner: Annotated[str, option("NAME", "Only tasks of this owner.")] = "",

@@ -5,14 +5,16 @@ it says what was wrong, what was expected, and what to do. Exit codes: 1 what wa
 command line is wrong, 130 somebody pressed Ctrl-C.
 """
 
+import base64
 import json
 import shlex
 import sys
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -99,8 +101,20 @@ def print_line(line: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print data for a program."""
-    print_line(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print data for a program; what a client answers has the names of docs/client.md."""
+    print_line(json.dumps(value, indent=2, ensure_ascii=False, default=fields_of))
+
+
+def fields_of(value: Any) -> object:  # noqa: ANN401 -- what json does not know
+    """Return what a client answers by its fields. Bytes are base64, times ISO 8601."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if is_dataclass(value):
+        # What a call saw on the way is no part of the task.
+        return {each.name: getattr(value, each.name) for each in fields(value) if each.name != "events"}
+    return value.model_dump(mode="json")  # of pydantic
 
 
 def print_notice(line: str) -> None:

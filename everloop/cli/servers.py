@@ -109,13 +109,10 @@ QUEUES = (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (worker, gateway):
-        app.command(rich_help_panel="Run")(command)
-    app.command(cls=_PassedOn, rich_help_panel="Operate", options_metavar="…")(temporal)
+commands = typer.Typer()
 
 
+@commands.command(rich_help_panel="Run")
 def worker(
     queues: Annotated[str, option("NAME[,NAME…]", QUEUES)] = "",
     processes: Annotated[
@@ -137,6 +134,7 @@ def worker(
     raise typer.Exit(work(WorkerArguments(wanted, processes)))
 
 
+@commands.command(rich_help_panel="Run")
 def gateway() -> None:
     """Serve A2A clients until SIGTERM or Ctrl-C."""
     from everloop.gateway.__main__ import main
@@ -152,6 +150,7 @@ class _PassedOn(TyperCommand):
         return []
 
 
+@commands.command(cls=_PassedOn, rich_help_panel="Operate", options_metavar="…")
 def temporal(context: typer.Context) -> None:
     """Run Temporal's own command, on these servers.
 

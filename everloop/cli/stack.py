@@ -44,12 +44,10 @@ Json = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (up, demo, conformance):
-        app.command(rich_help_panel="Run")(command)
+commands = typer.Typer()
 
 
+@commands.command(rich_help_panel="Run")
 def up(directory: Directory = STATE, *, as_json: Json = False) -> None:
     """Run all of Everloop on this machine until Ctrl-C.
 
@@ -59,18 +57,7 @@ def up(directory: Directory = STATE, *, as_json: Json = False) -> None:
     _run_stack(directory, {}, None, as_json=as_json)
 
 
-def conformance(directory: Directory = STATE, *, as_json: Json = False) -> None:
-    """Run it with an agent for A2A compatibility kits.
-
-    The gateway is on port 9999, or that of EVERLOOP_PORT.
-    """
-    environment = {
-        "EVERLOOP_AGENTS": CONFORMANCE_AGENTS,
-        "EVERLOOP_PUSH_ALLOW": os.environ.get("EVERLOOP_PUSH_ALLOW") or CONFORMANCE_WEBHOOKS,
-    }
-    _run_stack(directory, environment, CONFORMANCE_PORT, as_json=as_json)
-
-
+@commands.command(rich_help_panel="Run")
 def demo(
     directory: Annotated[
         Path, typer.Option(metavar="PATH", file_okay=False, help="Where state is kept, fresh at each run.")
@@ -82,7 +69,7 @@ def demo(
     and a count proves that every tool ran exactly once. Then everything is stopped.
     """
     check_local_servers()
-    from everloop.deploy.demo.conversation import DemoError
+    from everloop.deploy.demo.history import DemoError
     from everloop.deploy.demo.play import play
     from everloop.deploy.demo.screen import Screen
     from everloop.deploy.local.errors import LocalStackError
@@ -95,6 +82,19 @@ def demo(
         raise CommandError(f"the demo failed: {error}") from error
     if code is None:
         raise CommandError(INTERRUPTED_DEMO, INTERRUPTED)
+
+
+@commands.command(rich_help_panel="Run")
+def conformance(directory: Directory = STATE, *, as_json: Json = False) -> None:
+    """Run it with an agent for A2A compatibility kits.
+
+    The gateway is on port 9999, or that of EVERLOOP_PORT.
+    """
+    environment = {
+        "EVERLOOP_AGENTS": CONFORMANCE_AGENTS,
+        "EVERLOOP_PUSH_ALLOW": os.environ.get("EVERLOOP_PUSH_ALLOW") or CONFORMANCE_WEBHOOKS,
+    }
+    _run_stack(directory, environment, CONFORMANCE_PORT, as_json=as_json)
 
 
 def _run_stack(

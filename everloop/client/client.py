@@ -13,7 +13,7 @@ from a2a.types import a2a_pb2 as pb
 
 from everloop.client.artifacts import ArtifactCalls
 from everloop.client.connection import Connection, Credentials, Token, addresses, http_client, origin_of
-from everloop.client.content import Content, Json, Part
+from everloop.client.content import QUESTION, Content, Files, Json, Part, data_part, message_of, parts_of
 from everloop.client.errors import InvalidError
 from everloop.client.events import Done, Event, Result, TaskState, WaitTimeoutError
 from everloop.client.extension.approvals import ApprovalCalls
@@ -24,7 +24,6 @@ from everloop.client.extension.schedules import ScheduleCalls
 from everloop.client.extension.stored import StoredCalls
 from everloop.client.fold import TaskFold, result_of
 from everloop.client.follow import HISTORY, Following
-from everloop.client.messages import QUESTION, Files, data_part, message_of, parts_of
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,8 @@ class Client(
             WaitTimeoutError: the time is up.
             ClientError: the server refuses, or could not be reached for too long.
         """
-        parts, ids = await parts_of(content, files, data), {"context_id": context_id, "task_id": task_id}
-        following = await self._following(parts, metadata, question_id, message_id, ids)
+        ids = {"context_id": context_id, "task_id": task_id, "message_id": message_id}
+        following = await self._following(await parts_of(content, files, data), metadata, question_id, ids)
         result: Result | None = None
         try:
             async with asyncio.timeout(timeout), aclosing(following.events()) as events:
@@ -189,8 +188,8 @@ class Client(
         Raises:
             ClientError: the server refuses, or could not be reached for too long.
         """
-        parts, ids = await parts_of(content, files, data), {"context_id": context_id, "task_id": task_id}
-        following = await self._following(parts, metadata, question_id, message_id, ids)
+        ids = {"context_id": context_id, "task_id": task_id, "message_id": message_id}
+        following = await self._following(await parts_of(content, files, data), metadata, question_id, ids)
         async with aclosing(following.events()) as events:
             async for event in events:
                 yield event
@@ -219,9 +218,8 @@ class Client(
             InvalidError: it is no answer to the question; the message says what is expected.
             ClientError: as of `send`.
         """
-        text = (value,) if isinstance(value, str) else (data_part(value),)
         return await self.send(
-            *text,
+            value if isinstance(value, str) else data_part(value),
             task_id=task_id,
             question_id=question_id,
             message_id=message_id,
@@ -316,12 +314,11 @@ class Client(
         parts: Sequence[Part],
         metadata: Mapping[str, Json] | None,
         question_id: str,
-        message_id: str,
         ids: Mapping[str, str],
     ) -> Following:
-        """Return what follows a message; `ids` are those of context and task."""
+        """Return what follows a message; `ids` are those of context, task and message."""
         about = {**(metadata or {}), **({QUESTION: question_id} if question_id else {})}
-        message = message_of(parts, about, message_id=message_id, **ids)
+        message = message_of(parts, about, **ids)
         awaited = message.message_id if message.task_id else ""
         fold = TaskFold(is_everloop=await self._connection.is_everloop(), awaited=awaited)
         request = pb.SendMessageRequest(message=message)
@@ -330,9 +327,8 @@ class Client(
 
 def _state(state: TaskState | str | None) -> pb.TaskState | None:
     try:
-        return (
-            cast("pb.TaskState", pb.TaskState.Value(f"TASK_STATE_{TaskState(state).name}")) if state else None
-        )
+        name = f"TASK_STATE_{TaskState(state).name}" if state else ""
+        return cast("pb.TaskState", pb.TaskState.Value(name)) if name else None
     except ValueError:
         known = ", ".join(TaskState)
         raise InvalidError(f"there is no state {state!r}; there are {known}") from None

@@ -30,6 +30,7 @@ from everloop.client.errors import (
     ServerError,
     UnreachableError,
     answer_error,
+    check_success,
     translate_errors,
 )
 from everloop.client.fold import EVENTS_EXTENSION
@@ -46,10 +47,16 @@ PAGE = 50
 UNSTREAMED = 600.0
 """Seconds in which a server that does not stream answers a message, at once or when it is done."""
 
+THIS_MACHINE = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+"""What is reached without the proxies of the environment: they are for the world outside."""
+
 _BINDINGS = (TransportProtocol.JSONRPC.value, TransportProtocol.HTTP_JSON.value)
 
 Query = Mapping[str, str | int]
 """Parameters of an address; empty ones are left out."""
+
+Responses = AsyncGenerator[tuple[pb.StreamResponse, str]]
+"""What a server streams, each with the id of its event."""
 
 Token = str | Callable[[], str]
 """A bearer token, or what returns the one that is good now."""
@@ -108,7 +115,7 @@ class Connection:
 
     async def is_everloop(self) -> bool:
         """Whether the agent tells all its events."""
-        return self._has(await self.card(), EVENTS_EXTENSION)
+        return _is_everloop(await self.card())
 
     async def streams(self) -> bool:
         """Whether the agent offers streams."""
@@ -126,24 +133,17 @@ class Connection:
 
     # Calls of A2A.
 
-    async def send(self, request: pb.SendMessageRequest) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
-        """Send a message; yield what comes of it, each with the id of its event."""
-        streams = await self.streams()
-        context = self._context(
-            None if streams else UNSTREAMED, {"Idempotency-Key": request.message.message_id}
-        )
-        responses = (await self.sdk()).send_message(request, context=context)
-        async with aclosing(self._identified(responses, context)) as identified:
-            async for each in identified:
-                yield each
+    async def send(self, request: pb.SendMessageRequest) -> Responses:
+        """Send a message; return what yields what comes of it, each with the id of its event."""
+        timeout = None if await self.streams() else UNSTREAMED
+        context = self._context(timeout, {"Idempotency-Key": request.message.message_id})
+        return self._identified((await self.sdk()).send_message(request, context=context), context)
 
-    async def subscribe(self, task_id: str, after: str) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
-        """Yield what happens to a task, behind an event if the server knows it."""
+    async def subscribe(self, task_id: str, after: str) -> Responses:
+        """Return what yields what happens to a task, behind an event if the server knows it."""
+        request = pb.SubscribeToTaskRequest(id=task_id)
         context = self._context(None, {"Last-Event-ID": after} if after else {})
-        responses = (await self.sdk()).subscribe(pb.SubscribeToTaskRequest(id=task_id), context=context)
-        async with aclosing(self._identified(responses, context)) as identified:
-            async for each in identified:
-                yield each
+        return self._identified((await self.sdk()).subscribe(request, context=context), context)
 
     async def get_task(self, task_id: str, history_length: int) -> pb.Task:
         """Return a task as it stands."""
@@ -181,7 +181,7 @@ class Connection:
 
     async def _identified(
         self, stream: AsyncIterator[pb.StreamResponse], context: ClientCallContext
-    ) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+    ) -> Responses:
         # The client's methods are generators; their interface does not say so.
         async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
             try:
@@ -238,8 +238,7 @@ class Connection:
         with translate_errors(self._base):
             headers = {"Idempotency-Key": key} if key else {}
             response = await self.http.request(method, url, params=given, json=body, headers=headers)
-            if not response.is_success:
-                raise answer_error(response)
+            await check_success(response)
             try:
                 return response.json() if response.content else {}
             except ValueError:
@@ -249,18 +248,14 @@ class Connection:
         """Yield the content behind an address; one that the gateway redirects to gets no credentials."""
         with translate_errors(url):
             async with self.http.stream("GET", url) as response:
-                target = response.headers.get("location", "") if response.has_redirect_location else ""
+                target = response.headers["location"] if response.has_redirect_location else ""
                 if not target:
-                    if not response.is_success:
-                        await response.aread()
-                        raise answer_error(response)
+                    await check_success(response)
                     async for piece in response.aiter_bytes():
                         yield piece
                     return
             async with self.http.stream("GET", target, auth=None) as response:
-                if not response.is_success:
-                    await response.aread()
-                    raise answer_error(response)
+                await check_success(response)
                 async for piece in response.aiter_bytes():
                     yield piece
 
@@ -273,14 +268,12 @@ class Connection:
             except (httpx.ReadError, httpx.RemoteProtocolError):
                 if not self.card_url.startswith("https:"):
                     raise
-                raise UnreachableError(
-                    f"the server at {self.card_url} ended the connection before it answered; "
-                    f"{MAY_DEMAND_CERTIFICATE}"
-                ) from None
+                text = f"the server at {self.card_url} ended the connection before it answered"
+                raise UnreachableError(text, advice=MAY_DEMAND_CERTIFICATE) from None
             if not response.is_success:
                 error = answer_error(response)
                 if error.reason != CERTIFICATE_REQUIRED:
-                    error.args = (f"there is no agent at {self.card_url}: {error}",)
+                    error.problem = f"there is no agent at {self.card_url}: {error.problem}"
                 raise error
             try:
                 card = parse_agent_card(response.json())
@@ -292,9 +285,6 @@ class Connection:
                 self._credentials.header = key.name
         return card
 
-    def _has(self, card: pb.AgentCard, uri: str) -> bool:
-        return any(each.uri == uri for each in card.capabilities.extensions)
-
     def _connect(self, card: pb.AgentCard) -> SdkClient:
         offered = [one for one in card.supported_interfaces if self._is_spoken(one)]
         if not offered:
@@ -302,7 +292,7 @@ class Connection:
                 f"the agent at {self.card_url} offers neither JSON-RPC nor REST of A2A 1.0, and this "
                 "client speaks nothing else"
             )
-        is_ours = self._has(card, EVENTS_EXTENSION)
+        is_ours = _is_everloop(card)
         # A gateway is called where it is reached, whatever name it has for itself.
         trusted = [
             one for one in offered if is_ours or not self._credentials or self._credentials.trusts(one.url)
@@ -390,7 +380,7 @@ def http_client(
         verify=context,
         headers={"A2A-Version": "1.0", "A2A-Extensions": EVENTS_EXTENSION, **headers},
         timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_TIMEOUT)),
-        follow_redirects=False,
+        mounts=dict.fromkeys(THIS_MACHINE),
     )
 
 
@@ -405,6 +395,10 @@ def _own_tls(cert: tuple[str | Path, str | Path] | None, ca: str | Path | None) 
     if cert:
         context.load_cert_chain(str(cert[0]), str(cert[1]))
     return context
+
+
+def _is_everloop(card: pb.AgentCard) -> bool:
+    return any(each.uri == EVENTS_EXTENSION for each in card.capabilities.extensions)
 
 
 def origin_of(url: str) -> str:

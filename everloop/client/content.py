@@ -1,11 +1,13 @@
 """What messages and artifacts are made of."""
 
+import asyncio
 import json
 import mimetypes
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeAlias, cast
+from uuid import uuid4
 
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -19,6 +21,8 @@ MAX_FILE = 64 * 1024 * 1024
 
 ANY_MEDIA_TYPE = "application/octet-stream"
 
+QUESTION = "question"
+"""Key in the metadata of a message that names the question it answers."""
 
 Json: TypeAlias = "str | int | float | bool | Mapping[str, Json] | Sequence[Json] | None"
 """A JSON value that is sent; what comes is a `JsonValue`."""
@@ -108,6 +112,9 @@ class Part:
 Content = str | Part
 """What a message may be made of."""
 
+Files = Sequence[str | Path | Part]
+"""Paths of files, or parts."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
@@ -188,3 +195,46 @@ def _whole_numbers(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [_whole_numbers(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# Messages, as they are sent.
+
+
+async def parts_of(content: tuple[Content, ...], files: Files, data: Json) -> list[Part]:
+    """Return the parts of a message.
+
+    Raises:
+        InvalidError: there is none, or a file cannot be read.
+    """
+    parts = [Part(text=each) if isinstance(each, str) else each for each in content]
+    for each in files:
+        part = each if isinstance(each, Part) else await asyncio.to_thread(Part.from_file, each)
+        parts.append(part)
+    if data is not None:
+        parts.append(data_part(data))
+    if not parts:
+        raise InvalidError("the message is empty; give a text, parts, files= or data=")
+    return parts
+
+
+def data_part(value: Json) -> Part:
+    """Return a part that holds a JSON value."""
+    return Part(data=cast("JsonValue", value))
+
+
+def message_of(
+    parts: Sequence[Part], metadata: Mapping[str, Json] | None, *, message_id: str, **ids: str
+) -> pb.Message:
+    """Return a message of the user; `ids` are those of context and task. Without an id it gets a new one."""
+    return pb.Message(
+        message_id=message_id or str(uuid4()),
+        role=pb.Role.ROLE_USER,
+        parts=[part.to_proto() for part in parts],
+        metadata=struct(metadata) if metadata else None,
+        **ids,
+    )
+
+
+def message_json(message: pb.Message) -> dict[str, JsonValue]:
+    """Return a message as JSON."""
+    return cast("dict[str, JsonValue]", MessageToDict(message))

@@ -22,7 +22,7 @@ from typing import cast
 
 import httpx
 from a2a.client.errors import A2AClientError, A2AClientTimeoutError
-from a2a.utils.errors import A2A_ERROR_REASONS, A2AError
+from a2a.utils.errors import A2A_ERROR_REASONS, JSON_RPC_ERROR_CODE_MAP, A2AError
 
 _LONGEST = 1_000
 """Characters of what a server says of an error."""
@@ -32,25 +32,33 @@ class ClientError(Exception):
     """A request came to nothing.
 
     `reason` is the server's word for it, such as TASK_NOT_FOUND, and `status` that of HTTP; empty and 0 where
-    there is none.
+    there is none. The message is `problem`, and `advice` if there is any: that names arguments of `Client`.
     """
 
-    def __init__(self, message: str, *, reason: str = "", status: int = 0) -> None:
+    def __init__(self, message: str, *, advice: str = "", reason: str = "", status: int = 0) -> None:
         super().__init__(message)
+        self.problem = message
+        self.advice = advice
         self.reason = reason
         self.status = status
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.advice}" if self.advice else self.problem
 
 
 class UnreachableError(ClientError):
     """There is no connection to the server, or it was lost.
 
     `is_unsent`: the request has surely not been taken. Otherwise it may have been: send it again with the
-    same `message_id`.
+    same `message_id`. `cause` is what the network says of it, if it does.
     """
 
-    def __init__(self, message: str, *, is_unsent: bool = False, status: int = 0) -> None:
-        super().__init__(message, status=status)
+    def __init__(
+        self, message: str, *, advice: str = "", is_unsent: bool = False, cause: str = "", status: int = 0
+    ) -> None:
+        super().__init__(message, advice=advice, status=status)
         self.is_unsent = is_unsent
+        self.cause = cause
 
 
 class UnauthenticatedError(ClientError):
@@ -110,17 +118,7 @@ _REASONS: Mapping[str, type[ClientError]] = {
     "INVALID_REQUEST": InvalidError,
     "VERSION_NOT_SUPPORTED": UnsupportedError,
 }
-_CODES: Mapping[int, str] = {
-    -32001: "TASK_NOT_FOUND",
-    -32002: "TASK_NOT_CANCELABLE",
-    -32003: "PUSH_NOTIFICATION_NOT_SUPPORTED",
-    -32004: "UNSUPPORTED_OPERATION",
-    -32005: "CONTENT_TYPE_NOT_SUPPORTED",
-    -32009: "VERSION_NOT_SUPPORTED",
-    -32600: "INVALID_REQUEST",
-    -32601: "METHOD_NOT_FOUND",
-    -32602: "INVALID_PARAMS",
-}
+_CODES = {code: A2A_ERROR_REASONS.get(kind, "") for kind, code in JSON_RPC_ERROR_CODE_MAP.items()}
 _NOT_NOW = frozenset({408, 425, 429, 503})
 _GATEWAYS = frozenset({502, 504})
 """Of proxies before the server, which may have got the request."""
@@ -133,7 +131,10 @@ _NGINX = re.compile(r"<title>400 (No required SSL certificate was sent|The SSL c
 CERTIFICATE_REQUIRED = "CERTIFICATE_REQUIRED"
 """The reason of an error, as TLS calls it."""
 
-MAY_DEMAND_CERTIFICATE = "if it demands a client certificate, give cert="
+GIVE_CERTIFICATE = "give cert="
+MAY_DEMAND_CERTIFICATE = f"if it demands a client certificate, {GIVE_CERTIFICATE}"
+TRUST_CERTIFICATE = "if it is the right one, give ca= with the certificates to trust"
+IS_IT_RUNNING = "is the gateway running, and is this its address?"
 
 _WAIT = 1.0
 """Seconds to wait where a server that is busy does not say for how long."""
@@ -178,11 +179,22 @@ def answer_error(response: httpx.Response) -> ClientError:
     if status in _GATEWAYS:
         return UnreachableError(f"{response.url} cannot be reached ({message})", status=status)
     kind = _REASONS.get(reason) or _STATUSES.get(status)
-    if kind is UnauthenticatedError:
-        message = f"{message}; give api_key=, token= or cert= of somebody whom the server knows"
     if kind is None:
         kind = InvalidError if response.is_client_error else ServerError
-    return kind(excerpt(message), reason=reason, status=status)
+    advice = "give api_key=, token= or cert= of somebody whom the server knows"
+    return kind(
+        excerpt(message),
+        advice=advice if kind is UnauthenticatedError else "",
+        reason=reason,
+        status=status,
+    )
+
+
+async def check_success(response: httpx.Response) -> None:
+    """Raise what an answer says of an error, if it is one."""
+    if not response.is_success:
+        await response.aread()
+        raise answer_error(response)
 
 
 def rpc_error(error: Mapping[str, object]) -> ClientError:
@@ -213,8 +225,8 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 
 def _certificate_error(url: str, said: str) -> ClientError:
-    text = f"the server at {url} demands a client certificate that it knows ({said}); give cert="
-    return UnauthenticatedError(text, reason=CERTIFICATE_REQUIRED)
+    text = f"the server at {url} demands a client certificate that it knows ({said})"
+    return UnauthenticatedError(text, advice=GIVE_CERTIFICATE, reason=CERTIFICATE_REQUIRED)
 
 
 def _lost(error: httpx.RequestError | ssl.SSLError, url: str) -> ClientError:
@@ -226,14 +238,15 @@ def _lost(error: httpx.RequestError | ssl.SSLError, url: str) -> ClientError:
         return InvalidError(
             f"{url} cannot be asked: no header can have this value; look for line breaks in the key or token"
         )
+    if isinstance(failed, ssl.SSLCertVerificationError):
+        said = failed.verify_message.rstrip(".")
+        text = f"the certificate of the server at {url} is not trusted ({said})"
+        return UnreachableError(text, advice=TRUST_CERTIFICATE, is_unsent=True, cause=said)
     if isinstance(error, _UNSENT):
         said = excerpt(str(error)) or type(error).__name__
-        if failed and not isinstance(
-            failed, ssl.SSLCertVerificationError
-        ):  # a server of TLS 1.2 says no more
-            said = f"{said}; {MAY_DEMAND_CERTIFICATE}"
-        text = f"nobody answers at {url} ({said}); is the gateway running, and is this its address?"
-        return UnreachableError(text, is_unsent=True)
+        advice = MAY_DEMAND_CERTIFICATE if failed else IS_IT_RUNNING  # a server of TLS 1.2 says no more
+        text = f"nobody answers at {url} ({said})"
+        return UnreachableError(text, advice=advice, is_unsent=True, cause=said)
     if isinstance(error, httpx.TimeoutException):
         return UnreachableError(_TOO_LATE.format(url))
     return UnreachableError(f"the connection to {url} was lost")

@@ -4,7 +4,7 @@ A snapshot (a whole task) is compared with what is known, so that only what is n
 often the connection was made anew.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -236,10 +236,10 @@ class TaskFold:
                 names = tuple(str(each) for each in down)
                 yield from self._told({"at": told.get("at"), **inner}, names)
             return
-        for event in _READERS.get(str(told.get("kind")), _other)(told):
-            news = self._news(event, path) if isinstance(event, ToolCallStarted | ToolCallEnded) else event
-            if news:
-                yield replace(news, at=at, path=path)
+        event = _event(told)
+        news = self._news(event, path) if isinstance(event, ToolCallStarted | ToolCallEnded) else event
+        if news:
+            yield replace(news, at=at, path=path)
 
     def _news(self, event: ToolCallStarted | ToolCallEnded, path: tuple[str, ...]) -> Event | None:
         """Take a call in; None if it was known. Attempts that repeat what came before tell it again."""
@@ -311,16 +311,16 @@ def _steps(metadata: Mapping[str, JsonValue]) -> list[dict[str, Any]] | None:
     return cast("list[dict[str, Any]] | None", about.get("steps")) if isinstance(about, dict) else None
 
 
+_STATES = {
+    number: TaskState(name.removeprefix("TASK_STATE_").lower().replace("_", "-"))
+    for name, number in pb.TaskState.items()
+}
+_TERMINAL = frozenset(number for number, state in _STATES.items() if state.is_terminal)
+
+
 def state_of(state: int) -> TaskState:
     """Return a state of A2A; one that is not known is as good as none."""
-    try:
-        name = pb.TaskState.Name(cast("pb.TaskState", state))
-    except ValueError:
-        return TaskState.UNSPECIFIED
-    return TaskState(name.removeprefix("TASK_STATE_").lower().replace("_", "-"))
-
-
-_TERMINAL = frozenset(number for number in pb.TaskState.values() if state_of(number).is_terminal)
+    return _STATES.get(state, TaskState.UNSPECIFIED)
 
 
 def _artifact(proto: pb.Artifact, holder: pb.Task | pb.TaskArtifactUpdateEvent) -> Artifact:
@@ -393,36 +393,19 @@ def _ended_call(told: _Told) -> ToolCall:
     )
 
 
-def _thought(told: _Told) -> Iterator[Event]:
-    yield Thought(text=told["text"], is_last=bool(told.get("last")))
-
-
-def _narration(told: _Told) -> Iterator[Event]:
-    yield Progress(text=told["text"])
-
-
-def _call(told: _Told) -> Iterator[Event]:
-    arguments = arguments_of(told.get("arguments"))
-    yield ToolCallStarted(call_id=told["call_id"], name=told["name"], arguments=arguments)
-
-
-def _progress(told: _Told) -> Iterator[Event]:
-    yield Progress(text=told["message"], call_id=told["call_id"], tool=told["name"])
-
-
-def _ended(told: _Told) -> Iterator[Event]:
-    yield ToolCallEnded(call=_ended_call(told))
-
-
-def _other(told: _Told) -> Iterator[Event]:
-    data = {key: value for key, value in told.items() if key not in {"kind", "at"}}
-    yield OtherEvent(kind=str(told.get("kind")), data=data)
-
-
-_READERS: Mapping[str, Callable[[_Told], Iterator[Event]]] = {
-    "thought": _thought,
-    "narration": _narration,
-    "tool-call": _call,
-    "tool-progress": _progress,
-    "tool-complete": _ended,
-}
+def _event(told: _Told) -> Event:
+    match told.get("kind"):
+        case "thought":
+            return Thought(text=told["text"], is_last=bool(told.get("last")))
+        case "narration":
+            return Progress(text=told["text"])
+        case "tool-call":
+            arguments = arguments_of(told.get("arguments"))
+            return ToolCallStarted(call_id=told["call_id"], name=told["name"], arguments=arguments)
+        case "tool-progress":
+            return Progress(text=told["message"], call_id=told["call_id"], tool=told["name"])
+        case "tool-complete":
+            return ToolCallEnded(call=_ended_call(told))
+        case kind:
+            data = {key: value for key, value in told.items() if key not in {"kind", "at"}}
+            return OtherEvent(kind=str(kind), data=data)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.client.connection import Connection
+from everloop.client.connection import Connection, Responses
 from everloop.client.errors import (
     BusyError,
     ClientError,
@@ -153,7 +153,7 @@ class Following:
     async def _connected(self) -> AsyncGenerator[Event]:
         """Yield what is new until the connection ends, or nothing more is wanted."""
         is_turn, held = self._is_sending, list[pb.StreamResponse]()
-        async with aclosing(self._source()) as source:
+        async with aclosing(await self._source()) as source:
             async for response, event_id in source:
                 self._goes_on = True
                 self._patience.restore()
@@ -184,15 +184,15 @@ class Following:
             return []  # the result is read at the end
         return self.fold.catch_up(task, self._after)
 
-    def _source(self) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+    async def _source(self) -> Responses:
         if self._is_polling:
             return self._polled()
         if self._request is not None and self._is_sending:
-            return self._connection.send(self._request)
+            return await self._connection.send(self._request)
         self._has_subscribed = True
-        return self._connection.subscribe(self._known_id, self._after)
+        return await self._connection.subscribe(self._known_id, self._after)
 
-    async def _polled(self) -> AsyncGenerator[tuple[pb.StreamResponse, str]]:
+    async def _polled(self) -> Responses:
         """Read the task again and again, ever more slowly."""
         delay = _FIRST_DELAY
         while True:

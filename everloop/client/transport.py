@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import NoReturn
 from uuid import uuid4
 
 import httpx
@@ -12,7 +11,7 @@ from a2a.client.transports.jsonrpc import JsonRpcTransport
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
-from everloop.client.errors import ServerError, UnreachableError, answer_error, rpc_error
+from everloop.client.errors import ServerError, UnreachableError, check_success, rpc_error
 
 EVENT_ID = "event_id"
 """Where the state of a call holds the id of the event that was yielded last; empty: it has none."""
@@ -63,9 +62,7 @@ class IdentifyingTransport(JsonRpcTransport):
         async with self.httpx_client.stream(
             "POST", self.url, json=body, headers=headers, timeout=timeout
         ) as response:
-            if not response.is_success:
-                await response.aread()
-                raise answer_error(response)
+            await check_success(response)
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 yield _response(await response.aread())
                 return
@@ -82,11 +79,8 @@ def _response(data: bytes) -> pb.StreamResponse:
             raise rpc_error(answer["error"])
         return ParseDict(answer["result"], pb.StreamResponse(), ignore_unknown_fields=True)
     except (ValueError, AttributeError, KeyError, ParseError):
-        _refuse(data)
-
-
-def _refuse(data: bytes) -> NoReturn:
-    raise ServerError(f"what the server streams is no A2A: {data[:100].decode(errors='replace')!r}")
+        begins = data[:100].decode(errors="replace")
+        raise ServerError(f"what the server streams is no A2A: {begins!r}") from None
 
 
 async def _server_sent(response: httpx.Response) -> AsyncGenerator[tuple[str, bytes]]:

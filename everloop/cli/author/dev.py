@@ -49,6 +49,10 @@ _PROCESS = re.compile(r"^(worker|gateway): ", re.MULTILINE)
 _PLACE = re.compile(r"(?P<file>[^\s:]+\.py):(?P<line>\d+): ")
 
 
+commands = typer.Typer()
+
+
+@commands.command(rich_help_panel="Write")
 def dev(
     where: Annotated[
         Path | None,

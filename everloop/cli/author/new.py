@@ -121,6 +121,10 @@ FILES = {
 }
 
 
+commands = typer.Typer()
+
+
+@commands.command(rich_help_panel="Write")
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What the agent and its folder are called.")],
 ) -> None:

@@ -6,15 +6,11 @@ goes on.
 """
 
 import asyncio
-import base64
-import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
-from enum import Enum
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -30,8 +26,6 @@ from everloop.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from everloop.cli.client.profiles import Profile
     from everloop.client import Client, ClientError, Event, Result
 
@@ -51,8 +45,6 @@ NO_AGENT = "there is no agent at "
 """How the client begins to say that it has found no card."""
 
 LOOK_CLOSER = " `everloop doctor` looks closer;"
-
-_CAUSE = re.compile(r" \((.+)\); is the gateway")
 
 ProfileName = Annotated[
     str,
@@ -74,9 +66,6 @@ ContextId = Annotated[
 ]
 Folder = Annotated[Path | None, option("FOLDER", "Save artifacts there, without asking.", name="--save")]
 Limit = Annotated[int, option("N", "How many at most.", most=10_000)]
-SEEN = "events"
-"""What a call saw on the way is no part of the task."""
-
 MOST_LISTED = 20
 """Of what is listed, how many are shown if nobody says how many."""
 
@@ -175,27 +164,32 @@ def follow_task(  # noqa: PLR0913 -- all have names
 def refused(error: "ClientError", gateway: Gateway) -> CommandError:
     """Return what went wrong, as a command says it."""
     from everloop.client import NotFoundError, UnauthenticatedError, UnreachableError
-    from everloop.client.errors import CERTIFICATE_REQUIRED
+    from everloop.client import errors as advised
 
     where = f"{gateway.profile.url} ({gateway.origin})"
-    message = str(error).replace("give cert=", "give --cert and --cert-key to `everloop profiles add`")
-    if isinstance(error, UnauthenticatedError) and error.reason != CERTIFICATE_REQUIRED:
-        said = str(error).partition("; give api_key=")[0]
+    if isinstance(error, UnauthenticatedError) and error.reason != advised.CERTIFICATE_REQUIRED:
         return CommandError(
-            f"{where} does not know who calls ({said}); it got {gateway.profile.auth or 'no credentials'}. "
-            f"{gateway.renewal}"
+            f"{where} does not know who calls ({error.problem}); it got "
+            f"{gateway.profile.auth or 'no credentials'}. {gateway.renewal}"
         )
-    if isinstance(error, UnreachableError) and error.is_unsent:
-        found = _CAUSE.search(message)
-        why = f": {found[1]}" if found else ""
+    if isinstance(error, UnreachableError) and error.advice == advised.IS_IT_RUNNING:
         return CommandError(
-            f"nobody answers at {where}{why}. Is the gateway running (`everloop dev` or `up` runs one "
-            f"here), and is this its address?{LOOK_CLOSER} --profile names another one"
+            f"nobody answers at {where}: {error.cause}. Is the gateway running (`everloop dev` or `up` runs "
+            f"one here), and is this its address?{LOOK_CLOSER} --profile names another one"
         )
-    if gateway.agent and isinstance(error, NotFoundError) and str(error).startswith(NO_AGENT):
+    if gateway.agent and isinstance(error, NotFoundError) and error.problem.startswith(NO_AGENT):
         return CommandError(f"there is no agent {gateway.agent!r} at {where}; `everloop agents` lists them")
-    hint = "; `everloop tasks list` shows those that there are" if error.reason == "TASK_NOT_FOUND" else ""
-    return CommandError(f"{message}{hint}")
+    give_cert = "give --cert and --cert-key to `everloop profiles add`"
+    options = {
+        advised.GIVE_CERTIFICATE: give_cert,
+        advised.MAY_DEMAND_CERTIFICATE: f"if it demands a client certificate, {give_cert}",
+        advised.TRUST_CERTIFICATE: "if it is the right one, give --ca with the certificates to trust to "
+        "`everloop profiles add`",
+    }
+    advice = options.get(error.advice, error.advice)
+    if error.reason == "TASK_NOT_FOUND":
+        advice = "`everloop tasks list` shows those that there are"
+    return CommandError(f"{error.problem}; {advice}" if advice else error.problem)
 
 
 def exit_code(result: "Result") -> int:
@@ -215,7 +209,7 @@ def exit_code(result: "Result") -> int:
 def finish(result: "Result", profile: str, *, detach: bool = False, as_json: bool = False) -> NoReturn:
     """End a command that has followed a task, or left it to itself (`detach`)."""
     if as_json:
-        print_answer(result)
+        print_json(result)
     elif detach:
         print_line(result.id or result.text)
     if detach and result.id and not as_json:
@@ -224,45 +218,12 @@ def finish(result: "Result", profile: str, *, detach: bool = False, as_json: boo
     raise typer.Exit(0 if detach else exit_code(result))
 
 
-def print_answer(value: object) -> None:
-    """Print what a client answers as JSON."""
-    print_json(plain(value))
-
-
-def plain(value: object) -> "JsonValue":
-    """Return what a client answers as JSON, by the names of docs/client.md.
-
-    Bytes are base64, times ISO 8601.
-    """
-    from pydantic import BaseModel
-
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in cast("Sequence[object]", value)]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value) if each.name != SEEN}
-    return _plain_scalar(value)
-
-
-def _plain_scalar(value: object) -> "JsonValue":
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Enum):
-        return str(value.value)
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
-
-
 def print_found(
     found: Sequence[T], head: Sequence[str], row: Callable[[T], Sequence[str]], nothing: str, *, as_json: bool
 ) -> None:
     """Print what was found, a row each; `nothing` is said where there is none."""
     if as_json:
-        print_answer(found)
+        print_json(found)
     elif found:
         print_table(head, list(map(row, found)))
     else:

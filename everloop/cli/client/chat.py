@@ -47,19 +47,17 @@ The arrow keys bring back what you wrote.
 While the agent works, Ctrl-C leaves the task to itself, twice cancels it."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(
-        rich_help_panel="Talk to agents",
-        epilog=f"""{EXIT_CODES}
+commands = typer.Typer()
+
+
+@commands.command(
+    rich_help_panel="Talk to agents",
+    epilog=f"""{EXIT_CODES}
 
     everloop send "Survey the files of docs and write a report" --save reports
 
     git diff | everloop send "Review this." --file -""",
-    )(send)
-    app.command(rich_help_panel="Talk to agents")(chat)
-
-
+)
 def send(  # noqa: PLR0913 -- each is an option
     message: Message,
     *,
@@ -115,6 +113,7 @@ def send_message(  # noqa: PLR0913 -- all have names
     follow_task(begin, profile, agent=agent, folder=folder, as_json=as_json)
 
 
+@commands.command(rich_help_panel="Talk to agents")
 def chat(*, agent: AgentId = "", context: ContextId = "", profile: ProfileName = "") -> None:
     """Talk with an agent: with a history, files, and questions answered in place. /help tells more."""
     from everloop.cli.client.prompts import is_interactive

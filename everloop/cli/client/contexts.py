@@ -12,7 +12,6 @@ from everloop.cli.client.calls import (
     Limit,
     ProfileName,
     asked,
-    print_answer,
     print_found,
 )
 from everloop.cli.output import (
@@ -25,6 +24,7 @@ from everloop.cli.output import (
     misused,
     option,
     print_fields,
+    print_json,
     print_line,
 )
 
@@ -86,7 +86,7 @@ def show(context: ContextArgument, *, as_json: AsJson = False, profile: ProfileN
     from everloop.cli.client import task_reports
 
     if as_json:
-        print_answer({"context": found, "messages": messages})
+        print_json({"context": found, "messages": messages})
         return
     print_fields(
         {
@@ -138,7 +138,7 @@ def delete_for_good(
         _make_sure(what)
     done = asked(lambda client: _deleted(client, begin), profile)
     if as_json:
-        print_answer(done)
+        print_json(done)
     if done.state == "failed":
         raise CommandError(
             f"the deletion {done.id} of {what} failed; delete it again, nothing comes back by that"

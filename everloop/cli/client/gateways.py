@@ -28,19 +28,15 @@ HEAD = ("AGENT", "NAME", "DESCRIPTION")
 
 Auth = Literal["api-key", "token", "none"]
 
-profiles = typer.Typer(
+commands = typer.Typer()
+app = typer.Typer(
     no_args_is_help=True,
     help="Keep addresses of gateways, and who you are there.",
     epilog="They stand in a file of yours, which nobody else can read: docs/command-line.md tells of it.",
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(rich_help_panel="Talk to agents")(agents)
-    app.add_typer(profiles, name="profiles", rich_help_panel="Talk to agents")
-
-
+@commands.command(rich_help_panel="Talk to agents")
 def agents(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """List the agents of a gateway."""
     found = asked(lambda client: client.agents(), profile)
@@ -51,7 +47,7 @@ def _row(one: "AgentInfo") -> tuple[str, ...]:
     return one.id or NOTHING, one.name, one.description or NOTHING
 
 
-@profiles.command(name="list")
+@app.command(name="list")
 def list_(*, as_json: AsJson = False) -> None:
     """Show the profiles, without their secrets, and which gateway is asked here."""
     from everloop.cli.client.profiles import choose_profile, profiles_file, read_profiles
@@ -84,9 +80,7 @@ def list_(*, as_json: AsJson = False) -> None:
     print_notice(f"commands here ask {here.url} ({origin})")
 
 
-@profiles.command(
-    epilog="""    everloop profiles add work https://agents.example.com --auth api-key --default"""
-)
+@app.command(epilog="""    everloop profiles add work https://agents.example.com --auth api-key --default""")
 def add(  # noqa: PLR0913 -- each is an option
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
     url: Annotated[str, typer.Argument(metavar="URL", help="Of a gateway, an agent, or an agent card.")],
@@ -139,7 +133,7 @@ def add(  # noqa: PLR0913 -- each is an option
     print_line(f"{name} is in {profiles_file()}")
 
 
-@profiles.command()
+@app.command()
 def remove(name: Annotated[str, typer.Argument(metavar="NAME", help="As `list` shows it.")]) -> None:
     """Forget a profile, and its secrets."""
     from everloop.cli.client.profiles import Profiles, read_profiles, write_profiles

@@ -4,14 +4,14 @@ The answer goes to stdout, all else to stderr. Where stdout is no terminal it ge
 is whole: a draft may be withdrawn.
 """
 
+import asyncio
 import json
 import re
 import sys
 import time
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
@@ -79,34 +79,21 @@ class Screen:
         if self._was_lost and not isinstance(event, Reconnecting):
             self._was_lost = False
             self.say("connected again", "yellow")
-        match event:
-            case TextDelta() | Thought() if event.path:
-                pass  # the words of sub-agents are not those of the answer
-            case TextDelta():
-                self._write(event)
-            case Thought():
-                self._doing = "" if event.is_last else "thinking"
-            case StatusChanged():
-                self._status(event)
-            case ToolCallStarted():
-                self._started(event)
-            case ToolCallEnded():
-                self._ended(event)
-            case _:
-                self._show_aside(event)
-
-    def _show_aside(self, event: Event) -> None:
-        match event:
-            case Progress():
-                self._progress(event)
-            case ArtifactChanged():
-                self._artifact(event.artifact)
-            case Reconnecting():
-                self._lost(event)
-            case OtherEvent():
-                self._other(event)
-            case _:
-                pass
+        if event.path and isinstance(event, TextDelta | Thought):
+            return  # the words of sub-agents are not those of the answer
+        shown: dict[type[Event], Callable[[Any], None]] = {
+            TextDelta: self._write,
+            Thought: self._thought,
+            StatusChanged: self._status,
+            ToolCallStarted: self._started,
+            ToolCallEnded: self._ended,
+            Progress: self._progress,
+            ArtifactChanged: self._artifact,
+            Reconnecting: self._lost,
+            OtherEvent: self._other,
+        }
+        if show := shown.get(type(event)):
+            show(event)
 
     def say(self, line: str, style: str = "", *, indent: int = 0, breaks: bool = True) -> None:
         """Write a line for people, above what is live; `breaks`: between words, where it is too long."""
@@ -165,6 +152,9 @@ class Screen:
             self._stop_live()
             self._text.write(event.text)
 
+    def _thought(self, event: Thought) -> None:
+        self._doing = "" if event.is_last else "thinking"
+
     def _status(self, event: StatusChanged) -> None:
         """Show a remark of the model, unless it was seen while it was written."""
         if event.state is TaskState.WORKING:
@@ -204,13 +194,13 @@ class Screen:
         self._go_live()
 
     def _progress(self, event: Progress) -> None:
-        running = self._running.get((*event.path, event.call_id)) if event.call_id else None
-        if running:
+        if running := self._running.get((*event.path, event.call_id)):
             running.progress = event.text
         if not event.call_id or not self._is_live:
             self.say(f"· {one_line(event.text)}", "dim", indent=2 * len(event.path))
 
-    def _artifact(self, artifact: Artifact) -> None:
+    def _artifact(self, event: ArtifactChanged) -> None:
+        artifact = event.artifact
         if artifact.is_complete and artifact.id not in self._whole:
             self._whole.add(artifact.id)
             self.say(f"▤ {described(artifact)}", "magenta")
@@ -241,14 +231,21 @@ class Screen:
             get_renderable=self._region,
             console=self._aside,
             transient=True,
-            refresh_per_second=FRAMES_A_SECOND,
+            auto_refresh=False,  # by a thread, which may draw between the two halves of what is printed here
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._live.start(refresh=True)  # a line would end up behind the first frame if a thread drew that
+        self._live.start()
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._live:
+            self._live.refresh()
+            self._next_frame = asyncio.get_running_loop().call_later(1 / FRAMES_A_SECOND, self._draw)
 
     def _stop_live(self) -> None:
         if self._live:
+            self._next_frame.cancel()
             self._live.stop()
             self._live = None
 
@@ -330,20 +327,16 @@ _ENDS = {
 }
 
 
+_CONTROLS = {
+    **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\N{REPLACEMENT CHARACTER}"),
+    ord("\t"): " " * 4,
+    ord("\n"): "\n",
+}
+
+
 def clean(text: str) -> str:
     """Return a text that has lines, and cannot steer the terminal."""
-    return "".join(
-        " " * 4
-        if letter == "\t"
-        else letter
-        if letter == "\n" or not _steers(letter)
-        else "\N{REPLACEMENT CHARACTER}"
-        for letter in text.replace("\r\n", "\n")
-    )
-
-
-def _steers(letter: str) -> bool:
-    return unicodedata.category(letter) == "Cc"
+    return text.replace("\r\n", "\n").translate(_CONTROLS)
 
 
 def described(artifact: Artifact) -> str:

@@ -22,12 +22,20 @@ from everloop.cli.client.calls import (
     asked,
     finish,
     follow_task,
-    plain,
-    print_answer,
     print_found,
 )
 from everloop.cli.client.contexts import Yes, delete_for_good
-from everloop.cli.output import NOTHING, AsJson, CommandError, local_time, misused, option, print_line
+from everloop.cli.output import (
+    NOTHING,
+    AsJson,
+    CommandError,
+    fields_of,
+    local_time,
+    misused,
+    option,
+    print_json,
+    print_line,
+)
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -100,14 +108,14 @@ def show(
     if transcript:
         messages = asked(lambda client: client.transcript(task), profile, task_id=task)
         if as_json:
-            print_answer(messages)
+            print_json(messages)
         else:
             task_reports.print_transcript(messages)
         return
     found, usage = asked(lambda client: _read(client, task), profile, task_id=task)
     if as_json:
-        report = cast("dict[str, JsonValue]", plain(found))
-        print_answer(report | ({"usage_report": usage} if usage else {}))
+        report = cast("dict[str, object]", fields_of(found))
+        print_json(report | ({"usage_report": usage} if usage else {}))
     else:
         task_reports.print_task(found, usage, profile)
 
@@ -133,7 +141,7 @@ def cancel(task: TaskId, *, as_json: AsJson = False, profile: ProfileName = "") 
     """Cancel a task. Once more is no error."""
     canceled = asked(lambda client: client.cancel(task), profile, task_id=task)
     if as_json:
-        print_answer(canceled)
+        print_json(canceled)
     else:
         print_line(f"{canceled.id} is {canceled.state}")
 
@@ -210,7 +218,7 @@ def approve(  # noqa: PLR0913 -- each is an option
     """Let a call run that waits for a yes, of your task or, with a scope that approves, of somebody's."""
     decided = ask(lambda gateway: _decide(gateway, task, question, note, approved=not no), profile)
     if decided and as_json:
-        print_answer(decided)
+        print_json(decided)
         return
     if decided:
         print_line(f"{'rejected' if no else 'approved'} {decided.question} of {task}")

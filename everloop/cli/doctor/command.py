@@ -23,15 +23,14 @@ HERE = frozenset({"127.0.0.1", "localhost", "::1"})
 MARKS = {"ok": ("✓", "green"), "problem": ("✗", "bold red"), "note": ("·", "yellow")}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        rich_help_panel="Operate",
-        epilog="Servers are looked at where settings or a stack in this directory say where they are, or the "
-        "gateway is one of this machine. Exit code: 1 if there is a problem.",
-    )(doctor)
+commands = typer.Typer()
 
 
+@commands.command(
+    rich_help_panel="Operate",
+    epilog="Servers are looked at where settings or a stack in this directory say where they are, or the "
+    "gateway is one of this machine. Exit code: 1 if there is a problem.",
+)
 def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """Look for what keeps an Everloop from working, and say what to do.
 

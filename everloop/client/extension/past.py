@@ -9,11 +9,10 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict
 from pydantic import JsonValue
 
-from everloop.client.content import Content, Json
+from everloop.client.content import Content, Files, Json, message_json, message_of, parts_of
 from everloop.client.events import Result
 from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
 from everloop.client.fold import result_of
-from everloop.client.messages import Files, message_json, message_of, parts_of
 
 
 class PastEvent(Answer):

@@ -8,12 +8,11 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import ParseDict
 from pydantic import BeforeValidator, JsonValue
 
-from everloop.client.content import Content, Json, Part
+from everloop.client.content import Content, Files, Json, Part, message_json, message_of, parts_of
 from everloop.client.errors import InvalidError
 from everloop.client.events import TaskState
 from everloop.client.extension.calls import Answer, ExtensionCalls, read, segment
 from everloop.client.fold import state_of
-from everloop.client.messages import Files, message_json, message_of, parts_of
 
 Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
 """What a run does while the task of the one before still works: it is left out; it waits (one, or all); the
@@ -21,8 +20,7 @@ other task is cancelled or terminated first, or both work."""
 
 
 def _state(name: str) -> TaskState:
-    known = {pb.TaskState.Name(number): number for number in pb.TaskState.values()}
-    return state_of(known.get(name, 0))
+    return state_of(dict(pb.TaskState.items()).get(name, 0))
 
 
 class ScheduledRun(Answer):

@@ -379,7 +379,7 @@ async def test_the_server_is_known_by_a_certificate_of_ones_own(service: Service
         async with Client(url, ca=shown, cert=(mine, mine)) as client:
             assert (await client.send("Hi.")).text == "Hello."
         async with Client(url) as strange:
-            with pytest.raises(UnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(UnreachableError, match="certificate .* is not trusted .*; .*give ca="):
                 await strange.send("Hi.")
     with pytest.raises(InvalidError, match="cert= or ca= cannot be used"):
         Client(url, ca=tmp_path / "none.pem")
@@ -421,3 +421,14 @@ def test_the_client_loads_neither_a_gateway_nor_a_worker() -> None:
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
     assert loaded.stdout == "[]\n"
+
+
+async def test_a_server_on_this_machine_is_reached_without_a_proxy(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Proxies of the environment lead to the world outside, and know nothing of this machine."""
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    async with Client(service.gateway.url) as client:
+        assert await client.agents()

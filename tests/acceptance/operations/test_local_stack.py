@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED, GetTaskRequest, Task
+from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED
 
-from everloop.deploy.demo.conversation import TaskAccepted, TextArrived, connected, converse
+from everloop.client import Client, Result, TaskState, TextDelta
 from everloop.deploy.demo_model.script import SCRIPTED
 from everloop.deploy.local.servers import free_port
 from tests.support.a2a_client import connected as over_grpc
@@ -97,25 +97,22 @@ async def until(fact: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def completed(url: str, task_id: str) -> Task:
+async def completed(url: str, task_id: str) -> Result:
     """Ask for the task until it is completed, as long as a busy machine may take."""
-    async with asyncio.timeout(PATIENCE), connected(url) as client:
+    async with asyncio.timeout(PATIENCE), Client(url) as client:
         while True:
-            task = await client.get_task(GetTaskRequest(id=task_id))
-            if task.status.state == TASK_STATE_COMPLETED:
+            task = await client.task(task_id)
+            if task.state is TaskState.COMPLETED:
                 return task
             await asyncio.sleep(0.2)
 
 
 async def start_counting(url: str) -> str:
     """Start a task that writes for some seconds, leave it in the middle of its answer, return its id."""
-    task_id = ""
-    async with connected(url) as client, aclosing(converse(client, seed_text("Count to 300"))) as arrivals:
-        async for arrival in arrivals:
-            if isinstance(arrival, TaskAccepted):
-                task_id = arrival.task_id
-            if isinstance(arrival, TextArrived):
-                return task_id
+    async with Client(url) as client, aclosing(client.stream(seed_text("Count to 300"))) as events:
+        async for event in events:
+            if isinstance(event, TextDelta):
+                return event.task_id
     raise AssertionError("the task wrote nothing")
 
 
@@ -139,7 +136,7 @@ async def test_a_killed_stack_leaves_no_process_and_its_task_goes_on_at_the_next
         task = await completed(second.addresses["A2A gateway"], task_id)
         assert await second.end(signal.SIGTERM) == 0
 
-    assert task.artifacts[0].parts[0].text.endswith(" 299 300")
+    assert task.text.endswith(" 299 300")
     assert second.is_gone
 
 

@@ -1,5 +1,7 @@
 """What people see: `everloop dev` while they save files, and calls of a task that they follow."""
 
+import asyncio
+import threading
 from contextlib import aclosing
 from pathlib import Path
 
@@ -9,8 +11,8 @@ from pydantic import JsonValue
 from everloop.cli.author.dev import saved_files
 from everloop.cli.author.live_log import rendered
 from everloop.cli.author.project import Project
-from everloop.cli.client.screen import Screen
-from everloop.client import OtherEvent, ToolCall, ToolCallEnded
+from everloop.cli.client.screen import FRAMES, Screen
+from everloop.client import OtherEvent, ToolCall, ToolCallEnded, ToolCallStarted
 
 
 def test_a_warning_stands_apart_from_its_fields() -> None:
@@ -63,6 +65,23 @@ def test_a_retry_of_the_model_is_told_by_the_status_alone(capsys: pytest.Capture
 
     said = capsys.readouterr().err.splitlines()
     assert said == ["↻ the tool runs again: no answer", "↻ the model is asked again: too many"]
+
+
+async def test_what_is_live_is_drawn_where_lines_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A thread of its own would draw while a line is printed: one of either could be left over."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    before, screen = threading.active_count(), Screen()
+    screen.show(ToolCallStarted(call_id="1", name="buy"))
+    assert threading.active_count() == before
+    drawn = ""
+    async with asyncio.timeout(30):
+        while len({frame for frame in FRAMES if frame in drawn}) < 2:
+            await asyncio.sleep(0.01)
+            drawn += capsys.readouterr().err
+    screen.pause()
 
 
 async def test_files_are_watched_before_agents_are_loaded(tmp_path: Path) -> None:

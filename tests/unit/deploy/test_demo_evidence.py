@@ -4,21 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from everloop.deploy.demo.conversation import Arrival, DemoError
-from everloop.deploy.demo.evidence import Count, Evidence
-from everloop.deploy.demo.history import Record, RecordedCall
-from everloop.workflows.contract.events import ToolStarted
-
-
-def started(call_id: str, name: str, attempt: int = 1) -> Arrival:
-    return ToolStarted(call_id=call_id, name=name, attempt=attempt)
-
-
-def evidence(*arrivals: Arrival) -> Evidence:
-    folded = Evidence()
-    for arrival in arrivals:
-        folded.take(arrival)
-    return folded
+from everloop.deploy.demo.evidence import Count
+from everloop.deploy.demo.history import DemoError, Record, RecordedCall
 
 
 def recorded(call_id: str, name: str = "read_file", outcome: str = "ok", attempts: int = 1) -> RecordedCall:
