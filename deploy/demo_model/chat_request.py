@@ -55,26 +55,24 @@ def _text_of(content: Content | None) -> str:
     return "\n".join(piece.text for piece in content if isinstance(piece, TextContent))
 
 
-class InstructionMessage(BaseModel):
+class _Message(BaseModel):
+    content: Content
+
+    @property
+    def text(self) -> str:
+        return _text_of(self.content)
+
+
+class InstructionMessage(_Message):
     """What the agent is told to be."""
 
     role: Literal["system", "developer"]
-    content: Content
-
-    @property
-    def text(self) -> str:
-        return _text_of(self.content)
 
 
-class UserMessage(BaseModel):
+class UserMessage(_Message):
     """What the person said."""
 
     role: Literal["user"]
-    content: Content
-
-    @property
-    def text(self) -> str:
-        return _text_of(self.content)
 
 
 class AssistantMessage(BaseModel):
@@ -89,16 +87,11 @@ class AssistantMessage(BaseModel):
         return _text_of(self.content)
 
 
-class ToolMessage(BaseModel):
+class ToolMessage(_Message):
     """The result of a call."""
 
     role: Literal["tool"]
     tool_call_id: str
-    content: Content
-
-    @property
-    def text(self) -> str:
-        return _text_of(self.content)
 
 
 ChatMessage = Annotated[
@@ -164,12 +157,20 @@ class ChatRequest(BaseModel):
     @property
     def results(self) -> list[str]:
         """What tools have returned since then, oldest first."""
-        since: list[str] = []
-        for message in reversed(self.messages):
+        return [result for _, result in self.returned]
+
+    @property
+    def returned(self) -> list[tuple[str, str]]:
+        """The same, each with the name of its tool."""
+        names: dict[str, str] = {}
+        since: list[tuple[str, str]] = []
+        for message in self.messages:
             if isinstance(message, UserMessage):
-                break
-            if isinstance(message, ToolMessage):
-                since.insert(0, message.text)
+                since = []
+            elif isinstance(message, AssistantMessage):
+                names.update({call.id: call.function.name for call in message.tool_calls})
+            elif isinstance(message, ToolMessage):
+                since.append((names[message.tool_call_id], message.text))
         return since
 
     @property

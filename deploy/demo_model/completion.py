@@ -96,14 +96,7 @@ class Completion:
         if self.reply.thought:
             message.reasoning_content = self.reply.thought  # pyright: ignore[reportAttributeAccessIssue] -- others add it
         choice = Choice(index=0, message=message, finish_reason=self._reason)
-        return ChatCompletion(
-            id=self.id,
-            created=self.created,
-            model=self.model,
-            object="chat.completion",
-            choices=[choice],
-            usage=self.usage,
-        )
+        return ChatCompletion(**self._head, object="chat.completion", choices=[choice], usage=self.usage)
 
     def chunks(self, *, include_usage: bool) -> Iterator[ChatCompletionChunk]:
         """Yield the answer word by word; each call in several pieces, as real models send them."""
@@ -115,27 +108,23 @@ class Completion:
         for index, call in enumerate(self.reply.calls):
             for piece in _pieces(index, call):
                 yield self._chunk(ChoiceDelta(tool_calls=[piece]))
-        last = ChunkChoice(index=0, delta=ChoiceDelta(), finish_reason=self._reason)
-        yield self._of(last)
+        yield self._chunk(ChoiceDelta(), self._reason)
         if include_usage:
-            yield self._of(usage=self.usage)
+            yield ChatCompletionChunk(
+                **self._head, object="chat.completion.chunk", choices=[], usage=self.usage
+            )
 
     @property
     def _reason(self) -> Any:  # noqa: ANN401 -- providers have more reasons than the SDK knows
         return self.reply.reason
 
-    def _chunk(self, delta: ChoiceDelta) -> ChatCompletionChunk:
-        return self._of(ChunkChoice(index=0, delta=delta, finish_reason=None))
+    @property
+    def _head(self) -> dict[str, Any]:
+        return {"id": self.id, "created": self.created, "model": self.model}
 
-    def _of(self, *choices: ChunkChoice, usage: CompletionUsage | None = None) -> ChatCompletionChunk:
-        return ChatCompletionChunk(
-            id=self.id,
-            created=self.created,
-            model=self.model,
-            object="chat.completion.chunk",
-            choices=list(choices),
-            usage=usage,
-        )
+    def _chunk(self, delta: ChoiceDelta, reason: Any = None) -> ChatCompletionChunk:  # noqa: ANN401 -- as above
+        choice = ChunkChoice(index=0, delta=delta, finish_reason=reason)
+        return ChatCompletionChunk(**self._head, object="chat.completion.chunk", choices=[choice], usage=None)
 
 
 def complete(request: ChatRequest, reply: Reply) -> Completion:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage, UserMessage
+from everloop.deploy.demo_model.chat_request import ChatRequest
 from everloop.deploy.demo_model.completion import Call, Reply
-from everloop.deploy.demo_model.stand_in import Result, stand_in
+from everloop.deploy.demo_model.stand_in import stand_in
 
 MODEL = "everloop-demo-scripted"
 SCRIPTED = "This is Everloop's scripted demo model: no language model wrote this text."
@@ -46,12 +46,12 @@ class Turn:
     """The newest message of the user, and what was done since."""
 
     prompt: str
-    results: Sequence[Result]
+    results: Sequence[tuple[str, str]]
     tools: frozenset[str]
 
     def of(self, name: str) -> list[str]:
         """Return the results of one tool, in the order of the calls."""
-        return [result.content for result in self.results if result.tool == name]
+        return [result for tool, result in self.results if tool == name]
 
     def lacks(self, name: str) -> bool:
         """Whether the tool is on offer and was not used yet."""
@@ -59,44 +59,18 @@ class Turn:
 
 
 async def answer(request: ChatRequest) -> Reply:
-    """Say what the script says, in the place of whichever model an agent names."""
-    return next_reply(request)
-
-
-def next_reply(request: ChatRequest) -> Reply:
-    """Return what the script says to this conversation."""
-    turn = _turn(request)
+    """Return what the script says to this conversation, whichever model an agent names."""
+    turn = Turn(request.prompt, request.returned, request.tool_names)
     prompt = turn.prompt.casefold()
     is_demo = turn.tools >= TOOLS_OF_THE_DEMO
     if re.search(r"\b(director|folder|files?\b)", prompt) and is_demo:
         return _survey(turn)
     if counting := re.search(r"\bcount to (\d{1,9})\b", prompt):
-        return _count(min(int(counting[1]), MAX_COUNT))
+        numbers = map(str, range(1, min(int(counting[1]), MAX_COUNT) + 1))
+        return Reply(f"{SCRIPTED}\n\n{' '.join(numbers)}")
     if (expression := _EXPRESSION.search(turn.prompt)) and is_demo:
         return _calculate(turn, expression[0].strip())
-    return Reply(EXPLANATION) if is_demo else stand_in(request, turn.results)
-
-
-def _turn(request: ChatRequest) -> Turn:
-    prompt = ""
-    names: dict[str, str] = {}
-    results: list[Result] = []
-    for message in request.messages:
-        match message:
-            case UserMessage():
-                prompt, results = message.text, []
-            case AssistantMessage():
-                names.update({call.id: call.function.name for call in message.tool_calls})
-            case ToolMessage():
-                results.append(Result(names[message.tool_call_id], message.text))
-            case _:
-                pass
-    return Turn(prompt, results, request.tool_names)
-
-
-def _count(last: int) -> Reply:
-    numbers = " ".join(str(number) for number in range(1, last + 1))
-    return Reply(f"{SCRIPTED}\n\n{numbers}")
+    return Reply(EXPLANATION) if is_demo else stand_in(request)
 
 
 def _calculate(turn: Turn, expression: str) -> Reply:
@@ -112,7 +86,8 @@ def _survey(turn: Turn) -> Reply:
         return Reply(f"First I list `{directory}`.", (Call("list_files", {"path": directory}),))
     files = _largest_files(directory, turn.of("list_files")[0])
     if not files:
-        return Reply(f"{SCRIPTED}\n\nNo file of `{directory}` is one that I can read:\n\n{_listing(turn)}")
+        listing = turn.of("list_files")[0]
+        return Reply(f"{SCRIPTED}\n\nNo file of `{directory}` is one that I can read:\n\n{listing}")
     return (
         _take_note(turn, directory, files)
         or _next_step(turn, directory, files)
@@ -184,10 +159,6 @@ def _directory(prompt: str) -> str:
 def _quoted(prompt: str) -> str:
     quoted = re.search(r'"([^"]+)"', prompt)
     return quoted[1] if quoted else ""
-
-
-def _listing(turn: Turn) -> str:
-    return turn.of("list_files")[0]
 
 
 def _largest_files(directory: str, listing: str) -> list[str]:

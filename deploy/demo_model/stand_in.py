@@ -7,8 +7,7 @@ come from that message where they can (names, numbers, texts in quotes), else fr
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeVar, cast
 
 from pydantic import JsonValue
 
@@ -44,54 +43,29 @@ _QUOTED = re.compile(r"[\"“`]([^\"”`]+)[\"”`]")
 _NAME = re.compile(r"(?<![.!?:]\s)(?<!^)\b[A-ZÀ-Þ][\w-]+")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _EMPTY = frozenset(
-    [
-        "the",
-        "and",
-        "for",
-        "with",
-        "what",
-        "which",
-        "that",
-        "this",
-        "from",
-        "are",
-        "you",
-        "can",
-        "how",
-        "who",
-        "use",
-        "please",
-        "tool",
-        "call",
-    ]
+    _WORD.findall("the and for with what which that this from are you can how who use please tool call")
 )
 
 Schema = Mapping[str, JsonValue]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Result:
-    """What came of a call of this turn."""
-
-    tool: str
-    content: str
-
-
-def stand_in(request: ChatRequest, results: Sequence[Result]) -> Reply:
+def stand_in(request: ChatRequest) -> Reply:
     """Return calls of the tools that the message is about, and then an answer that says what they came to."""
-    prompt, called = request.prompt, {result.tool for result in results}
+    prompt, called = request.prompt, {tool for tool, _ in request.returned}
     wanted = _wanted(request, prompt)
     if calls := [_call(tool, prompt) for tool in wanted if tool.name not in called]:
         names = " and ".join(call.name for call in calls)
         return Reply(f"I call {names} with made-up values.", tuple(calls))
     if schema := request.output_schema:
         return Reply(json.dumps(made_up(schema, prompt), ensure_ascii=False))
-    return Reply("\n".join([STAND_IN, "", *(_said(results) or _offered(request)), "", HOW_TO_LEAVE]))
+    said = [f"- {tool}: {result}" for tool, result in request.returned]
+    return Reply("\n".join([STAND_IN, "", *(said or [_offered(request)]), "", HOW_TO_LEAVE]))
 
 
 def made_up(schema: Schema, prompt: str) -> JsonValue:
     """Return a value that fits a JSON schema, as far as a script can tell, with words of a message in it."""
-    return _Maker(schema, _Words.of(prompt)).value(schema)
+    return _Maker(schema, prompt).value(schema)
 
 
 def _wanted(request: ChatRequest, prompt: str) -> list[FunctionDefinition]:
@@ -125,49 +99,26 @@ def _call(tool: FunctionDefinition, prompt: str) -> Call:
     return Call(tool.name, arguments if isinstance(arguments, dict) else {})
 
 
-def _said(results: Sequence[Result]) -> list[str]:
-    return [f"- {result.tool}: {result.content}" for result in results]
-
-
-def _offered(request: ChatRequest) -> list[str]:
+def _offered(request: ChatRequest) -> str:
     names = [tool.function.name for tool in request.tools if tool.function.name not in OF_EVERLOOP]
     if not names:
-        return ["It has no tool to call, and cannot answer that."]
-    return [f"It calls the tool that a message is about: say something of {', '.join(names)}."]
+        return "It has no tool to call, and cannot answer that."
+    return f"It calls the tool that a message is about: say something of {', '.join(names)}."
 
 
-@dataclass
-class _Words:
-    """What a message has for values: each is used once, the last one again and again."""
-
-    texts: list[str]
-    numbers: list[float]
-    whole: str
-
-    @classmethod
-    def of(cls, prompt: str) -> "_Words":
-        quoted = _QUOTED.findall(prompt)
-        names = _NAME.findall(_QUOTED.sub(" ", prompt))
-        return cls([*quoted, *names], [float(number) for number in _NUMBER.findall(prompt)], prompt)
-
-    def text(self) -> str:
-        if not self.texts:
-            return self.whole
-        return self.texts.pop(0) if len(self.texts) > 1 else self.texts[0]
-
-    def number(self) -> float | None:
-        if not self.numbers:
-            return None
-        return self.numbers.pop(0) if len(self.numbers) > 1 else self.numbers[0]
-
-
-@dataclass
 class _Maker:
-    """Makes values of one schema; `root` has the definitions that its parts refer to."""
+    """Makes values of one schema; `root` has the definitions that its parts refer to.
 
-    root: Schema
-    words: _Words
-    _open: list[str] = field(default_factory=list[str])
+    Texts and numbers of the message are used once each, the last one again and again.
+    """
+
+    def __init__(self, root: Schema, prompt: str) -> None:
+        self._root = root
+        self._prompt = prompt.casefold()
+        names = _NAME.findall(_QUOTED.sub(" ", prompt))
+        self._texts = [*_QUOTED.findall(prompt), *names] or [prompt]
+        self._numbers = [float(number) for number in _NUMBER.findall(prompt)] or [1.0]
+        self._open: list[str] = []
 
     def value(self, schema: Schema) -> JsonValue:
         if isinstance(reference := schema.get("$ref"), str):
@@ -176,9 +127,7 @@ class _Maker:
             if given in schema:
                 return schema[given]
         if isinstance(listed := schema.get("enum"), list) and listed:
-            return next(
-                (one for one in listed if str(one).casefold() in self.words.whole.casefold()), listed[0]
-            )
+            return next((one for one in listed if str(one).casefold() in self._prompt), listed[0])
         if isinstance(examples := schema.get("examples"), list) and examples:
             return examples[0]
         for choice in ("anyOf", "oneOf", "allOf"):
@@ -207,7 +156,7 @@ class _Maker:
     def _referred(self, reference: str) -> JsonValue:
         if reference in self._open:  # it holds itself: an end is found only in what may be left out
             return None
-        found: JsonValue = cast("JsonValue", self.root)
+        found: JsonValue = cast("JsonValue", self._root)
         for step in reference.removeprefix("#/").split("/"):
             found = found.get(step) if isinstance(found, dict) else None
         self._open.append(reference)
@@ -234,16 +183,19 @@ class _Maker:
         above, below = _bound(schema, "exclusiveMinimum"), _bound(schema, "exclusiveMaximum")
         lower = [_bound(schema, "minimum"), None if above is None else above + 1]
         upper = [_bound(schema, "maximum"), None if below is None else below - 1]
-        given = self.words.number()
-        number = max([1.0 if given is None else given, *(bound for bound in lower if bound is not None)])
+        number = max([_next(self._numbers), *(bound for bound in lower if bound is not None)])
         return min([number, *(bound for bound in upper if bound is not None)])
 
     def _text(self, schema: Schema) -> str:
         if text := FORMATS.get(str(schema.get("format"))):
             return text
-        text, least, most = self.words.text(), _bound(schema, "minLength"), _bound(schema, "maxLength")
+        text, least, most = _next(self._texts), _bound(schema, "minLength"), _bound(schema, "maxLength")
         text = text.ljust(int(least or 0), "x")
         return text[: int(most)] if most is not None else text
+
+
+def _next(left: list[T]) -> T:
+    return left.pop(0) if len(left) > 1 else left[0]
 
 
 def _first_of(schemas: Sequence[JsonValue]) -> Schema:

@@ -2,26 +2,28 @@
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from everloop.deploy.local.keeper import dies_with
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 10.0
 STEADY_AFTER = 30.0
 TAIL_LINES = 20
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
+
+IsReady = Callable[[float], Awaitable[bool]]
+"""Whether a process that was started at a time, in seconds since the epoch, is ready."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """What to run. `is_ready` is asked with the time of the last start, in seconds since the epoch.
+    """What to run.
 
     `environment` None means the supervisor's own. `needs`: services that have to be ready before it begins.
     `is_prepared`: its command is one of `everloop.deploy.local.prepared`, which waits for a line before it
@@ -31,7 +33,7 @@ class Service:
 
     name: str
     command: Sequence[str]
-    is_ready: Callable[[float], Awaitable[bool]]
+    is_ready: IsReady
     environment: Mapping[str, str] | None = None
     needs: Sequence[str] = ()
     is_prepared: bool = False
@@ -128,7 +130,7 @@ class ChildProcess:
                 stderr=asyncio.subprocess.STDOUT,
                 pass_fds=self._service.files,
                 process_group=0,  # so that Ctrl-C in a terminal reaches only the supervisor
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=dies_with(os.getpid()),
             )
 
     def keep_running(self) -> None:
@@ -194,17 +196,3 @@ class ChildProcess:
         if self._process and self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
-
-
-def _die_with(parent: int) -> Callable[[], None] | None:
-    """Return what a child does before it starts: ask Linux to kill it when its parent dies."""
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)  # loaded before the fork: a child of a threaded process must not load anything
-
-    def ask() -> None:
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # the parent died before we asked
-            os._exit(1)
-
-    return ask

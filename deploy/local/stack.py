@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from everloop.deploy.demo_model.script import MODEL
-from everloop.deploy.local.child_process import Service
+from everloop.deploy.local.child_process import IsReady, Service
 from everloop.deploy.local.errors import AlreadyRunningError
 from everloop.deploy.local.ports import Ports, choose_ports
 from everloop.deploy.local.prepared import LISTENER
@@ -106,18 +106,22 @@ class LocalStack:
 
     def services(self, client: httpx.AsyncClient) -> list[Service]:
         """Return the processes, each behind those that it needs; `client` asks whether they are ready."""
-        servers = self.servers(client)
-        return [*servers, self._worker(client), self._gateway(client)]
+        url, queue = f"{self._http(self.ports.gateway)}/readyz", self.settings.task_queue
+
+        def worker_is_ready(since: float) -> Awaitable[bool]:
+            return worker_polls(client, self.temporal_http, queue, since)
+
+        return [
+            *self.servers(client),
+            self._prepared("worker", worker_is_ready, "everloop.worker"),
+            self._prepared("gateway", lambda _since: http_answers(client, url), "everloop.gateway.__main__"),
+        ]
 
     def reloadable(self, listener: int) -> list[Service]:
         """Return worker and gateway for a `Reloader`: `listener` is the file of the socket to serve on."""
-        worker, gateway = (
-            self._prepared(name, _unknown, module, *arguments)
-            for name, module, arguments in (
-                ("worker", "everloop.worker", ()),
-                ("gateway", "everloop.gateway.__main__", (LISTENER, str(listener))),
-            )
-        )
+        worker = self._prepared("worker", _unknown, "everloop.worker")
+        serving = ("everloop.gateway.__main__", LISTENER, str(listener))
+        gateway = self._prepared("gateway", _unknown, *serving)
         return [worker, replace(gateway, files=(listener,), leaves_at=signal.SIGHUP)]
 
     def servers(self, client: httpx.AsyncClient) -> list[Service]:
@@ -134,54 +138,32 @@ class LocalStack:
         )
         command = temporal_command(ports, self.directory / "temporal.db")
 
-        async def is_ready(_since: float) -> bool:
-            return await temporal_answers(client, self.temporal_http)
-
-        return Service("temporal", command, is_ready, _environment({}))
+        return Service(
+            "temporal",
+            command,
+            lambda _since: temporal_answers(client, self.temporal_http),
+            _environment({}),
+        )
 
     def _valkey(self) -> Service:
         data = self.directory / "valkey"
         data.mkdir(parents=True, exist_ok=True)
 
-        async def is_ready(_since: float) -> bool:
-            return await redis_answers(self.redis_url)
-
-        return Service("valkey", valkey_command(self.ports.redis, data), is_ready)
+        command = valkey_command(self.ports.redis, data)
+        return Service("valkey", command, lambda _since: redis_answers(self.redis_url))
 
     def _demo_model(self, client: httpx.AsyncClient) -> Service:
         url = f"{self._http(self.ports.demo_model)}/v1/models"
+        key = {"Authorization": f"Bearer {KEY_OF_THE_DEMO_MODEL}"}
+        arguments = ("everloop.deploy.demo_model", "--port", str(self.ports.demo_model))
+        return self._python("demo-model", lambda _since: http_answers(client, url, key), *arguments)
 
-        async def is_ready(_since: float) -> bool:
-            return await http_answers(client, url, {"Authorization": f"Bearer {KEY_OF_THE_DEMO_MODEL}"})
-
-        return self._python(
-            "demo-model", is_ready, "-m", "everloop.deploy.demo_model", "--port", str(self.ports.demo_model)
-        )
-
-    def _worker(self, client: httpx.AsyncClient) -> Service:
-        task_queue = self.settings.task_queue
-
-        async def is_ready(since: float) -> bool:
-            return await worker_polls(client, self.temporal_http, task_queue, since)
-
-        return self._prepared("worker", is_ready, "everloop.worker")
-
-    def _gateway(self, client: httpx.AsyncClient) -> Service:
-        url = f"{self._http(self.ports.gateway)}/readyz"
-
-        async def is_ready(_since: float) -> bool:
-            return await http_answers(client, url)
-
-        return self._prepared("gateway", is_ready, "everloop.gateway.__main__")
-
-    def _prepared(
-        self, name: str, is_ready: Callable[[float], Awaitable[bool]], module: str, *arguments: str
-    ) -> Service:
-        service = self._python(name, is_ready, "-m", "everloop.deploy.local.prepared", module, *arguments)
+    def _prepared(self, name: str, is_ready: IsReady, *arguments: str) -> Service:
+        service = self._python(name, is_ready, "everloop.deploy.local.prepared", *arguments)
         return replace(service, is_prepared=True, needs=("temporal", "valkey"))
 
-    def _python(self, name: str, is_ready: Callable[[float], Awaitable[bool]], *arguments: str) -> Service:
-        command = (sys.executable, *arguments)
+    def _python(self, name: str, is_ready: IsReady, module: str, *arguments: str) -> Service:
+        command = (sys.executable, "-m", module, *arguments)
         return Service(name, command, is_ready, _environment(self._variables()))
 
     def _variables(self) -> dict[str, str]:

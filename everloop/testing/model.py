@@ -21,7 +21,7 @@ from pydantic import BaseModel, JsonValue
 from starlette.applications import Starlette
 
 from everloop.deploy.demo_model.app import build_app
-from everloop.deploy.demo_model.chat_request import AssistantMessage, ChatRequest, ToolMessage
+from everloop.deploy.demo_model.chat_request import ChatRequest
 from everloop.deploy.demo_model.completion import Call, Refusal, Reply
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.testing.errors import ScriptError
@@ -209,13 +209,7 @@ def _check_calls(reply: Reply, request: ChatRequest) -> None:
 
 def _described(request: ChatRequest) -> str:
     """Return what a model was asked, for whoever has to write the reply."""
-    results: list[str] = []
-    names: dict[str, str] = {}
-    for message in request.messages:
-        if isinstance(message, AssistantMessage):
-            names.update({each.id: each.function.name for each in message.tool_calls})
-        elif isinstance(message, ToolMessage):
-            results.append(f"{names.get(message.tool_call_id)} → {message.text!r:.{_SHOWN}}")
+    results = [f"{tool} → {result!r:.{_SHOWN}}" for tool, result in request.returned]
     came = f", and tools have returned: {'; '.join(results)}" if results else ""
     return f"The user says {request.prompt!r:.{_SHOWN}}{came}. On offer: {_listed(request)}."
 

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everloop.testing import keeper
+from everloop.deploy.local import keeper
 from everloop.testing.errors import ServersError
 
 START_TIMEOUT = 60.0

@@ -379,7 +379,7 @@ async def test_the_server_is_known_by_a_certificate_of_ones_own(service: Service
         async with Client(url, ca=shown, cert=(mine, mine)) as client:
             assert (await client.send("Hi.")).text == "Hello."
         async with Client(url) as strange:
-            with pytest.raises(UnreachableError, match="certificate .* is not trusted .*; .*give ca="):
+            with pytest.raises(UnreachableError, match=r"certificate .* is not trusted .*; .*give ca="):
                 await strange.send("Hi.")
     with pytest.raises(InvalidError, match="cert= or ca= cannot be used"):
         Client(url, ca=tmp_path / "none.pem")

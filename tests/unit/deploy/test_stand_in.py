@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, EmailStr, Field
 
 from everloop.deploy.demo_model.chat_request import ChatRequest
-from everloop.deploy.demo_model.script import MODEL, answer, next_reply
+from everloop.deploy.demo_model.script import MODEL, answer
 from everloop.deploy.demo_model.stand_in import STAND_IN, made_up
 from everloop.deploy.local.stack import PRICES_OF_THE_DEMO_MODEL
 from everloop.models.catalogue import Catalogue, Price
@@ -78,17 +78,17 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("prompt", "tools", "calls"), CASES)
-def test_it_calls_what_the_message_is_about(
+async def test_it_calls_what_the_message_is_about(
     prompt: str, tools: dict[str, dict[str, Any]], calls: list[tuple[str, Any]]
 ) -> None:
     """Tools by their names and words; the only one whatever is said; Everloop's own only by name."""
-    reply = next_reply(asked(prompt, tools))
+    reply = await answer(asked(prompt, tools))
 
     assert [(call.name, call.arguments) for call in reply.calls] == calls
     assert calls or reply.text.startswith(STAND_IN)
 
 
-def test_it_answers_with_what_the_tools_came_to() -> None:
+async def test_it_answers_with_what_the_tools_came_to() -> None:
     """After the calls, with their results and that it is a stand-in; or data where data is asked for."""
     tools: dict[str, dict[str, Any]] = {"temperature": {"city": TEXT}}
     call = {"id": "c", "type": "function", "function": {"name": "temperature", "arguments": "{}"}}
@@ -99,8 +99,8 @@ def test_it_answers_with_what_the_tools_came_to() -> None:
     ]
     schema = {"type": "json_schema", "json_schema": {"schema": Everything.model_json_schema()}}
 
-    said = next_reply(asked("Oslo?", tools, messages=past)).text
-    data = next_reply(asked("Oslo?", tools, messages=past, response_format=schema)).text
+    said = (await answer(asked("Oslo?", tools, messages=past))).text
+    data = (await answer(asked("Oslo?", tools, messages=past, response_format=schema))).text
 
     assert said.startswith(STAND_IN)
     assert "temperature: 4 degrees" in said

@@ -42,7 +42,7 @@ def main() -> None:
     try:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             (directory / PORT).write_text(str(listener.getsockname()[1]))
-            dies_with_us = _dies_with(os.getpid())
+            dies_with_us = dies_with(os.getpid())
             for name, command in plan["commands"].items():
                 servers.append(_start(command, directory, directory / f"{name}.log", dies_with_us))
             os.write(tells, b".")
@@ -63,7 +63,7 @@ def _start(
     command: Sequence[str], directory: Path, log: Path, dies_with_us: Callable[[], None] | None
 ) -> subprocess.Popen[bytes]:
     with log.open("wb") as output:
-        return subprocess.Popen(  # noqa: S603 -- the servers' own commands
+        return subprocess.Popen(
             command,
             cwd=directory,
             stdin=subprocess.DEVNULL,
@@ -95,15 +95,15 @@ def _keep(listener: socket.socket, servers: Sequence[subprocess.Popen[bytes]]) -
             return
 
 
-def _dies_with(parent: int) -> Callable[[], None] | None:
-    """Return what a server does before it starts: ask Linux to kill it when this process dies."""
+def dies_with(parent: int) -> Callable[[], None] | None:
+    """Return what a child does before it starts: ask Linux to kill it when its parent dies."""
     if sys.platform != "linux":
         return None
-    libc = ctypes.CDLL(None)
+    libc = ctypes.CDLL(None)  # loaded before the fork: a child of a threaded process must not load anything
 
     def ask() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # the parent died before we asked
             os._exit(1)
 
     return ask
