@@ -125,8 +125,8 @@ def _account(count: Count) -> str:
     return "\n".join(lines)
 
 
-async def play(directory: Path, screen: Screen) -> int:
-    """Play both scenes in an absolute directory, stop all again, and return 0.
+async def play(directory: Path, screen: Screen) -> None:
+    """Play both scenes in an absolute directory, and stop all again.
 
     Raises:
         DemoError: it did not show what it should.
@@ -148,7 +148,6 @@ async def play(directory: Path, screen: Screen) -> int:
         except TimeoutError:
             raise DemoError(f"it was not over after {limit:g} s; the logs are in {stack.logs}") from None
         screen.say(_links(stack, settings, tasks))
-    return 0
 
 
 def _links(stack: LocalStack, settings: StackSettings, tasks: list[str]) -> str:

@@ -117,20 +117,21 @@ class Supervisor:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_until_signal(work: Coroutine[None, None, int]) -> int | None:
-    """Run the work and return its exit code; cancel it at SIGINT, SIGTERM or SIGHUP and return None.
+def run_until_signal(work: Coroutine[None, None, None]) -> bool:
+    """Run the work; cancel it at SIGINT, SIGTERM or SIGHUP. Return whether it came to its end.
 
     A second signal interrupts what the work still does after the first.
     """
     return asyncio.run(_run(work))
 
 
-async def _run(work: Coroutine[None, None, int]) -> int | None:
+async def _run(work: Coroutine[None, None, None]) -> bool:
     running = asyncio.create_task(work)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, running.cancel)
     try:
-        return await running
+        await running
     except asyncio.CancelledError:
-        return None
+        return False
+    return True

@@ -59,11 +59,7 @@ def add(
 
 
 @app.command(name="list")
-def list_(
-    file: File = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+def list_(file: File = None, *, as_json: AsJson = False) -> None:
     """Show the keys by id; the keys themselves are not known."""
     from everloop.gateway.auth.api_keys import ApiKeyFileError, read_keys
 

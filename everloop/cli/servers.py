@@ -60,20 +60,27 @@ def are_servers_named() -> bool:
 
 def addresses_of_stack(directory: Path) -> dict[str, str]:
     """Return the variables that lead to the stack of this directory; none if it does not run."""
-    try:
-        ports = json.loads((directory / "ports.json").read_bytes())
-        temporal, redis = int(ports["temporal"]), int(ports["redis"])
-        socket.create_connection((LOOPBACK, temporal), ANSWER_SECONDS).close()
-    except (OSError, ValueError, KeyError, TypeError):
+    ports = ports_of_stack("temporal", directory)
+    if "redis" not in ports:
         return {}
     return {
-        "TEMPORAL_ADDRESS": f"{LOOPBACK}:{temporal}",
+        "TEMPORAL_ADDRESS": f"{LOOPBACK}:{ports['temporal']}",
         "TEMPORAL_NAMESPACE": "default",
         "TEMPORAL_CONFIG_FILE": os.devnull,  # a file of the user's may name certificates or another profile
-        "EVERLOOP_REDIS_URL": f"redis://{LOOPBACK}:{redis}/0",
+        "EVERLOOP_REDIS_URL": f"redis://{LOOPBACK}:{ports['redis']}/0",
         "EVERLOOP_BLOB_DIRECTORY": os.environ.get("EVERLOOP_BLOB_DIRECTORY")
         or str((directory / "blobs").absolute()),
     }
+
+
+def ports_of_stack(name: str, directory: Path = STATE) -> dict[str, int]:
+    """Return the ports of the stack of this directory; none if its server of this name does not answer."""
+    try:
+        ports = json.loads((directory / "ports.json").read_bytes())
+        socket.create_connection((LOOPBACK, ports[name]), ANSWER_SECONDS).close()
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return ports
 
 
 def temporal_binary() -> str:

@@ -38,10 +38,7 @@ INTERRUPTED_DEMO = "interrupted; all that had started is stopped"
 Directory = Annotated[
     Path, typer.Option(metavar="PATH", file_okay=False, help="Where state is kept, logs included.")
 ]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print the addresses as JSON, all else on stderr."),
-]
+Json = Annotated[bool, typer.Option("--json", help="Print the addresses as JSON, all else on stderr.")]
 
 
 commands = typer.Typer()
@@ -77,10 +74,10 @@ def demo(
 
     try:
         with reported(LocalStackError, interrupted=INTERRUPTED_DEMO):
-            code = run_until_signal(play(directory.absolute(), Screen()))
+            is_over = run_until_signal(play(directory.absolute(), Screen()))
     except DemoError as error:
         raise CommandError(f"the demo failed: {error}") from error
-    if code is None:
+    if not is_over:
         raise CommandError(INTERRUPTED_DEMO, INTERRUPTED)
 
 
@@ -105,7 +102,7 @@ def _run_stack(
     say, state = print_notice if as_json else _say, directory.absolute()
     is_up = asyncio.Event()
 
-    async def run() -> int:
+    async def run() -> None:
         from everloop.deploy.local.settings import load_settings
         from everloop.deploy.local.stack import running_stack
 
@@ -116,13 +113,12 @@ def _run_stack(
             is_up.set()
             _announce(stack, as_json=as_json)
             await asyncio.Event().wait()
-        return 0
 
     run_servers(run(), is_up.is_set)
     say("stopped")
 
 
-def run_servers(work: Coroutine[Any, Any, int], is_up: Callable[[], bool]) -> None:
+def run_servers(work: Coroutine[Any, Any, None], is_up: Callable[[], bool]) -> None:
     """Run servers until a signal.
 
     Raises:

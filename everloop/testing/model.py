@@ -222,9 +222,10 @@ def _listed(request: ChatRequest) -> str:
 
 
 class _Server(uvicorn.Server):
+    """Leaves signals to the test run."""
+
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave signals to the test run."""
         yield
 
 

@@ -92,7 +92,7 @@ class _Session:
         os.environ.clear()
         os.environ.update({**read_env(self.project.directory), **self.environment})
 
-    async def run(self) -> int:
+    async def run(self) -> None:
         from everloop.cli.author.error_server import ErrorServer
         from everloop.deploy.local.readiness import probing_client
         from everloop.deploy.local.reloader import Reloader
@@ -117,7 +117,6 @@ class _Session:
                         await errors.stop()
                         await reloader.stop()
                         await supervisor.stop()
-        return 0
 
     def _stack(self) -> "LocalStack":
         from everloop.deploy.local.ports import choose_ports

@@ -54,13 +54,10 @@ class ErrorServer:
         await self._response(Request(scope))(scope, receive, send)
 
     def _response(self, request: Request) -> Response:
-        status, headers = (
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            {"Retry-After": RETRY_SECONDS, "Connection": "close"},
-        )
-        if "text/html" in request.headers.get(
-            "accept", ""
-        ):  # a browser, which shows the agents once they are there
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        headers = {"Retry-After": RETRY_SECONDS, "Connection": "close"}
+        if "text/html" in request.headers.get("accept", ""):
+            # A browser, which shows the agents once they are there.
             return PlainTextResponse(self._message, status, {**headers, "Refresh": RETRY_SECONDS})
         error = {"code": status.value, "status": "UNAVAILABLE", "message": self._message}
         return JSONResponse({"error": error}, status, headers)

@@ -11,7 +11,6 @@ api_key = "…"
 import json
 import os
 import re
-import socket
 import stat
 import tomllib
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
 from everloop.cli.output import CommandError, misused, print_notice
-from everloop.cli.servers import ANSWER_SECONDS, LOOPBACK, STATE
+from everloop.cli.servers import LOOPBACK, ports_of_stack
 
 if TYPE_CHECKING:
     from everloop.client import Client
@@ -124,8 +123,8 @@ def choose_profile(wanted: str) -> tuple[str, Profile]:
                 "address begins with http:// or https://"
             )
         return f"{OF_FILE}{wanted}", known.profiles[wanted]
-    if port := _local_port():
-        return "the stack of this directory", _of_environment(f"http://{LOOPBACK}:{port}")
+    if ports := ports_of_stack("gateway"):
+        return "the stack of this directory", _of_environment(f"http://{LOOPBACK}:{ports['gateway']}")
     if known.default:
         return f"{OF_FILE}{known.default}", known.profiles[known.default]
     return "no profile", _of_environment(DEFAULT_URL)
@@ -133,18 +132,8 @@ def choose_profile(wanted: str) -> tuple[str, Profile]:
 
 def _of_environment(url: str) -> Profile:
     """Return a profile whose secrets are those of the environment: those in the file have their own."""
-    given = {name: SecretStr(os.environ.get(f"EVERLOOP_{name.upper()}", "")) for name in ("api_key", "token")}
-    return Profile(url=url, api_key=given["api_key"], token=given["token"])
-
-
-def _local_port() -> int:
-    """Return where the gateway of `everloop up` or `dev` in this directory answers; 0: none does."""
-    try:
-        port = int(json.loads((STATE / "ports.json").read_bytes())["gateway"])
-        socket.create_connection((LOOPBACK, port), ANSWER_SECONDS).close()
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-    return port
+    key, token = (SecretStr(os.environ.get(name, "")) for name in ("EVERLOOP_API_KEY", "EVERLOOP_TOKEN"))
+    return Profile(url=url, api_key=key, token=token)
 
 
 # The file.
@@ -170,7 +159,9 @@ def read_profiles() -> Profiles:
     except OSError as error:
         raise CommandError(f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file} is no TOML: {_without_text(error)}") from None
+        found = re.search(r"line \d+, column \d+", str(error))  # without what stands there
+        place = f"see {found[0]}" if found else "it is not in UTF-8, or ends too early"
+        raise CommandError(f"{file} is no TOML: {place}") from None
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, problem["loc"]))
@@ -178,16 +169,8 @@ def read_profiles() -> Profiles:
     if known.default and known.default not in known.profiles:
         raise CommandError(f"{file}: default: there is no profile {known.default!r}; correct it")
     _close(file, known)
-    return Profiles(
-        default=known.default,
-        profiles={name: _at(file.parent, profile) for name, profile in known.profiles.items()},
-    )
-
-
-def _without_text(error: ValueError) -> str:
-    """Return where a file is wrong, without what stands there."""
-    found = re.search(r"line \d+, column \d+", str(error))
-    return f"see {found[0]}" if found else "it is not in UTF-8, or ends too early"
+    located = {name: _at(file.parent, profile) for name, profile in known.profiles.items()}
+    return Profiles(default=known.default, profiles=located)
 
 
 def _close(file: Path, known: Profiles) -> None:
@@ -215,10 +198,8 @@ def write_profiles(profiles: Profiles) -> None:
     draft = file.with_name(f".{FILE}.{os.getpid()}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(
-            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-        ) as out:
-            out.write(_toml(profiles))
+        draft.touch(mode=0o600)
+        draft.write_text(_toml(profiles), encoding="utf-8")
         draft.replace(file)
     except OSError as error:
         draft.unlink(missing_ok=True)

@@ -44,27 +44,20 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     use_local_stack()
     noted = {name: value for name, value in read_env(Path.cwd()).items() if name not in os.environ}
     os.environ.update(noted)
+    # Whether the servers behind the gateway are to be looked at from here.
+    is_served_here = are_servers_named() or (urlsplit(chosen.url).hostname or "") in HERE
     with reported():
-        findings = asyncio.run(_examine(gateway, noted, is_served_here=_is_served_here(gateway)))
+        findings = asyncio.run(_examine(gateway, noted, is_served_here=is_served_here))
     problems = sum(each.state == "problem" for each in findings)
     if as_json:
-        print_json(
-            {
-                "ok": not problems,
-                "findings": [{"check": one.name, "state": one.state, "says": one.says} for one in findings],
-            }
-        )
+        said = [{"check": one.name, "state": one.state, "says": one.says} for one in findings]
+        print_json({"ok": not problems, "findings": said})
     else:
         for each in findings:
             _print(each)
         if problems:
             print_notice(f"{problems} problem{'s' if problems > 1 else ''}")
     raise typer.Exit(FAILED if problems else 0)
-
-
-def _is_served_here(gateway: Gateway) -> bool:
-    """Whether the servers behind the gateway are to be looked at from here."""
-    return are_servers_named() or (urlsplit(gateway.profile.url).hostname or "") in HERE
 
 
 async def _examine(gateway: Gateway, noted: Collection[str], *, is_served_here: bool) -> "list[Finding]":

