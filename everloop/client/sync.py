@@ -16,11 +16,10 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class _Thread:
-    """An async client, and the thread in which its loop runs."""
+class LoopThread:
+    """A thread in which an event loop runs, for code that has none, or one that waits for nothing."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._is_closed = asyncio.Event()
         self._thread = threading.Thread(target=self._serve, name="everloop-client", daemon=True)
@@ -33,7 +32,7 @@ class _Thread:
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Return what a coroutine returns."""
-        if self._loop.is_closed():
+        if self.is_closed:
             coroutine.close()
             raise RuntimeError("the client is closed; make another one")
         tasks, ended = list[asyncio.Task[_T]](), threading.Event()
@@ -54,15 +53,14 @@ class _Thread:
             raise
         return tasks[0].result()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
     def close(self) -> None:
-        """Close the client, and end the thread."""
-        if self._loop.is_closed():
-            return
-        try:
-            self.run(self.client.close())
-        finally:
-            self._loop.call_soon_threadsafe(self._is_closed.set)
-            self._thread.join()
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._is_closed.set)
+        self._thread.join()
 
 
 def _wait(
@@ -72,8 +70,8 @@ def _wait(
 
     @wraps(method)
     def waiting(self: "SyncClient", /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        thread = self._thread  # pyright: ignore[reportPrivateUsage] -- of the class below
-        return thread.run(method(thread.client, *args, **kwargs))
+        thread, client = self._thread, self._client  # pyright: ignore[reportPrivateUsage] -- of the class below
+        return thread.run(method(client, *args, **kwargs))
 
     return waiting
 
@@ -85,8 +83,8 @@ def _iterate(
 
     @wraps(method)
     def iterating(self: "SyncClient", /, *args: _P.args, **kwargs: _P.kwargs) -> Generator[_T]:
-        thread = self._thread  # pyright: ignore[reportPrivateUsage] -- of the class below
-        items = method(thread.client, *args, **kwargs)
+        thread, client = self._thread, self._client  # pyright: ignore[reportPrivateUsage] -- of the class below
+        items = method(client, *args, **kwargs)
         try:
             with suppress(StopAsyncIteration):
                 while True:
@@ -127,7 +125,7 @@ class SyncClient:
         timeout: float = 30.0,
         reconnect: float = 60.0,
     ) -> None:
-        client = Client(
+        self._client = Client(
             url,
             agent=agent,
             api_key=api_key,
@@ -139,7 +137,7 @@ class SyncClient:
             timeout=timeout,
             reconnect=reconnect,
         )
-        self._thread = _Thread(client)
+        self._thread = LoopThread()
 
     def __enter__(self) -> Self:
         return self
@@ -151,7 +149,12 @@ class SyncClient:
 
     def close(self) -> None:
         """Close all connections, and end the thread. Tasks go on."""
-        self._thread.close()
+        if self._thread.is_closed:
+            return
+        try:
+            self._thread.run(self._client.close())
+        finally:
+            self._thread.close()
 
     card = _wait(Client.card)
     agents = _wait(Client.agents)

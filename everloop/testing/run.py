@@ -1,19 +1,15 @@
 """Running an agent once, from a script or a notebook."""
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from everloop.agents.agent import Agent, Output
 from everloop.client import Content, Result
+from everloop.client.sync import LoopThread
 from everloop.testing.app import running
 from everloop.testing.model import StandIn
 
 LONGEST = 3600.0
 """Seconds that a task may take."""
-
-T = TypeVar("T")
 
 
 def run(
@@ -45,38 +41,9 @@ def run(
         async with running(agent, *agents, model=model, timeout=timeout) as app:
             return await app.ask(*content)
 
-    result = _run(work)
-    return result.raise_for_state() if result.is_done else result
-
-
-def _run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return _run_beside(work) if _has_loop() else asyncio.run(work())
-
-
-def _has_loop() -> bool:
+    thread = LoopThread()  # this one may have a loop that runs, such as a notebook's
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _run_beside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run in a thread: this one has a loop that runs, such as a notebook's."""
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
-
-    async def working() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task  # noqa: S101 -- this is one
-        begun.set_result((loop, task))
-        return await work()
-
-    with ThreadPoolExecutor(1, "everloop") as pool:
-        running = pool.submit(lambda: asyncio.run(working()))
-        try:
-            return running.result()
-        except BaseException:  # Ctrl-C, too: nothing goes on in the thread
-            if not running.done():
-                loop, task = begun.result()
-                loop.call_soon_threadsafe(task.cancel)
-            raise
+        result = thread.run(work())
+    finally:
+        thread.close()
+    return result.raise_for_state() if result.is_done else result

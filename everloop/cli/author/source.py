@@ -72,7 +72,8 @@ class AgentSource:
         agent = self._agent
         plugins = next((keyword.value for keyword in agent.keywords if keyword.arg == "plugins"), None)
         if plugins is None:
-            return self._with_argument(agent, f"plugins=[{code}]")
+            arguments = sorted([*agent.args, *agent.keywords], key=self._end_of)
+            return self._with_element(agent, arguments, f"plugins=[{code}]")
         if not isinstance(plugins, ast.List):
             raise UnexpectedSourceError(f"line {plugins.lineno} has no list of plugins in brackets")
         return self._with_element(plugins, plugins.elts, code)
@@ -117,23 +118,15 @@ class AgentSource:
         assert isinstance(call, ast.Call)  # noqa: S101 -- `_statement` has looked
         return call
 
-    def _with_element(self, whole: ast.expr, elements: Sequence[ast.expr], code: str) -> "AgentSource":
+    def _with_element(
+        self, whole: ast.expr, elements: Sequence[ast.expr | ast.keyword], code: str
+    ) -> "AgentSource":
         """Put code behind the last element of a list or of the arguments of a call, as these are laid out."""
         if not elements:
             return self._inserted(self._end_of(whole) - 1, code)
         last, first = elements[-1], elements[0]
         is_in_lines = first.lineno not in {whole.lineno, whole.end_lineno}
         gap = f",\n{' ' * first.col_offset}" if is_in_lines else ", "
-        return self._inserted(self._end_of(last), f"{gap}{code}")
-
-    def _with_argument(self, call: ast.Call, code: str) -> "AgentSource":
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        if not given:
-            return self._inserted(self._end_of(call) - 1, code)
-        last = max(given, key=self._end_of)
-        starts = [*call.args, *call.keywords]
-        is_in_lines = starts[0].lineno != call.lineno
-        gap = f",\n{' ' * starts[0].col_offset}" if is_in_lines else ", "
         return self._inserted(self._end_of(last), f"{gap}{code}")
 
     def _with(self, node: ast.stmt, code: str) -> "AgentSource":
@@ -145,7 +138,7 @@ class AgentSource:
         data = self.text.encode()
         return replace(self, text=(data[:offset] + code.encode() + data[offset:]).decode())
 
-    def _end_of(self, node: ast.expr | ast.stmt) -> int:
+    def _end_of(self, node: ast.expr | ast.keyword | ast.stmt) -> int:
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
     def _offset(self, line: int, column: int) -> int:

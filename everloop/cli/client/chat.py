@@ -174,16 +174,13 @@ class _Chat:
                     break
                 await self._take(text)
         if self._context:
-            again = f"everloop chat --context {self._context}{self._agent_option}{option_of(self._profile)}"
+            agent = f" --agent {self._agent}" if self._agent else ""
+            again = f"everloop chat --context {self._context}{agent}{option_of(self._profile)}"
             self._say(f"come back with: {again}", "dim")
 
     def _mark(self) -> str:
         files = f" +{len(self._files)} file{'s' if len(self._files) > 1 else ''}" if self._files else ""
         return f"{self._agent or 'you'}{files}> "
-
-    @property
-    def _agent_option(self) -> str:
-        return f" --agent {self._agent}" if self._agent else ""
 
     def _say(self, line: str, style: str = "") -> None:
         self._screen.say(line, style)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, datetime, time
+from functools import partial
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -46,12 +47,13 @@ class Form:
         kind = schema.get("type") if depth < _DEEPEST else None
         if "const" in schema:
             return schema["const"]
-        if isinstance(schema.get("enum"), list):
-            return await self._choose(name, schema, is_required=is_required)
+        if isinstance(values := schema.get("enum"), list):
+            options = [(value, _shown(value)) for value in cast("list[object]", values)]
+            return await self._chosen(name, schema, options, is_required=is_required)
         if kind == "object" and schema.get("properties"):
             return await self._object(name, schema, is_required=is_required, depth=depth)
         asking: Mapping[object, Callable[..., Awaitable[object]]] = {
-            "boolean": self._yes_or_no,
+            "boolean": partial(self._chosen, options=[(True, "yes"), (False, "no")]),
             "array": self._list,
             **dict.fromkeys(_NAMES, self._scalar),
         }
@@ -94,7 +96,8 @@ class Form:
     # One field.
 
     async def _object(self, name: str, schema: Schema, *, is_required: bool, depth: int) -> object:
-        if name and not is_required and not await self._wanted(name, schema):
+        choices: list[tuple[object, str]] = [(False, "leave it out"), (True, "fill it in")]
+        if name and not is_required and not await self._taken(name, schema, choices):
             return NOTHING
         filled: dict[str, object] = {}
         for field, inner in schema["properties"].items():
@@ -105,16 +108,6 @@ class Form:
             if value is not NOTHING:
                 filled[field] = value
         return filled
-
-    async def _wanted(self, name: str, schema: Schema) -> bool:
-        return bool(await self._taken(name, schema, [(False, "leave it out"), (True, "fill it in")]))
-
-    async def _yes_or_no(self, name: str, schema: Schema, *, is_required: bool) -> object:
-        return await self._chosen(name, schema, [(True, "yes"), (False, "no")], is_required=is_required)
-
-    async def _choose(self, name: str, schema: Schema, *, is_required: bool) -> object:
-        options = [(value, _shown(value)) for value in schema["enum"]]
-        return await self._chosen(name, schema, options, is_required=is_required)
 
     async def _chosen(
         self, name: str, schema: Schema, options: list[tuple[object, str]], *, is_required: bool

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application, create_app_session
@@ -19,10 +19,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 from prompt_toolkit.output.defaults import create_output
 from prompt_toolkit.styles import Style
-from prompt_toolkit.validation import ValidationError, Validator
-
-if TYPE_CHECKING:
-    from prompt_toolkit.document import Document
+from prompt_toolkit.validation import Validator
 
 T = TypeVar("T")
 
@@ -33,8 +30,11 @@ LAST_NUMBER = 9
 FIRST = object()
 """No option is chosen yet but the first one."""
 
-Check = Callable[[str], str]
-"""Returns what is wrong with a text; empty if nothing is."""
+NOT_EMPTY = Validator.from_callable(
+    lambda text: bool(text.strip()),
+    "write something, or press Ctrl-D to leave the question open",
+    move_cursor_to_end=True,
+)
 
 
 class LeftError(Exception):
@@ -63,12 +63,9 @@ async def choose(options: Sequence[tuple[T, str]], *, title: str = "", default: 
     Nothing of it stays on the screen.
     """
     with at_terminal():
-        chosen = await _Choice(title, [label for _, label in options], _place(options, default)).ask()
+        place = next((place for place, (value, _) in enumerate(options) if value == default), 0)
+        chosen = await _Choice(title, [label for _, label in options], place).ask()
     return options[chosen][0]
-
-
-def _place(options: Sequence[tuple[T, str]], default: object) -> int:
-    return next((place for place, (value, _) in enumerate(options) if value == default), 0)
 
 
 class _Choice:
@@ -78,6 +75,7 @@ class _Choice:
         self._title = title
         self._labels = labels
         self._place = place
+        self._is_numbered = len(labels) <= LAST_NUMBER
 
     async def ask(self) -> int:
         text = FormattedTextControl(self._shown, focusable=True, show_cursor=False)
@@ -91,13 +89,9 @@ class _Choice:
         fragments: list[tuple[str, str]] = [("class:mark", f"{self._title}\n")] if self._title else []
         for place, label in enumerate(self._labels):
             style, mark = ("class:chosen", ">") if place == self._place else ("", " ")
-            number = f"{place + 1}. " if len(self._labels) <= LAST_NUMBER else ""
+            number = f"{place + 1}. " if self._is_numbered else ""
             fragments.append((style, f"{mark} {number}{label}\n"))
-        hint = (
-            "arrow keys and Enter"
-            if len(self._labels) > LAST_NUMBER
-            else "arrow keys and Enter, or the number"
-        )
+        hint = "arrow keys and Enter" + (", or the number" if self._is_numbered else "")
         return FormattedText([*fragments, ("class:hint", hint)])
 
     def _keys(self) -> KeyBindings:
@@ -108,7 +102,7 @@ class _Choice:
             "c-c": lambda event: event.app.exit(exception=PressedError()),
             "c-d": lambda event: event.app.exit(exception=LeftError()),
         }
-        if len(self._labels) <= LAST_NUMBER:
+        if self._is_numbered:
             numbers = map(str, range(1, len(self._labels) + 1))
             handlers |= dict.fromkeys(numbers, lambda event: event.app.exit(result=int(event.data) - 1))
         keys = KeyBindings()
@@ -123,7 +117,7 @@ class _Choice:
 async def ask_text(  # noqa: PLR0913 -- all have names and defaults
     mark: str,
     *,
-    check: Check | None = None,
+    validator: Validator | None = None,
     is_secret: bool = False,
     hint: str = "",
     lines: bool = False,
@@ -139,7 +133,7 @@ async def ask_text(  # noqa: PLR0913 -- all have names and defaults
             return await session.prompt_async(
                 FormattedText([("class:mark", mark)]),
                 is_password=is_secret,
-                validator=_Checked(check) if check else None,
+                validator=validator,
                 validate_while_typing=False,
                 placeholder=FormattedText([("class:hint", hint)]),
                 multiline=lines,
@@ -149,15 +143,6 @@ async def ask_text(  # noqa: PLR0913 -- all have names and defaults
             )
     except EOFError:
         raise LeftError from None
-
-
-class _Checked(Validator):
-    def __init__(self, check: Check) -> None:
-        self._check = check
-
-    def validate(self, document: "Document") -> None:
-        if flaw := self._check(document.text):
-            raise ValidationError(len(document.text), flaw)
 
 
 def _new_line() -> KeyBindings:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from everloop.cli.client.forms import Form
-from everloop.cli.client.prompts import LeftError, ask_text, choose
+from everloop.cli.client.prompts import NOT_EMPTY, LeftError, ask_text, choose
 from everloop.cli.client.screen import Screen, clean
 from everloop.cli.output import option_of
 
@@ -69,14 +69,14 @@ async def _ask_selection(question: "Question", screen: Screen) -> Answer:
 
 
 async def _ask_clarification(question: "Question", screen: Screen) -> Answer:
-    text = await ask_text(
-        "> ", check=_not_empty, hint="Enter sends, Alt-Enter: a new line, Ctrl-D: later", lines=True
-    )
+    hint = "Enter sends, Alt-Enter: a new line, Ctrl-D: later"
+    text = await ask_text("> ", validator=NOT_EMPTY, hint=hint, lines=True)
     return Answer(question.id, text, text)
 
 
 async def _ask_secret(question: "Question", screen: Screen) -> Answer:
-    secret = await ask_text("> ", check=_not_empty, hint="it is not shown; Ctrl-D: later", is_secret=True)
+    hint = "it is not shown; Ctrl-D: later"
+    secret = await ask_text("> ", validator=NOT_EMPTY, hint=hint, is_secret=True)
     return Answer(question.id, secret, "(a secret)")
 
 
@@ -111,10 +111,6 @@ def _verdict(question: "Question", *, approved: bool, note: str) -> Answer:
     # Servers that name their questions are Everloops; others read what people say.
     value: JsonValue = {"approved": approved, "note": note} if question.id else label
     return Answer(question.id, value, label)
-
-
-def _not_empty(text: str) -> str:
-    return "" if text.strip() else "write something, or press Ctrl-D to leave the question open"
 
 
 def answering_command(question: "Question", task_id: str, profile: str) -> str:

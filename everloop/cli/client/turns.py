@@ -51,7 +51,7 @@ async def follow(  # noqa: PLR0913 -- all have names
     the end.
 
     Raises:
-        DetachedError: Ctrl-C; the task goes on.
+        CommandError: Ctrl-C; the task goes on, and the message says how to come back.
         ClientError: the server refuses, or could not be reached for too long.
     """
     screen = Screen(shows_text=not as_json)
@@ -64,13 +64,6 @@ async def follow(  # noqa: PLR0913 -- all have names
     asks = is_interactive() and not as_json
     await offer_artifacts(client, result, screen, folder=folder, asks=asks, profile=profile)
     return result
-
-
-class DetachedError(CommandError):
-    """Somebody left a task that goes on; `message` says how to come back."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, INTERRUPTED)
 
 
 class Turn:
@@ -93,7 +86,7 @@ class Turn:
         """Show events and ask what the task asks; return what came of it.
 
         Raises:
-            DetachedError: Ctrl-C; the task goes on.
+            CommandError: Ctrl-C; the task goes on, and the message says how to come back.
             ClientError: the server refuses, or could not be reached for too long.
         """
         presses = _Presses()
@@ -112,16 +105,17 @@ class Turn:
 
     async def _leave(self, presses: "_Presses") -> Result:
         if not self.task_id:
-            raise DetachedError(
+            raise CommandError(
                 "interrupted before the gateway said that it has the message; "
-                f"`everloop tasks list{option_of(self._profile)}` shows whether it begins"
+                f"`everloop tasks list{option_of(self._profile)}` shows whether it begins",
+                INTERRUPTED,
             )
         if sys.stdin.isatty():
             self._screen.say("Ctrl-C again cancels the task", "yellow")
             if await presses.again(SECOND_PRESS):
                 self._screen.say("canceling it …")
                 return await self._client.cancel(self.task_id)
-        raise DetachedError(f"detached; the task goes on: come back with `{self._way_back}`")
+        raise CommandError(f"detached; the task goes on: come back with `{self._way_back}`", INTERRUPTED)
 
     @property
     def _way_back(self) -> str:
@@ -144,9 +138,8 @@ class Turn:
                 except LeftError:
                     return result
                 if answer:
-                    events = self._client.stream(
-                        *_parts(answer), task_id=result.id, question_id=answer.question_id
-                    )
+                    said = answer.value if isinstance(answer.value, str) else Part(data=answer.value)
+                    events = self._client.stream(said, task_id=result.id, question_id=answer.question_id)
                     break
                 result = await self._client.task(result.id)
             else:
@@ -235,10 +228,6 @@ class Turn:
                     if question.id not in {one.id for one in now.questions}:
                         return
         await asyncio.Event().wait()
-
-
-def _parts(answer: Answer) -> list[str | Part]:
-    return [answer.value if isinstance(answer.value, str) else Part(data=answer.value)]
 
 
 class _Presses:
