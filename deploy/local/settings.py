@@ -69,14 +69,10 @@ def load_settings() -> StackSettings:
         settings = StackSettings()
     except ValidationError as error:
         raise StackSettingsError(explain(error)) from None
-    _check_model(settings)
-    return settings
-
-
-def _check_model(settings: StackSettings) -> None:
-    """Look for what no worker could tell: with a models.toml agents may name the models that they ask."""
+    # What no worker could tell: with a models.toml agents may name the models that they ask.
     if not (settings.uses_demo_model or settings.model or settings.has_models_file):
         raise StackSettingsError(
             "OPENAI_API_KEY or OPENAI_BASE_URL is set, but EVERLOOP_MODEL is not; set it to the model to use "
             "(gpt-4.1-mini), or unset both to use the scripted demo model"
         )
+    return settings

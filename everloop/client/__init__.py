@@ -66,22 +66,13 @@ from everloop.client.extension.schedules import Overlap, Schedule, ScheduledRun
 from everloop.client.extension.stored import StoredArtifact, StoredPart
 from everloop.client.sync import SyncClient
 
-__all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "BusyError", "Client", "ClientError"]
-__all__ += ["Content", "Context", "ConversationMessage", "Decision", "Deleted", "Deletion", "Done", "Event"]
-__all__ += ["ExtensionMissingError", "ForbiddenError", "InvalidError", "ModelUsage", "NotFoundError"]
-__all__ += ["OpenQuestion", "OtherEvent", "Overlap", "Part", "PastEvent", "Progress", "Question"]
+__all__ = ["AgentInfo", "Approval", "Artifact", "ArtifactChanged", "AskedQuestion", "BusyError", "Client"]
+__all__ += ["ClientError", "Content", "Context", "ConversationMessage", "Decision", "Deleted", "Deletion"]
+__all__ += ["Done", "Event", "ExtensionMissingError", "ForbiddenError", "HealthCheck", "InvalidError"]
+__all__ += ["ModelUsage", "NotFoundError", "Obstacle", "OpenQuestion", "OperatorAction", "OperatorSystem"]
+__all__ += ["OperatorTask", "OtherEvent", "Overlap", "Part", "PastEvent", "Progress", "Question"]
 __all__ += ["Reconnecting", "Removed", "Result", "Retention", "Schedule", "ScheduledRun", "ServerError"]
-__all__ += ["StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient"]
-__all__ += ["TaskNotCompletedError", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded"]
-__all__ += ["ToolCallStarted", "ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError"]
-__all__ += [
-    "AskedQuestion",
-    "HealthCheck",
-    "Obstacle",
-    "OperatorAction",
-    "OperatorSystem",
-    "OperatorTask",
-    "TaskQueue",
-]
-__all__ += ["WorkerProcess"]
-__all__ += ["UnreachableError", "UnsupportedError", "Usage", "UsageReport", "WaitTimeoutError"]
+__all__ += ["StatusChanged", "StoredArtifact", "StoredPart", "SubTask", "SyncClient", "TaskNotCompletedError"]
+__all__ += ["TaskQueue", "TaskState", "TextDelta", "Thought", "ToolCall", "ToolCallEnded", "ToolCallStarted"]
+__all__ += ["ToolUsage", "TotalUsage", "TranscriptMessage", "UnauthenticatedError", "UnreachableError"]
+__all__ += ["UnsupportedError", "Usage", "UsageReport", "WaitTimeoutError", "WorkerProcess"]

@@ -24,20 +24,9 @@ if TYPE_CHECKING:
     from everloop.testing.recording import Recording
     from everloop.testing.run import run
 
-__all__ = [
-    "AgentsError",
-    "App",
-    "Call",
-    "Case",
-    "CaseError",
-    "ChatRequest",
-    "FunctionModel",
-    "Recording",
-    "Refusal",
-]
-__all__ += ["Reply", "StandIn", "StartApp"]
-__all__ += ["Script", "ScriptError", "ServersError", "TaskError", "TestingError", "WorkerProcessError"]
-__all__ += ["call", "cut", "export", "fail", "run", "running"]
+__all__ = ["AgentsError", "App", "Call", "Case", "CaseError", "ChatRequest", "FunctionModel", "Recording"]
+__all__ += ["Refusal", "Reply", "Script", "ScriptError", "ServersError", "StandIn", "StartApp", "TaskError"]
+__all__ += ["TestingError", "WorkerProcessError", "call", "cut", "export", "fail", "run", "running"]
 
 _HOMES = {
     name: module

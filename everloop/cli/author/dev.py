@@ -74,7 +74,7 @@ def dev(
     session = _Session(project, directory.absolute(), dict(os.environ))
     session.read_settings()
     run_servers(session.run(), lambda: session.is_up)
-    _say("stopped; tasks that have not ended go on at the next start")
+    _show("stopped; tasks that have not ended go on at the next start")
 
 
 @dataclass
@@ -130,7 +130,7 @@ class _Session:
             "EVERLOOP_SHUTDOWN_GRACE": LONG,
             "PYTHONDONTWRITEBYTECODE": "1",  # two saves within a second are taken for one by what is cached
         }
-        ports = choose_ports(self.state / "ports.json", settings.wanted_ports, _say, USUAL_PORTS)
+        ports = choose_ports(self.state / "ports.json", settings.wanted_ports, _show, USUAL_PORTS)
         return LocalStack(self.state, settings, ports, variables)
 
     async def _serve(
@@ -304,17 +304,13 @@ def _lines_of(file: Path) -> list[str]:
     return []
 
 
-def _say(line: str) -> None:
-    _show(line, "")
-
-
 def _say_trouble(line: str) -> None:
     """Leave out what processes say when all is well."""
     if " is ready " not in line:
         _show(f"  {line}", "yellow")
 
 
-def _show(line: str, style: str) -> None:
+def _show(line: str, style: str = "") -> None:
     _print(styled(line, style))
 
 

@@ -46,7 +46,6 @@ async def _listed(client: "Client", context: str, task: str) -> "list[StoredArti
 
 
 def _row(one: "StoredArtifact") -> tuple[str, ...]:
-
     sizes = [part.size for part in one.parts if part.size is not None]
     types = dict.fromkeys(part.media_type or part.kind for part in one.parts)
     name = one.name or next((part.filename for part in one.parts if part.filename), "")

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TASK_FAILED = 3
-TASK_REJECTED = 4
-TASK_CANCELED = 5
-TASK_WAITS = 6
+CODES = {"failed": 3, "rejected": 4, "canceled": 5, "input-required": 6, "auth-required": 6}
+"""How a command ends that has followed a task to such a state."""
 
 EXIT_CODES = (
     "Exit codes: 0 completed, 3 failed, 4 rejected, 5 canceled, 6 waits for an answer, 1 it could not be "
@@ -192,20 +190,6 @@ def refused(error: "ClientError", gateway: Gateway) -> CommandError:
     return CommandError(f"{error.problem}; {advice}" if advice else error.problem)
 
 
-def exit_code(result: "Result") -> int:
-    """Return how a command ends that has followed a task."""
-    from everloop.client import TaskState
-
-    codes = {
-        TaskState.FAILED: TASK_FAILED,
-        TaskState.REJECTED: TASK_REJECTED,
-        TaskState.CANCELED: TASK_CANCELED,
-        TaskState.INPUT_REQUIRED: TASK_WAITS,
-        TaskState.AUTH_REQUIRED: TASK_WAITS,
-    }
-    return codes.get(result.state, 0)
-
-
 def finish(result: "Result", profile: str, *, detach: bool = False, as_json: bool = False) -> NoReturn:
     """End a command that has followed a task, or left it to itself (`detach`)."""
     if as_json:
@@ -215,7 +199,7 @@ def finish(result: "Result", profile: str, *, detach: bool = False, as_json: boo
     if detach and result.id and not as_json:
         again = f"everloop tasks watch {result.id}{option_of(profile)}"
         print_notice(f"the task goes on; `{again}` follows it")
-    raise typer.Exit(0 if detach else exit_code(result))
+    raise typer.Exit(0 if detach else CODES.get(result.state, 0))
 
 
 def print_found(

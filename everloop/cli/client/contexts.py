@@ -66,7 +66,6 @@ async def _listed(client: "Client", query: str, limit: int) -> "list[Context]":
 
 
 def _row(context: "Context") -> tuple[str, ...]:
-
     title = " ".join(context.title.split())
     open_ = f" ({context.open_tasks} open)" if context.open_tasks else ""
     agents = ", ".join(context.agents) or NOTHING

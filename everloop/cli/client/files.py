@@ -134,11 +134,7 @@ def free_path(folder: Path, name: str, *, overwrites: bool = False) -> Path:
 
 
 def _files_of(artifact: Artifact) -> list[Part]:
-    return [
-        part
-        for part in artifact.parts
-        if part.url is not None or part.raw is not None or part.text or part.is_data
-    ]
+    return [part for part in artifact.parts if part.text != ""]
 
 
 def _ending(part: Part) -> str:

@@ -343,14 +343,9 @@ def described(artifact: Artifact) -> str:
     """Return what an artifact is, on one line."""
     name = artifact.name or artifact.id
     parts = [part for part in artifact.parts if part.filename or part.raw is not None or part.url]
-    files = [
-        " ".join(
-            filter(
-                None, (part.filename, part.media_type, amount(len(part.raw)) if part.raw is not None else "")
-            )
-        )
-        for part in parts
-    ]
+    sizes = ("" if part.raw is None else amount(len(part.raw)) for part in parts)
+    facts = ((part.filename, part.media_type, size) for part, size in zip(parts, sizes, strict=True))
+    files = [" ".join(filter(None, each)) for each in facts]
     failed = " (left unfinished)" if artifact.is_failed else ""
     return f"{one_line(name)}{failed}" + (f": {', '.join(files)}" if files else "")
 

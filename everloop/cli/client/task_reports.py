@@ -12,7 +12,7 @@ from everloop.cli.output import NOTHING, cut, local_time, print_fields, print_js
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from everloop.client import Result, ToolCall, TranscriptMessage, UsageReport
+    from everloop.client import ModelUsage, Result, ToolCall, TranscriptMessage, UsageReport
 
 LONGEST = 200
 
@@ -40,16 +40,7 @@ def print_task(task: "Result", usage: "UsageReport | None", profile: str) -> Non
         _section("Models")
         print_table(
             ("MODEL", "CALLS", "TOKENS IN", "OUT", "COST"),
-            [
-                (
-                    each.model,
-                    str(each.calls),
-                    f"{each.input_tokens:,}",
-                    f"{each.output_tokens:,}",
-                    _cost(each.cost),
-                )
-                for each in usage.models
-            ],
+            [_model_row(each) for each in usage.models],
         )
     if task.artifacts:
         _section("Artifacts")
@@ -64,7 +55,6 @@ def print_task(task: "Result", usage: "UsageReport | None", profile: str) -> Non
 
 
 def _section(title: str) -> None:
-
     print_line(f"\n{clean(title)}")
 
 
@@ -74,13 +64,13 @@ def _print_text(text: str) -> None:
 
 
 def _call_row(call: "ToolCall") -> tuple[str, str, str]:
-
     result = one_line(call.result or "")
     return call.name, call.outcome or "runs", cut(result, LONGEST) or NOTHING
 
 
-def _cost(cost: float | None) -> str:
-    return NOTHING if cost is None else f"${cost:.4f}"
+def _model_row(used: "ModelUsage") -> tuple[str, ...]:
+    cost = NOTHING if used.cost is None else f"${used.cost:.4f}"
+    return used.model, str(used.calls), f"{used.input_tokens:,}", f"{used.output_tokens:,}", cost
 
 
 def print_transcript(messages: "Sequence[TranscriptMessage]") -> None:

@@ -88,7 +88,6 @@ async def _listed(gateway: Gateway, state: str, context: str, limit: int) -> "li
 
 
 def _row(task: "Result") -> tuple[str, str, str, str]:
-
     return task.id, task.state, local_time(task.updated_at) or NOTHING, task.context_id
 
 
