@@ -72,11 +72,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Completion:
-    """One completion: an id, and what is said under it."""
+    """One completion: its head (id, time and model), and what is said under it."""
 
-    id: str
-    created: int
-    model: str
+    head: Mapping[str, Any]
     reply: Reply
     usage: CompletionUsage
 
@@ -96,7 +94,7 @@ class Completion:
         if self.reply.thought:
             message.reasoning_content = self.reply.thought  # pyright: ignore[reportAttributeAccessIssue] -- others add it
         choice = Choice(index=0, message=message, finish_reason=self._reason)
-        return ChatCompletion(**self._head, object="chat.completion", choices=[choice], usage=self.usage)
+        return ChatCompletion(**self.head, object="chat.completion", choices=[choice], usage=self.usage)
 
     def chunks(self, *, include_usage: bool) -> Iterator[ChatCompletionChunk]:
         """Yield the answer word by word; each call in several pieces, as real models send them."""
@@ -111,20 +109,16 @@ class Completion:
         yield self._chunk(ChoiceDelta(), self._reason)
         if include_usage:
             yield ChatCompletionChunk(
-                **self._head, object="chat.completion.chunk", choices=[], usage=self.usage
+                **self.head, object="chat.completion.chunk", choices=[], usage=self.usage
             )
 
     @property
     def _reason(self) -> Any:  # noqa: ANN401 -- providers have more reasons than the SDK knows
         return self.reply.reason
 
-    @property
-    def _head(self) -> dict[str, Any]:
-        return {"id": self.id, "created": self.created, "model": self.model}
-
     def _chunk(self, delta: ChoiceDelta, reason: Any = None) -> ChatCompletionChunk:  # noqa: ANN401 -- as above
         choice = ChunkChoice(index=0, delta=delta, finish_reason=reason)
-        return ChatCompletionChunk(**self._head, object="chat.completion.chunk", choices=[choice], usage=None)
+        return ChatCompletionChunk(**self.head, object="chat.completion.chunk", choices=[choice], usage=None)
 
 
 def complete(request: ChatRequest, reply: Reply) -> Completion:
@@ -133,7 +127,8 @@ def complete(request: ChatRequest, reply: Reply) -> Completion:
     said = [reply.thought, reply.text, *(f"{call.name} {arguments_text(call)}" for call in reply.calls)]
     sent, written = reply.usage or (asked, math.ceil(len("".join(said)) / 4))
     usage = CompletionUsage(prompt_tokens=sent, completion_tokens=written, total_tokens=sent + written)
-    return Completion(f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), request.model, reply, usage)
+    head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": request.model}
+    return Completion(head, reply, usage)
 
 
 def arguments_text(call: Call) -> str:

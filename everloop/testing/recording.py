@@ -152,7 +152,8 @@ class Recording(StandIn):
                     yield piece
             finally:
                 await answer.aclose()
-            exchange.body = _events(self._hidden(b"".join(came).decode(errors="replace")))
+            heard = self._hidden(b"".join(came).decode(errors="replace"))
+            exchange.body = re.findall(r".+?\n\n|.+$", heard, re.DOTALL)
             self._tape.exchanges.append(exchange)
             anybody = replace(provider, base_url="", key="", headers={}, query={})
             self._tape.providers[provider.name] = anybody
@@ -235,10 +236,6 @@ class Recording(StandIn):
 
 def _app(answer: Any) -> Starlette:  # noqa: ANN401 -- Starlette's own type of endpoints
     return Starlette(routes=[Route("/{provider}/{path:path}", answer, methods=["POST"])])
-
-
-def _events(text: str) -> list[str]:
-    return re.findall(r".+?\n\n|.+$", text, re.DOTALL)
 
 
 async def _each(pieces: Sequence[bytes]) -> AsyncGenerator[bytes]:

@@ -71,7 +71,9 @@ async def running_stack(
             registry = AgentRegistry(agents)
             if registry.missed:
                 raise AgentsError(f"{registry.missed[0]}: give running(…) that agent too")
-            catalogue = _catalogue(model)
+            asked = ModelsSettings()
+            default = model if isinstance(model, str) else asked.model
+            catalogue = Catalogue.load(asked.file, default, os.environ)
         if isinstance(model, StandIn):
             catalogue = await opened.enter_async_context(model.opened(catalogue))
         with _told():
@@ -117,12 +119,6 @@ async def _bounded(context: AbstractAsyncContextManager[T], what: str) -> AsyncG
         else:
             leaving.cancel()
             _log.warning(f"the {what} did not stop in {STOP_TIMEOUT:g} s; the test goes on without it")
-
-
-def _catalogue(model: StandIn | str | None) -> Catalogue:
-    asked = ModelsSettings()
-    default = model if isinstance(model, str) else asked.model
-    return Catalogue.load(asked.file, default, os.environ)
 
 
 async def _variables(servers: Servers) -> dict[str, str]:

@@ -100,19 +100,12 @@ def add(  # noqa: PLR0913 -- each is an option
     """Make a profile, or another one of the same name."""
     from pydantic import SecretStr
 
-    from everloop.cli.client.profiles import (
-        Profile,
-        Profiles,
-        check_profile_name,
-        profiles_file,
-        read_profiles,
-        write_profiles,
-    )
+    from everloop.cli.client import profiles
     from everloop.client import ClientError
 
-    known = read_profiles()
+    known = profiles.read_profiles()
     try:
-        profile = Profile(
+        profile = profiles.Profile(
             url=url,
             agent=agent,
             token_file=_absolute(token_file),
@@ -128,9 +121,10 @@ def add(  # noqa: PLR0913 -- each is an option
     if auth != "none":
         secret = SecretStr(_secret("API key" if auth == "api-key" else "token"))
         profile = profile.model_copy(update={auth.replace("-", "_"): secret})
-    others = {**known.profiles, check_profile_name(name): profile}
-    write_profiles(Profiles(default=name if default else known.default, profiles=others))
-    print_line(f"{name} is in {profiles_file()}")
+    others = {**known.profiles, profiles.check_profile_name(name): profile}
+    kept = profiles.Profiles(default=name if default else known.default, profiles=others)
+    profiles.write_profiles(kept)
+    print_line(f"{name} is in {profiles.profiles_file()}")
 
 
 @app.command()

@@ -11,9 +11,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from everloop.cli.output import amount, cut, printable, styled
 from everloop.client import (
@@ -31,10 +34,6 @@ from everloop.client import (
     ToolCallEnded,
     ToolCallStarted,
 )
-
-if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.text import Text
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAMES_A_SECOND = 8
@@ -59,8 +58,6 @@ class Screen:
     """Shows what happens in a task. `shows_text`: the answer too, as it comes (False: for --json)."""
 
     def __init__(self, *, shows_text: bool = True) -> None:
-        from rich.console import Console
-
         self._aside = Console(stderr=True, highlight=False, soft_wrap=True)
         self._is_live = self._aside.is_terminal and not self._aside.is_dumb_terminal
         self._streams_text = shows_text and sys.stdout.isatty()
@@ -224,8 +221,6 @@ class Screen:
     def _go_live(self) -> None:
         if not self._is_live or self._live:
             return
-        from rich.live import Live
-
         self._text.end()
         self._live = Live(
             get_renderable=self._region,
@@ -249,9 +244,7 @@ class Screen:
             self._live.stop()
             self._live = None
 
-    def _region(self) -> "Text":
-        from rich.text import Text
-
+    def _region(self) -> Text:
         now = time.monotonic()
         frame = FRAMES[int(now * FRAMES_A_SECOND) % len(FRAMES)]
         running = list(self._running.items())
