@@ -383,7 +383,7 @@ class ModelCalls(ModelPort):
         That is the first one that any attempt stored. If Redis does not answer it is ours: history will hold
         it, the workflow publishes its end, and the next call fills the cache again.
         """
-        call, lease = attempt.call, attempt.lease.lease
+        call, lease, ours = attempt.call, attempt.lease.lease, ours.to_keep()
         place = call.task.task_id, call.task.run_id
         adding = self._transcripts.adding(*place, call.length, ours, lease, is_first=True)
         steps = (adding, *attempt.plugins.forgetting(), self._views.publishing(*place, end, lease))

@@ -112,7 +112,7 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
     return [
         *(beside(delta, iteration) for delta in rest if isinstance(delta, Beside)),
         *chunks,
-        ContentCompleted(iteration=iteration, finish_reason=reply.finish_reason, model=reply.model),
+        ContentCompleted(iteration=iteration, finish_reason=reply.ended_with, model=reply.answered_by),
         UsageReported(iteration=iteration, usage=reply.usage),
         *((Warned(text=f"the model is asked again: {reply.refused}"),) if _did_not_end_well(reply) else ()),
         *(

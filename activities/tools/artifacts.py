@@ -351,7 +351,7 @@ async def correct_draft(
         return
     context = context_key(call.task.owner, call.task.context_id)
     try:
-        await publisher.reconcile(context, draft.artifact_id, drafted_at=call.reply)
+        await publisher.reconcile(context, draft.artifact_id, drafted_at=call.asked_at)
     except (RedisError, OSError, BlobError, ArtifactError) as error:
         _log.warning("draft not corrected", error_type=type(error).__name__)
 

@@ -215,7 +215,7 @@ _batch: ContextVar[tuple["_Batch", object]] = ContextVar("_batch")
 
 
 def _batch_key(tool: Tool, run: RunToolInput) -> tuple[object, ...]:
-    return run.task.task_id, run.task.run_id, run.reply, tool.name
+    return run.task.task_id, run.task.run_id, run.asked_at, tool.name
 
 
 class _Batch:

@@ -97,7 +97,7 @@ def reply_data(reply: AssistantMessage | SummaryMessage) -> Data:
     return {
         "model": reply.source or reply.model,
         "text": reply.text,
-        "finishReason": reply.finish_reason,
+        "finishReason": reply.ended_with,
         "usage": reply.usage.to_metadata(),
         **{name: value for name, value in optional.items() if value},
     }

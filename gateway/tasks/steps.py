@@ -94,8 +94,8 @@ def steps_of(
             for call in reply.tool_calls
         ]
         yield {
-            "model": reply.model,
-            "finish_reason": reply.finish_reason,
+            "model": reply.answered_by,
+            "finish_reason": reply.ended_with,
             "thought": beginning(reply.reasoning),
             "text": beginning(reply.text),
             "usage": reply.usage.model_dump(mode="json"),

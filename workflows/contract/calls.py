@@ -144,7 +144,7 @@ class RunToolInput(ToolCallInput):
     position: int
     """That of its result in the transcript."""
     reply: int = -1
-    """The position of the reply that asks for it."""
+    """The position of the reply that asks for it, unless its result is next to it; see `asked_at`."""
     timeout: float = 30.0
     """In seconds; by default that of a `ToolSpec`."""
     plugin: str = ""
@@ -159,6 +159,11 @@ class RunToolInput(ToolCallInput):
     """When Temporal's server had this attempt begin; known of quick ones alone, which it does not see."""
     tried: str = ""
     """Why the quick attempt before this one came to nothing: the name of its failure."""
+
+    @property
+    def asked_at(self) -> int:
+        """The position of the reply that asks for it."""
+        return self.position - 1 if self.reply < 0 else self.reply
 
 
 class LoadAgentInput(ToolCallInput):

@@ -167,7 +167,9 @@ class AssistantMessage(Wire):
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     model: str = ""
+    """As the provider named it; see `answered_by`."""
     finish_reason: str = ""
+    """Why it ended; see `ended_with`."""
     usage: Usage = Usage()
     is_published: bool = True
     """False if the end of the reply could not be published; the workflow then does it."""
@@ -190,6 +192,23 @@ class AssistantMessage(Wire):
     """Why the reply is no ordinary end: a name of `failures`."""
     fails: bool = False
     """Whether the task fails for that reason."""
+
+    @property
+    def answered_by(self) -> str:
+        """The model as the provider named it, which most name as it was asked for."""
+        return self.model or self.source.partition("/")[2]
+
+    @property
+    def ended_with(self) -> str:
+        """Why the provider says that it ended."""
+        return self.finish_reason or ("tool_calls" if self.tool_calls else "")
+
+    def to_keep(self) -> "AssistantMessage":
+        """Return it without what the rest of it says: a history has many replies."""
+        rest = self.model_copy(update={"model": "", "finish_reason": ""})
+        model = "" if rest.answered_by == self.model else self.model
+        reason = "" if rest.ended_with == self.finish_reason else self.finish_reason
+        return rest.model_copy(update={"model": model, "finish_reason": reason})
 
 
 ToolOutcome = Literal["ok", "error", "invalid", "unknown", "rejected"]

@@ -218,11 +218,11 @@ class ToolTurn:
         warning: str,
     ) -> tuple[RunToolInput, str]:
         """Return what a tool activity has to know, and its line in the Temporal UI."""
-        known = self._scope.call_input(call, statuses, warning)
+        known, reply = self._scope.call_input(call, statuses, warning), len(self._state.transcript) - 1
         run = RunToolInput(
             **dict(known),
             position=position,
-            reply=len(self._state.transcript) - 1,
+            reply=-1 if position == reply + 1 else reply,
             timeout=spec.timeout,
             plugin=spec.plugin,
             digest=spec.digest,

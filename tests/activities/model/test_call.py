@@ -79,7 +79,7 @@ async def test_an_answer_is_streamed_and_returned_once(redis: Redis) -> None:
         reply = await running
         usage = Usage(input_tokens=7, output_tokens=2, cost=None)
         assert reply == AssistantMessage(
-            text="Hello", model="test-model", finish_reason="stop", usage=usage, source="openai/test-model"
+            text="Hello", finish_reason="stop", usage=usage, source="openai/test-model"
         )
         assert UsageReported(iteration=1, usage=usage) in await rig.events()
         assert await rig.run(attempt=2) == reply
@@ -117,7 +117,7 @@ async def test_a_reply_may_be_told_in_several_ways(
     """It is put together, shown, and clients hear why it ended; each call has an id of ours."""
     async with model_rig([answer]) as rig:
         reply = await rig.run()
-        assert (reply.text, reply.finish_reason) == (text, reason)
+        assert (reply.text, reply.ended_with) == (text, reason)
         assert reply.tool_calls == tuple(
             SEARCH.model_copy(update={"id": f"r00001c0{n}", "repeat": n - 1}) for n in range(1, calls + 1)
         )

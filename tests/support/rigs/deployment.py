@@ -171,7 +171,7 @@ async def running_deployment(
             "EVERLOOP_REDIS_URL": redis_url,
             "EVERLOOP_BLOB_DIRECTORY": str(directory / "blobs"),
             "EVERLOOP_AGENTS": agents,
-            "EVERLOOP_TASK_QUEUE": f"acceptance-{uuid4()}",
+            "EVERLOOP_TASK_QUEUE": f"tests-{uuid4()}",
             "EVERLOOP_SHUTDOWN_GRACE": "1",
             "OPENAI_BASE_URL": model_url,
             "OPENAI_API_KEY": MODEL_KEY,

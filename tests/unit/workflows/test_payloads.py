@@ -10,7 +10,13 @@ from pydantic import ValidationError
 
 from everloop.agents import limits
 from everloop.agents.agent import Agent
-from everloop.workflows.contract.calls import CallModelInput, PublishInput, SaveContextInput, name_task
+from everloop.workflows.contract.calls import (
+    CallModelInput,
+    PublishInput,
+    RunToolInput,
+    SaveContextInput,
+    name_task,
+)
 from everloop.workflows.contract.events import EVENT_ADAPTER, TaskEvent, Thought
 from everloop.workflows.contract.messages import (
     AgentMessage,
@@ -34,6 +40,7 @@ from everloop.workflows.state import CarriedTask, TaskRunState
 
 CONVERTER = WirePayloadConverter()
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
+CALL = ToolCall(id="c", name="n", arguments="{}")
 HELLO = UserMessage(message_id="m", parts=(TextPart(text="Hello"),))
 
 
@@ -159,3 +166,27 @@ def _decoded(task: CarriedTask) -> CarriedTask:
     (decoded,) = CONVERTER.from_payloads(CONVERTER.to_payloads([task]), [CarriedTask])
     assert isinstance(decoded, CarriedTask)
     return decoded
+
+
+@pytest.mark.parametrize("named", ["m", "m-2026", ""])
+@pytest.mark.parametrize(("calls", "ended"), [((CALL,), "tool_calls"), ((CALL,), "length"), ((), "stop")])
+def test_a_reply_is_kept_without_what_the_rest_of_it_says(
+    named: str, calls: tuple[ToolCall, ...], ended: str
+) -> None:
+    """Whoever reads it finds the model and why it ended, as in a reply of which that was kept."""
+    whole = AssistantMessage(tool_calls=calls, model=named, finish_reason=ended, source="provider/m")
+    kept = whole.to_keep()
+
+    assert (
+        (kept.answered_by, kept.ended_with) == (named or "m", ended) == (whole.answered_by, whole.ended_with)
+    )
+    is_short = named in {"m", ""} and ended != "length" and bool(calls)
+    assert (not kept.model and not kept.finish_reason) == is_short
+
+
+def test_a_tool_call_tells_its_reply_where_that_is_not_the_message_before_its_result() -> None:
+    """The first call of a reply needs no word for it; an input that has one is read as before."""
+    task = TaskRef(owner="o", agent_id="a")
+    first = RunToolInput(task=task, call=CALL, position=14)
+    assert first.asked_at == first.model_copy(update={"reply": 13}).asked_at == 13
+    assert RunToolInput(task=task, call=CALL, position=15, reply=13).asked_at == 13
