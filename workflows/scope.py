@@ -84,7 +84,10 @@ class TaskScope:
     @property
     def ref(self) -> TaskRef:
         """The task, for an activity that works for its agent."""
-        return self._ref.model_copy(update={"agent_id": self.agent.id, "agent_version": self.agent.version})
+        agent = self.agent
+        if (self._ref.agent_id, self._ref.agent_version) != (agent.id, agent.version):
+            self._ref = self._ref.model_copy(update={"agent_id": agent.id, "agent_version": agent.version})
+        return self._ref
 
     @property
     def has_hidden_task(self) -> bool:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, USAGE, ResumedAfter, StatusChanged
 from everloop.workflows.contract.messages import (
+    BYTES_PER_TOKEN,
     AgentMessage,
     AssistantMessage,
     DataPart,
@@ -22,7 +23,6 @@ from everloop.workflows.contract.messages import (
     Usage,
     UserMessage,
     content_digest,
-    estimate_tokens,
     extend_digest,
     measure,
     prompt_tokens_of,
@@ -211,9 +211,8 @@ class TaskRunState(BaseModel):
 
     def recall(self, earlier: list[TranscriptMessage]) -> None:
         """Begin the transcript with the messages of earlier tasks; the cache holds them already."""
-        self._append(*earlier)
+        self.prompt_tokens = self._append(*earlier)
         self.cached = self.recalled = len(earlier)
-        self.prompt_tokens = sum(map(estimate_tokens, earlier))
 
     def begin_fork(self, fork: Fork) -> None:
         """Begin the transcript with the past of another task; the cache has yet to be filled with it."""
@@ -232,9 +231,8 @@ class TaskRunState(BaseModel):
         """Put the list of tools, which the cache holds already, at the end of the transcript."""
         if len(self.transcript) == self.recalled:
             self.recalled += 1
-        self._append(listed)
+        self.prompt_tokens += self._append(listed)
         self.cached = len(self.transcript)
-        self.prompt_tokens += estimate_tokens(listed)
         self.listed_tools = tools
 
     def take_inbox(self, screened: Sequence[UserMessage] = ()) -> tuple[UserMessage, ...]:
@@ -244,8 +242,7 @@ class TaskRunState(BaseModel):
         """
         taken = tuple(self.inbox)
         read = (*screened, *taken[len(screened) :])
-        self._append(*read)
-        self.prompt_tokens += sum(map(estimate_tokens, read))
+        self.prompt_tokens += self._append(*read)
         self.inbox.clear()
         return taken
 
@@ -284,21 +281,24 @@ class TaskRunState(BaseModel):
         self.outbox.append(changed)
         return changed
 
-    def _append(self, *messages: TranscriptMessage) -> None:
+    def _append(self, *messages: TranscriptMessage) -> int:
+        """Return about how many tokens they add to a prompt."""
+        sizes = [measure(message) for message in messages]
         self.transcript.extend(messages)
         self.digest = extend_digest(self.digest, messages)
-        self.size += sum(map(measure, messages))
+        self.size += sum(sizes)
+        return sum(size // BYTES_PER_TOKEN for size in sizes)
 
     def fold_reply(self, reply: AssistantMessage) -> None:
         """Put the model's reply at the end of the transcript; its text is interim until it is an answer."""
-        self._append(reply)
+        tokens = self._append(reply)
         self.cached = len(self.transcript)
         self.usage += reply.usage
         self.interim = "" if reply.fails else reply.text
         # What a provider wants back is for nobody who runs a call, or asks about it.
         self.pending = [c.model_copy(update={"opaque": ""}) if c.opaque else c for c in reply.tool_calls]
         counted = reply.usage.input_tokens + reply.usage.output_tokens
-        self.prompt_tokens = counted or self.prompt_tokens + estimate_tokens(reply)
+        self.prompt_tokens = counted or self.prompt_tokens + tokens
         self.tries = 0
         self.previous_run = ""
         if reply.is_invalid:
@@ -310,8 +310,7 @@ class TaskRunState(BaseModel):
         """Let the model read something that no client gets to see."""
         # Without an id: no message of the client has none.
         message = UserMessage(message_id="", parts=(TextPart(text=f"[{text}]"),))
-        self._append(message)
-        self.prompt_tokens += estimate_tokens(message)
+        self.prompt_tokens += self._append(message)
 
     def add_refusal(self, reply: AssistantMessage) -> None:
         """Let the model read why its reply does not stand; clients have not seen it."""
@@ -351,9 +350,8 @@ class TaskRunState(BaseModel):
 
     def fold_tool_results(self, results: list[ToolMessage]) -> None:
         """Put tool results, in the order of their calls, at the end of the transcript."""
-        self._append(*results)
+        self.prompt_tokens += self._append(*results)
         self.cached = len(self.transcript)
-        self.prompt_tokens += sum(map(estimate_tokens, results))
         written = (each for result in results if result.outcome == "ok" for each in result.artifacts)
         self.artifact_ids = list(dict.fromkeys([*self.artifact_ids, *written]))
         outcomes = {result.outcome for result in results}

@@ -13,7 +13,6 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.converter import (
-    ActivitySerializationContext,
     DataConverter,
     ExternalStorage,
     SerializationContext,
@@ -22,7 +21,6 @@ from temporalio.converter import (
     StorageDriverRetrieveContext,
     StorageDriverStoreContext,
     StorageDriverWorkflowInfo,
-    WorkflowSerializationContext,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -244,9 +242,7 @@ class BlobDataConverter(DataConverter):
 
 
 def _workflow_of(context: SerializationContext) -> str:
-    if isinstance(context, WorkflowSerializationContext | ActivitySerializationContext):
-        return context.workflow_id or ""
-    return ""
+    return getattr(context, "workflow_id", None) or ""  # Nexus has none
 
 
 def data_converter(
