@@ -200,7 +200,7 @@ class BlobPayloads(StorageDriver):
             raise ApplicationError(str(error), type=BLOB_MISSING, non_retryable=True) from None
 
 
-MOST_BOUND = 1000
+MOST_BOUND = 100
 """Workflows for which a converter is kept."""
 
 
