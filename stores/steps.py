@@ -86,11 +86,22 @@ class Steps:
 
 @cache
 def _script() -> str:
-    def text(*files: str) -> str:
-        return "\n".join((Path(__file__).parent / file).read_text(encoding="utf-8") for file in files)
+    parts = (f"function parts.{name}()\n{_nested(*files)}\nend" for name, files in _PARTS.items())
+    return "\n".join((NOW, _text("steps.lua"), *parts, "return run()"))
 
-    parts = (f"function parts.{name}()\n{text(*files)}\nend" for name, files in _PARTS.items())
-    return "\n".join((NOW, text("steps.lua"), *parts, "return run()"))
+
+def _text(file: str) -> str:
+    return (Path(__file__).parent / file).read_text(encoding="utf-8")
+
+
+def _nested(file: str, *others: str) -> str:
+    """Return the text of files, each in a function of its own within the one before.
+
+    Lua makes every function anew in each trip. What one takes from an outer function is at hand; for a local
+    of the same function Lua looks through all that were taken before.
+    """
+    inner = f"\n(function()\n{_nested(*others)}\nend)()" if others else ""
+    return _text(file) + inner
 
 
 # Leases: which attempt at a call may work on it now.
