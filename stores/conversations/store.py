@@ -7,7 +7,9 @@ from typing import cast
 
 from pydantic import TypeAdapter
 from redis.asyncio import Redis
+from redis.exceptions import NoScriptError
 
+from everloop.runtime.cluster import ClusterRedis
 from everloop.runtime.redis import NOW, cipher_of, literal, members
 from everloop.stores.conversations.fitting import Room, newest_messages
 from everloop.stores.keys import (
@@ -48,8 +50,8 @@ _APPEND = f"""{NOW}
 -- KEYS: messages, positions, tasks, summaries.
 -- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, messages.
 local start, at, life = unpack(redis.call('HMGET', KEYS[2], 'start', 'at', 'life'))
-local first, position = tonumber(start or 0), nil
-position = first + redis.call('LLEN', KEYS[1])
+local first = tonumber(start or 0)
+local position = first + (at and redis.call('LLEN', KEYS[1]) or 0)  -- a new one has no messages
 if redis.call('ZADD', KEYS[3], 'NX', position, ARGV[1]) == 0 then return end
 local count
 for n = 5, #ARGV, 1000 do
@@ -64,7 +66,7 @@ if position > tonumber(ARGV[4]) then
   redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -tonumber(ARGV[4]) - 1)
 end
 redis.call('HSET', KEYS[2], 'at', now(), 'start', first)
-for n = 1, at and 4 or 3 do  -- a new one has no summaries
+for n = 1, at and 4 or 3 do  -- nor summaries
   redis.call('EXPIRE', KEYS[n], math.max(ARGV[2], life or 0))
 end
 """
@@ -199,12 +201,23 @@ class Conversations:
         """
         if not messages:
             return
-        # The list of all is in a hash slot of its own; the cleanup asks each when it had its last message.
-        await self._redis.zadd(CONVERSATIONS_KEY, {context: int(time.time() * 1000)}, gt=True)
         messages_key, positions_key, summaries_key = conversation_keys(context)
         keys = [messages_key, positions_key, conversation_tasks_key(context), summaries_key]
         kept = [task_id, self._ttl, MAX_MESSAGES, MAX_TASKS]
-        await self._append(keys=keys, args=[*kept, *(self._packed(context, message) for message in messages)])
+        arguments = [*kept, *(self._packed(context, message) for message in messages)]
+        # The list of all is in a hash slot of its own; the cleanup asks each when it had its last message.
+        listed = {context: int(time.time() * 1000)}
+        if isinstance(self._redis, ClusterRedis):  # its nodes would not wait for one another
+            await self._redis.zadd(CONVERSATIONS_KEY, listed, gt=True)
+            await self._append(keys=keys, args=arguments)
+            return
+        try:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.zadd(CONVERSATIONS_KEY, listed, gt=True)
+                pipeline.evalsha(self._append.sha, len(keys), *keys, *arguments)
+                await pipeline.execute()
+        except NoScriptError:
+            await self._append(keys=keys, args=arguments)
 
     async def get_recent(
         self, context: str, max_messages: int, max_tokens: int | None = None

@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.conversations.store import FORGOTTEN, MAX_MESSAGES, Conversations, ConversationSummary
 from everloop.stores.keys import (
+    CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
     conversation_summaries_key,
@@ -58,6 +59,16 @@ async def many(conversations: Conversations, count: int = 10) -> str:
     context = new_id()
     await conversations.append(context, "t", [said(str(n)) for n in range(count)])
     return context
+
+
+async def test_a_conversation_goes_on_where_redis_has_forgotten_its_scripts(own_redis: Redis) -> None:
+    """It is listed and continued by one trip, which knows the script by its digest alone."""
+    conversations, context = Conversations(own_redis), new_id()
+    for number in range(2):
+        await own_redis.script_flush()
+        await conversations.append(context, str(number), [said(str(number))])
+    assert await conversations.get_range(context, 0, 9) == [said("0"), said("1")]
+    assert await own_redis.zscore(CONVERSATIONS_KEY, context) is not None
 
 
 async def test_a_task_appends_once(conversations: Conversations) -> None:
