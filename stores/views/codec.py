@@ -266,6 +266,13 @@ class ViewCodec:
         return f"view {self._task_id}"
 
 
+def history_of(fields: Mapping[str, str], later: Sequence[str], newest: int | None) -> list[str]:
+    """Return the newest messages (None: all) of a view, as it is kept: the first may stand in a field."""
+    begun = fields.get("begun")
+    messages = [*(begun.split("\n") if begun else ()), *later]
+    return messages if newest is None else messages[len(messages) - min(newest, len(messages)) :]
+
+
 def seal_event(json_text: str, task_id: str, cipher: Cipher) -> str:
     """Return what the stream of a task keeps of an event."""
     return cipher.seal_text(json_text, _event_purpose(task_id))

@@ -29,7 +29,7 @@ from everloop.stores.keys import (
     owner_tasks_key,
     view_key,
 )
-from everloop.stores.views.codec import ViewCodec, unword, word
+from everloop.stores.views.codec import ViewCodec, history_of, unword, word
 from everloop.stores.views.contexts import Contexts, artifacts_key, context_keys
 from everloop.stores.views.interface import (
     LISTED_FIELDS,
@@ -72,7 +72,7 @@ _SIZE_SCRIPT = """
 local function usage(key)
   return redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0) or 0
 end
-local size = ARGV[2] == '1' and usage(KEYS[1]) or 0
+local size = ARGV[2] == '1' and usage(KEYS[1]) or redis.call('HSTRLEN', KEYS[1], 'begun')
 if ARGV[1] == 'all' then
   return size + usage(KEYS[2])
 elseif ARGV[1] ~= '0' then
@@ -338,7 +338,7 @@ class TaskLists:
 
     async def _whole(self, query: TaskQuery, rows: Sequence[_Row]) -> list[_Found]:
         """Read what is wanted of these tasks, as far as it is not to be left out."""
-        newest = -(query.with_history or 0)
+        oldest = -(query.with_history or 0)
 
         def ask(pipeline: Pipeline) -> None:
             for row in rows:
@@ -346,18 +346,18 @@ class TaskLists:
                 if query.with_artifacts and not row.left_out:
                     pipeline.hgetall(view_key(task_id))
                 else:
-                    pipeline.hmget(view_key(task_id), *_STATUS_FIELDS)
-                if row.left_out or query.with_history == 0:
-                    pipeline.lrange(history_key(task_id), 1, 0)
-                else:
-                    pipeline.lrange(history_key(task_id), newest, -1)
+                    pipeline.hmget(view_key(task_id), *_STATUS_FIELDS, "begun")
+                is_bare = row.left_out or query.with_history == 0
+                pipeline.lrange(history_key(task_id), *((1, 0) if is_bare else (oldest, -1)))
 
         replies = await self._do(ask)
-        views: list[dict[str, str]] = [
-            fields if isinstance(fields, dict) else _present(_STATUS_FIELDS, fields)
-            for fields in replies[::2]
-        ]
-        return [*zip(rows, views, replies[1::2], strict=True)]
+        found: list[_Found] = []
+        for row, kept, later in zip(rows, replies[::2], replies[1::2], strict=True):
+            is_all = query.with_artifacts and not row.left_out
+            fields: dict[str, str] = kept if is_all else _present((*_STATUS_FIELDS, "begun"), kept)
+            newest = 0 if row.left_out else query.with_history
+            found.append((row, fields, history_of(fields, later, newest)))
+        return found
 
     async def _fitting(self, query: TaskQuery, rows: Sequence[_Row]) -> Sequence[_Row]:
         messages = "all" if query.with_history is None else query.with_history

@@ -25,7 +25,14 @@ from everloop.stores.retention import (
     TASK_TTL,
 )
 from everloop.stores.steps import Lease, Step, Steps, late_words
-from everloop.stores.views.codec import ScriptArguments, ViewCodec, is_complete, unword, word
+from everloop.stores.views.codec import (
+    ScriptArguments,
+    ViewCodec,
+    history_of,
+    is_complete,
+    unword,
+    word,
+)
 from everloop.stores.views.contexts import Contexts
 from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import (
@@ -218,15 +225,16 @@ class TaskViews:
             self._queue_size(pipeline, task_id)
             pipeline.hgetall(view_key(task_id))
             pipeline.lrange(history_key(task_id), *newest)
-            *sizes, fields, history = await pipeline.execute()
-        view = self._codec(task_id).view(fields, history)
+            *sizes, fields, later = await pipeline.execute()
+        view = self._codec(task_id).view(fields, history_of(fields, later, history_length))
         return _snapshot(view, fields, _sum(sizes)) if view else None
 
     def _loading(self, task_id: str, most: int, history_length: int | None = None) -> Step[Snapshot | None]:
         def read(loaded: _Loaded) -> Snapshot | None:
-            size, words, history, left_out = loaded
+            size, words, later, left_out = loaded
             pairs = zip(words[::2], words[1::2], strict=True)
             fields = {name: value for name, value in pairs if name and value is not None}
+            history = () if left_out is not None else history_of(fields, later, history_length)
             view = self._codec(task_id).view(fields, history)
             if view is None:
                 return None

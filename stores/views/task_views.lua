@@ -74,12 +74,19 @@ end
 -- What an operation leaves
 
 local function keep_messages()
-  for first = 1, #messages, AT_ONCE do
-    local words, texts = {}, {}
-    for n = first, math.min(first + AT_ONCE - 1, #messages) do
-      words[#words + 1], texts[#texts + 1] = messages[n].id, messages[n].json
+  local words, texts, size = {}, {}, 0
+  for n, message in ipairs(messages) do
+    words[n], texts[n], size = message.id, message.json, size + #message.json
+  end
+  if #messages > 0 and ids == ' ' and size <= BLOCK_SIZE then
+    new.begun = table.concat(texts, '\n')  -- JSON has no line breaks
+  else
+    for first = 1, #texts, AT_ONCE do
+      redis.call('RPUSH', history, unpack(texts, first, math.min(first + AT_ONCE - 1, #texts)))
+      new.more = '1'
     end
-    redis.call('RPUSH', history, unpack(texts))
+  end
+  if #messages > 0 then
     ids = ids .. table.concat(words, ' ') .. ' '
     new.ids = ids
   end
@@ -110,7 +117,7 @@ end
 
 local function keep_of_sub_agent()
   local is_first = not old.first or new.first
-  for key, is_new in pairs({[view] = is_first, [stream] = is_first, [history] = #messages > 0}) do
+  for key, is_new in pairs({[view] = is_first, [stream] = is_first, [history] = get('more') and new.more ~= nil}) do
     if is_new or not held then
       keep(key, key == stream and stream_life or time_to_live)
     end
@@ -126,8 +133,10 @@ local function live_on(is_open)  -- or expire some time after the end, as does w
     return
   end
   if not (is_open and is_created and not old.kept) then  -- what is new lives for ever
-    for key, seconds in pairs({[view] = time_to_live, [history] = time_to_live, [stream] = life_of_stream()}) do
-      set_life(key, is_open, seconds)
+    set_life(view, is_open, time_to_live)
+    set_life(stream, is_open, life_of_stream())
+    if get('more') then
+      set_life(history, is_open, time_to_live)
     end
   end
   if is_open ~= was_held then
@@ -233,12 +242,23 @@ local function publish()  -- did: the states that the task took, which a status 
   return answer(taken, has_status)
 end
 
-local function put_before_history(first)
-  local later, known = {}, ids
-  if known ~= ' ' then
-    later = redis.call('LRANGE', history, 0, -1)
-    redis.call('DEL', history)
+local function take_history()  -- all of it, to be written anew
+  local taken = {}
+  for message in (redis.call('HGET', view, 'begun') or ''):gmatch('[^\n]+') do
+    taken[#taken + 1] = message
   end
+  for _, message in ipairs(old.more and redis.call('LRANGE', history, 0, -1) or {}) do
+    taken[#taken + 1] = message
+  end
+  redis.call('DEL', history)
+  redis.call('HDEL', view, 'begun', 'more')
+  old.more = nil
+  return taken
+end
+
+local function put_before_history(first)
+  local known = ids
+  local later = known ~= ' ' and take_history() or {}
   ids = ' '
   for _, message in ipairs(first) do
     add_message(message)

@@ -24,7 +24,8 @@
 --   used                                tokens in and out, cost in billionths of a dollar, 1 if that is not known
 --   title                               how its first message begins
 --   changed                             its position in the stream
---   ids                                 words: the ids of the messages in the history
+--   begun, more                         the first messages, a line each, if they are short; 1 if the list has the next ones
+--   ids                                 words: the ids of all of them
 --   drafts                              words: the ids of the artifacts, in order
 --   artifact:<id>                       the current draft of one: numbers and flags, its run, and in the next line what
 --                                       it is called (draft_of tells)
@@ -39,7 +40,9 @@ local BLOCK_SIZE = 4096  -- a text chunk is appended to a block, so that its cos
 local AT_ONCE = 1000  -- Lua's stack holds only so many arguments of a command
 local NARRATED = {submitted = true, working = true}
 local TERMINAL = {completed = true, failed = true, canceled = true, rejected = true}
-local OF_EVENTS = {'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed', 'written', 'kept'}
+local OF_EVENTS = {
+  'task', 'held', 'run', 'runs', 'state', 'drafts', 'first', 'streamed', 'written', 'kept', 'more',
+}
 local OF_STATUSES = {
   'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids', 'title', 'used',
   'lost',

@@ -79,13 +79,14 @@ async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -
     await views.create(view)
     await keep_all(redis, view.task_id)
     child = child_task_id(view.task_id, "call")
-    await views.publish(child, "run", [status(1), chunk("a")])
-    await views.publish(view.task_id, "run", [status(1, state=TaskState.INPUT_REQUIRED)])
+    await views.publish(child, "run", [status(1, received=(said("a"),)), chunk("a")])
+    for id_ in (child, view.task_id):
+        await views.publish(id_, "run", [status(2, TaskState.INPUT_REQUIRED, received=(said("b"),))])
 
     open_lives = await lives(redis, await view_of(views, view.task_id))
 
     assert set(open_lives.values()) == {-1}
-    assert len(open_lives) == 4 + 2 * 4 + 2
+    assert len(open_lives) == 4 + 2 * 4 + 3
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
 
 
@@ -131,9 +132,11 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     await views.create(view)
     await keep_all(redis, view.task_id)
     child = child_task_id(view.task_id, "call")
-    await views.publish(child, "run", [status(1), chunk("a")])
+    await views.publish(child, "run", [status(1, received=(said("a"),)), chunk("a")])
+    for id_ in (child, view.task_id):
+        await views.publish(id_, "run", [status(2, received=(said("b"),))])
 
-    await views.publish(view.task_id, "run", [status(1, state=TaskState.COMPLETED)])
+    await views.publish(view.task_id, "run", [status(3, state=TaskState.COMPLETED)])
     await views.publish(child, "run", [chunk("b", index=1)])
     await Transcripts(redis).put(view.task_id, "late", 0, [said("m")])
 
@@ -143,6 +146,7 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     assert 3600 - 100 < ended.pop(stream_key(child)) <= 3600
     assert min(ended.values()) > 24 * 3600 - 100
     assert ended[view_key(view.task_id)] > 2 * 24 * 3600 - 100
+    assert {history_key(view.task_id), history_key(child)} < set(ended)
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is None
     await views.publish(view.task_id, "newer", [status(1, seconds=100)])  # an operator has reset it
     assert set((await lives(redis, await view_of(views, view.task_id))).values()) == {-1}

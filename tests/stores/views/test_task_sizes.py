@@ -1,8 +1,11 @@
 """How large a stored task is, and what is loaded of one that is large."""
 
+import pytest
+
+from everloop.stores.views.interface import TaskQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import artifact, chunk, said, status, submitted
+from tests.stores.examples import AGENT_ID, artifact, chunk, said, status, submitted
 
 LONG = "x" * 100_000
 
@@ -53,3 +56,25 @@ async def test_only_the_newest_messages_are_loaded_and_counted(task_views: TaskV
     assert refused
     assert not refused.is_whole
     assert refused.size > len(LONG)
+
+
+@pytest.mark.parametrize("texts", [("short",), ("short", LONG), (LONG, "short"), ()])
+async def test_messages_are_read_alike_wherever_they_are_kept(
+    task_views: TaskViews, texts: tuple[str, ...]
+) -> None:
+    """The first ones may stand in the view; all of them stay when it is restored, each once."""
+    view = await create(task_views, *texts)
+    later = said("later")
+    await task_views.publish(view.task_id, "run", [status(1, received=(later,))])
+    everything = (*view.history, later)
+
+    for history in (view.history, (), everything):
+        for length in (None, 0, 1, 2, 9):
+            newest = everything if length is None else everything[max(len(everything) - length, 0) :]
+            for most in (None, 10_000_000):
+                found = await task_views.load(view.task_id, most=most, history_length=length)
+                assert found
+                assert found.view.history == newest
+            page = await task_views.list_tasks(TaskQuery(view.owner, AGENT_ID, with_history=length))
+            assert page.views[0].history == newest
+        await task_views.restore(view.model_copy(update={"history": history}))
