@@ -98,7 +98,7 @@ def _nested(file: str, *others: str) -> str:
     """Return the text of files, each in a function of its own within the one before.
 
     Lua makes every function anew in each trip. What one takes from an outer function is at hand; for a local
-    of the same function Lua looks through all that were taken before.
+    of the same function Lua looks through all that were taken before. One function takes 60 at most.
     """
     inner = f"\n(function()\n{_nested(*others)}\nend)()" if others else ""
     return _text(file) + inner

@@ -112,14 +112,14 @@ local function write_view()
 end
 
 local function life_of_stream()
-  return (is_named('push') or is_named('?')) and pushed_life or stream_life
+  return (is_named('push') or is_named('?')) and lives.pushed or lives.stream
 end
 
 local function keep_of_sub_agent()
   local is_first = not old.first or new.first
   for key, is_new in pairs({[view] = is_first, [stream] = is_first, [history] = get('more') and new.more ~= nil}) do
     if is_new or not held then
-      keep(key, key == stream and stream_life or time_to_live)
+      keep(key, key == stream and lives.stream or lives.view)
     end
   end
   if not held and root_changes.streamed then
@@ -133,14 +133,14 @@ local function live_on(is_open)  -- or expire some time after the end, as does w
     return
   end
   if not (is_open and is_created and not old.kept) then  -- what is new lives for ever
-    set_life(view, is_open, time_to_live)
+    set_life(view, is_open, lives.view)
     set_life(stream, is_open, life_of_stream())
     if get('more') then
-      set_life(history, is_open, time_to_live)
+      set_life(history, is_open, lives.view)
     end
   end
   if is_open ~= was_held then
-    hold(is_open, time_to_live)
+    hold(is_open, lives.view)
   end
 end
 
@@ -360,10 +360,7 @@ end
 
 for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do
   operations['view.' .. name] = function(keys, arguments)
-    view, history, stream, root_stream, records, push = unpack(keys)
-    run_id, time_to_live, stream_life, pushed_life, stream_length, stream_bytes, call, order = unpack(arguments, 1, 8)
-    stream_bytes = tonumber(stream_bytes)
-    given, cursor = arguments, 8
+    take_all(keys, arguments)
     new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}
     has_published, has_status, is_created, listed, written = false, false, false, false, 0
     return operation()

@@ -50,10 +50,18 @@ local OF_STATUSES = {
 local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed', 'kept'}
 
 local view, history, stream, root_stream, records, push
-local run_id, time_to_live, stream_life, pushed_life, stream_length, stream_bytes, call, order
+local run_id, lives, stream_length, stream_bytes, call, order
 local given, cursor
 local old, new, removed, root  -- fields of the view, and of the client's task above it
 local drafts, ids, added, messages, has_published, has_status, is_created, listed, written
+
+local function take_all(keys, arguments)  -- that an operation is given; its own arguments are taken one by one
+  view, history, stream, root_stream, records, push = unpack(keys)
+  run_id, stream_length, stream_bytes = arguments[1], arguments[5], tonumber(arguments[6])
+  lives = {view = arguments[2], stream = arguments[3], pushed = arguments[4]}
+  call, order = arguments[7], arguments[8]
+  given, cursor = arguments, 8
+end
 
 local function take()
   cursor = cursor + 1
