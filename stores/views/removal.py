@@ -37,10 +37,10 @@ end
 local left = {}
 for each in (redis.call('HGET', KEYS[1], 'drafts') or ''):gmatch('%S+') do
   if each ~= ARGV[1] then
-    left[#left + 1] = each
+    left[#left + 1] = each .. ' '
   end
 end
-redis.call('HSET', KEYS[1], 'drafts', table.concat(left, ' '))
+redis.call('HSET', KEYS[1], 'drafts', table.concat(left))
 return 1
 """
 

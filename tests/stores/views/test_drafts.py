@@ -1,11 +1,23 @@
 """Drafts of artifacts: which chunks belong to them, and what they come to."""
 
 import pytest
+from redis.asyncio import Redis
 
+from everloop.stores.views.removal import TaskRemoval
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from tests.stores.examples import after, artifact, chunk, created, data, published, stream_of, view_of
+from tests.stores.examples import (
+    after,
+    artifact,
+    chunk,
+    created,
+    data,
+    published,
+    stream_of,
+    submitted,
+    view_of,
+)
 
 A, WHOLE, BROKEN = chunk("a"), chunk("a", last=True), chunk("a", failed=True)
 # What it comes to, how many pass, and the chunks.
@@ -102,3 +114,17 @@ async def test_chunks_come_to_parts(
         artifact("z", complete=False),
         artifact("short", artifact_id=id_),
     )
+
+
+async def test_what_comes_after_a_removed_artifact_is_one_of_its_own(redis: Redis) -> None:
+    """Also where others stay: the ids of a task's artifacts do not run together."""
+    views, view = TaskViews(redis), submitted()
+    await views.create(view)
+    for artifact_id in ("a", "b", "c"):
+        await views.publish(view.task_id, "run", [chunk(artifact_id, artifact_id=artifact_id)])
+
+    assert await TaskRemoval(redis, views).artifact_of(view.task_id, "b") > 0
+    await views.publish(view.task_id, "run", [chunk("d", artifact_id="d")])
+
+    shown = await view_of(views, view.task_id)
+    assert [artifact.artifact_id for artifact in shown.artifacts] == ["a", "c", "d"]
