@@ -9,10 +9,12 @@ import struct
 import sys
 import termios
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from tests.support.servers.fork_server import can_fork, forked
 from tests.support.servers.processes import until
 
 COMMAND = (sys.executable, "-m", "everloop")
@@ -54,7 +56,10 @@ class Shell:
         }
 
     async def run(self, *arguments: str, stdin: str | bytes = "", command: Sequence[str] = COMMAND) -> Ran:
-        """Run a command in pipes."""
+        """Run a command with all that it says in files or pipes, where it can as a copy."""
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        if can_fork((*command, *arguments), self.environment):
+            return await self._run_copy((*command, *arguments), given)
         process = await asyncio.create_subprocess_exec(
             *command,
             *arguments,
@@ -64,9 +69,18 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        given = stdin.encode() if isinstance(stdin, str) else stdin
         out, err = await process.communicate(given)
         return Ran(process.returncode or 0, out.decode(), err.decode())
+
+    async def _run_copy(self, command: Sequence[str], given: bytes) -> Ran:
+        with TemporaryDirectory() as folder:
+            stdin, out, err = files = [Path(folder, name) for name in ("in", "out", "err")]
+            os.mkfifo(stdin)
+            process = forked(command, files, self.environment, self.folder)
+            with suppress(BrokenPipeError):  # not all commands read it
+                await asyncio.to_thread(stdin.write_bytes, given)
+            await until(lambda: process.poll() is not None)
+            return Ran(process.returncode or 0, out.read_text(), err.read_text())
 
     @asynccontextmanager
     async def terminal(

@@ -5,6 +5,7 @@ any process. Run by `forked`: `python -m tests.support.servers.fork_server FD`.
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -19,7 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-PRELOADED = ("everloop.worker", "everloop.gateway.__main__", "everloop.cli.app")
+PRELOADED = (
+    *("everloop.worker", "everloop.gateway.__main__", "everloop.cli.app"),
+    *("everloop.client.sync", "everloop.cli.client.turns", "everloop.cli.doctor.findings"),
+)
 
 COPIES = (["worker.py"], ["-m", "everloop.gateway"], ["-m", "everloop"])
 """What can be started as a copy: the beginning of the command, after Python's name."""
@@ -29,7 +33,7 @@ class Start(TypedDict):
     """What is to be run."""
 
     command: list[str]
-    log: str
+    files: list[str]
     environment: dict[str, str]
     directory: str
 
@@ -67,13 +71,16 @@ def can_fork(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return sys.platform == "linux" and command[0] == sys.executable and is_known and is_as_imported
 
 
-def forked(command: Sequence[str], log: Path, environment: Mapping[str, str], directory: Path) -> Forked:
-    """Start a copy that runs this command, with its output in `log`."""
-    log.touch()
+def forked(
+    command: Sequence[str], files: Sequence[Path], environment: Mapping[str, str], directory: Path
+) -> Forked:
+    """Start a copy that runs this command; the files are its stdin, stdout and stderr."""
+    for output in files[1:]:
+        output.touch()
     server = _fork_server()
     start: Start = {
         "command": list(command),
-        "log": str(log.absolute()),
+        "files": [str(file.absolute()) for file in files],
         "environment": dict(environment),
         "directory": str(directory),
     }
@@ -114,6 +121,8 @@ def serve(connection: socket.socket) -> Start | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the other side does
     for module in PRELOADED:
         __import__(module)
+    gc.collect()
+    gc.freeze()  # else each copy writes to the pages of all objects when it looks for garbage
     if len(list(Path("/proc/self/task").iterdir())) > 1:
         raise RuntimeError("an import has started a thread, which a copy would not have")
     with connection, connection.makefile("rw", encoding="utf-8") as lines:
@@ -138,9 +147,9 @@ def _poll(pid: int) -> int | None:
 
 def run(start: Start) -> None:
     """Become what is to be run."""
-    with Path(start["log"]).open("ab") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
+    for number, (name, how) in enumerate(zip(start["files"], ("rb", "ab", "ab"), strict=True)):
+        with Path(name).open(how) as file:
+            os.dup2(file.fileno(), number)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(start["directory"])
     os.environ.clear()
