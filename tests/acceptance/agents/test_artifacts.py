@@ -10,11 +10,12 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 
 from tests.support.a2a_client import connected, request, send
 from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content, line
-from tests.support.rigs.deployment import running_deployment
+from tests.support.rigs.deployment import Service, running_deployment, running_service
 from tests.support.servers.buckets import new_bucket, running_moto
 from tests.support.servers.processes import ServerProcess, until
 from tests.support.servers.s3_relay import running_relay
@@ -42,29 +43,31 @@ async def _download(url: str, stream: RawStream, artifact_id: str) -> bytes:
     return answer.content
 
 
-async def test_what_the_model_writes_streams_before_the_call_runs(
-    model: ScriptedOpenAI, tmp_path: Path
-) -> None:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
+    """What tests share that kill workers and gateways."""
+    async with running_service(tmp_path_factory.mktemp("artifacts"), ARTIFACT_AGENT) as running:
+        yield running
+
+
+async def test_what_the_model_writes_streams_before_the_call_runs(service: Service) -> None:
     """Subscribers read an artifact while its tool call is written; it is stored once, and said once."""
     more, seen = asyncio.Event(), RawStream()
     head = json.dumps({"append": False, "last_chunk": True, "artifact": {"artifact_id": "poem", "parts": []}})
     begin = CallFragment(0, "c1", "artifact_update", head.removesuffix("]}}") + '{"text": "Half a ')
     end = CallFragment(0, None, None, 'poem."}]}}')
-    model.script = [Reply([begin, more, end]), Reply(["I wrote it."])]
-    async with running_deployment(tmp_path, model.base_url, agents=ARTIFACT_AGENT) as everloop:
-        await everloop.add_worker()
-        gateway = await everloop.add_gateway()
-        async with seen.sent(gateway.url, "Write.") as events:
-            while not seen.texts.get("poem"):
-                await anext(events)
-            assert "Half a ".startswith(seen.texts["poem"])
-            more.set()
-            async for _ in events:
-                pass
-        async with connected(gateway.url) as client:
-            task = await client.get_task(GetTaskRequest(id=seen.task_id))
-            listed = await client.list_tasks(ListTasksRequest(include_artifacts=True))
-        content = await _download(gateway.url, seen, "poem")
+    service.script([Reply([begin, more, end]), Reply(["I wrote it."])])
+    async with seen.sent(service.gateway.url, "Write.") as events:
+        while not seen.texts.get("poem"):
+            await anext(events)
+        assert "Half a ".startswith(seen.texts["poem"])
+        more.set()
+        async for _ in events:
+            pass
+    async with connected(service.gateway.url) as client:
+        task = await client.get_task(GetTaskRequest(id=seen.task_id))
+        listed = await client.list_tasks(ListTasksRequest(include_artifacts=True, context_id=seen.context_id))
+    content = await _download(service.gateway.url, seen, "poem")
 
     assert seen.texts == {"poem": "Half a poem.", "response": "I wrote it."}
     assert seen.complete == {"poem", "response"}
@@ -132,27 +135,24 @@ async def _read_part_of(seen: RawStream, events: AsyncIterator[Event], length: i
 
 
 @pytest.mark.parametrize("killed", ["worker", "gateway"])
-async def test_a_kill_while_an_artifact_streams(
-    model: ScriptedOpenAI, tmp_path: Path, gate: Path, killed: str
-) -> None:
+async def test_a_kill_while_an_artifact_streams(service: Service, gate: Path, killed: str) -> None:
     """A subscriber that reconnects after its last event has every byte once, and so has the store."""
     arguments = json.dumps({"artifact_id": "lines", "count": LINES, "gate": str(gate)})
-    model.script = [Reply([tool_call("write_lines", arguments)]), Reply(["Done."])]
+    service.script([Reply([tool_call("write_lines", arguments)]), Reply(["Done."])])
     content, seen = "".join(map(line, range(LINES))), RawStream()
-    async with running_deployment(tmp_path, model.base_url, agents=ARTIFACT_AGENT) as everloop:
-        worker = await everloop.add_worker()
-        first, second = await everloop.add_gateway(), await everloop.add_gateway()
-        async with seen.sent(first.url, "Write.") as events:
-            await _read_part_of(seen, events, len(content) // 4)
-        {"worker": worker, "gateway": first.process}[killed].kill()
-        gate.touch()
-        if killed == "worker":
-            await everloop.add_worker()
-        async with seen.resumed(second.url) as events:
-            assert "task" not in await anext(events)
-            async for _ in events:
-                pass
-        stored = await _download(second.url, seen, "lines")
+    dying = await service.everloop.add_gateway()
+    async with seen.sent(dying.url, "Write.") as events:
+        await _read_part_of(seen, events, len(content) // 4)
+    if killed == "worker":
+        await service.replace_worker()
+    else:
+        dying.process.kill()
+    gate.touch()
+    async with seen.resumed(service.gateway.url) as events:
+        assert "task" not in await anext(events)
+        async for _ in events:
+            pass
+    stored = await _download(service.gateway.url, seen, "lines")
 
     assert seen.state == "TASK_STATE_COMPLETED"
     assert seen.texts["lines"] == content

@@ -15,8 +15,9 @@ from tests.support.servers.processes import INHERITED, ROOT, ServerProcess, wait
 AGENTS = "tests.gateway.harness:AGENT"
 
 _EACH_IN_A_COPY = """
-import json, os, sys
+import gc, json, os, sys
 from everloop.gateway.__main__ import main
+gc.freeze()  # else each copy writes to the pages of all objects when it looks for garbage
 ends = []
 for variables in json.load(sys.stdin):
     reading, writing = os.pipe()
