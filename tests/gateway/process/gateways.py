@@ -16,6 +16,7 @@ AGENTS = "tests.gateway.harness:AGENT"
 
 _EACH_IN_A_COPY = """
 import gc, json, os, sys
+import everloop.gateway.app, tests.gateway.harness  # main loads them
 from everloop.gateway.__main__ import main
 gc.freeze()  # else each copy writes to the pages of all objects when it looks for garbage
 ends = []
