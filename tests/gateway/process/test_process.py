@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import socket
-import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -31,7 +29,7 @@ from tests.chaos.link import running_link
 from tests.gateway.harness import PromptModel, unique
 from tests.gateway.process.gateways import outcomes, running_process, started
 from tests.support.servers.buckets import new_bucket, running_moto
-from tests.support.servers.processes import running_valkey
+from tests.support.servers.processes import run_everloop, running_valkey
 
 
 async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
@@ -42,12 +40,8 @@ async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
     Open streams are told to go on elsewhere; all it logged is JSON, and the key is nowhere in it.
     """
     keys, grpc_port = str(tmp_path / "keys"), free_port()
-    making = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "everloop", "keys", "add", "acme"),
-        env={**os.environ, "EVERLOOP_API_KEYS_FILE": keys},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    key = (await making.communicate())[0].decode().strip()
+    _, printed = await run_everloop({"EVERLOOP_API_KEYS_FILE": keys}, "keys", "add", "acme")
+    key = printed.split()[-1]
     variables = {
         "TEMPORAL_ADDRESS": temporal_address,
         "EVERLOOP_REDIS_URL": redis_url,
