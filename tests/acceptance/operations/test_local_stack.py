@@ -20,7 +20,7 @@ from everloop.deploy.local.servers import free_port
 from tests.support.a2a_client import connected as over_grpc
 from tests.support.a2a_client import request, response_of, send
 from tests.support.seeded_secrets import seed_text
-from tests.support.servers.processes import ROOT
+from tests.support.servers.processes import ROOT, run_everloop
 
 WITHOUT_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
 UP = "Everloop is up."
@@ -150,10 +150,9 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
             ui = await client.get(run.addresses["Temporal UI"])
         async with over_grpc(run.addresses["A2A gateway"], binding="GRPC", streaming=False) as caller:
             answered = await send(caller, request("Hello"))
-        async with running(directory, "up") as second:
-            code = await second.process.wait()
-        async with running(tmp_path / "other", "up", environment={"EVERLOOP_PORT": str(port)}) as third:
-            other_code = await third.process.wait()
+        code, second = await run_everloop(WITHOUT_MODEL, "up", "--directory", str(directory))
+        taken = {**WITHOUT_MODEL, "EVERLOOP_PORT": str(port)}
+        other_code, third = await run_everloop(taken, "up", "--directory", str(tmp_path / "other"))
 
     assert run.addresses["A2A gateway"] == f"http://127.0.0.1:{port}"
     assert (card.status_code, ui.status_code, code, other_code) == (200, 200, 1, 1)
@@ -163,9 +162,9 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
     assert answered.status.state == TASK_STATE_COMPLETED
     assert SCRIPTED in response_of(answered)
     assert re.fullmatch(
-        rf"everloop: a stack runs in {directory} already \(process {run.process.pid}\).*\n", second.output
+        rf"everloop: a stack runs in {directory} already \(process {run.process.pid}\).*\n", second
     )
-    assert re.fullmatch(rf"everloop: port {port} \(EVERLOOP_PORT\) is in use.*\n", third.output)
+    assert re.fullmatch(rf"everloop: port {port} \(EVERLOOP_PORT\) is in use.*\n", third)
 
 
 BROKEN = """
