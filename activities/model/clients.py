@@ -9,7 +9,7 @@ from typing import cast
 import structlog
 
 from everloop.agents.agent import Agent
-from everloop.models.catalogue import RUNGS, Catalogue, ChosenModel, Provider
+from everloop.models.catalogue import Catalogue, ChosenModel, Provider
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -32,6 +32,8 @@ from everloop.workflows.contract.settings import ModelSettings
 FINAL_ANSWER = "final_answer"
 """The tool that takes the answer."""
 
+_RUNGS = ("json_schema", "json_object", "tool", "prompt")
+
 _BY = {"response_format": ("json_schema", "json_object"), "tool": ("tool",), "prompt": ("prompt",)}
 
 
@@ -46,7 +48,7 @@ class Rungs:
         if not request.output:
             return (request,)
         wanted = _BY.get(request.settings.output_by or "auto")
-        known = wanted or chosen.rungs or RUNGS
+        known = wanted or chosen.output or _RUNGS
         left = [by for by in known if (chosen.name, bool(request.tools), by) not in self.refused]
         return [_asked_by(by, request, request.output) for by in left or known[-1:]]
 

@@ -11,17 +11,20 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue
 
-from everloop.models.file import EntryTable, ModelsFile, ModelsFileError, check_address, meant, read_file
+from everloop.models.file import (
+    EntryTable,
+    ModelsFile,
+    ModelsFileError,
+    Price,
+    check_address,
+    meant,
+    read_file,
+)
 from everloop.runtime.settings import Settings, StartError
-from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import ModelSettings
-
-RUNGS = ("json_schema", "json_object", "tool", "prompt")
-"""How a model is held to an answer that has to be data, best first."""
 
 # What the rest of the product reads of it.
 
-_TOKENS = 1_000_000
 _BOUNDARY = re.compile(r"[-@:]")
 
 
@@ -31,24 +34,6 @@ def _is_version(model: str, name: str) -> bool:
 
 def _longest(names: Iterable[str], model: str) -> str:
     return max((name for name in names if _is_version(model, name)), key=len, default="")
-
-
-@dataclass(frozen=True)
-class Price:
-    """US dollars per million tokens. Cached ones without a price of their own cost as much as others."""
-
-    input: float
-    output: float
-    cached_input: float | None = None
-    cache_write: float | None = None
-
-    def cost(self, usage: Usage) -> float:
-        """Return what these tokens cost in US dollars."""
-        cached, written = usage.cached_tokens, usage.cache_write_tokens
-        cost = max(0, usage.input_tokens - cached - written) * self.input + usage.output_tokens * self.output
-        cost += cached * (self.input if self.cached_input is None else self.cached_input)
-        cost += written * (self.input if self.cache_write is None else self.cache_write)
-        return cost / _TOKENS
 
 
 @dataclass(frozen=True)
@@ -63,6 +48,7 @@ class ModelEntry:
     starts_thinking: bool = False
     """Whether its template writes the first <think> itself: a reply begins as a thought."""
     output: tuple[str, ...] = ()
+    """How it is held to an answer that has to be data, best first; empty: by what most take."""
     settings: ModelSettings = field(default_factory=ModelSettings)
 
 
@@ -112,19 +98,13 @@ class Provider:
         return near[0] if near else ""
 
 
-@dataclass(frozen=True)
-class ChosenModel:
+@dataclass(frozen=True, kw_only=True)
+class ChosenModel(ModelEntry):
     """A model that is asked: `name` is "provider/model", `model` the provider's own name for it."""
 
     name: str
     provider: Provider
     model: str
-    price: Price | None = None
-    window: int | None = None
-    takes: tuple[str, ...] | None = None
-    starts_thinking: bool = False
-    settings: ModelSettings = field(default_factory=ModelSettings)
-    rungs: tuple[str, ...] = ()
 
 
 # All providers, and which one a name means.
@@ -231,17 +211,8 @@ class Catalogue:
                 f"did you mean {better}? There are {known}; models.toml (EVERLOOP_MODELS_FILE) may have more"
             )
         provider = self.providers[head]
-        entry = provider.entry(model)
         return ChosenModel(
-            name=f"{head}/{model}",
-            provider=provider,
-            model=model,
-            price=entry.price,
-            window=entry.window,
-            takes=entry.takes,
-            starts_thinking=entry.starts_thinking,
-            settings=entry.settings,
-            rungs=entry.output or RUNGS,
+            **vars(provider.entry(model)), name=f"{head}/{model}", provider=provider, model=model
         )
 
 
@@ -350,8 +321,6 @@ def _given(table: BaseModel | None) -> dict[str, Any]:
 
 def _over(table: Mapping[str, Any], entry: ModelEntry) -> ModelEntry:
     laid = dict(table)
-    if price := laid.get("price"):
-        laid["price"] = Price(**price.model_dump())
     if settings := laid.get("settings"):
         laid["settings"] = ModelSettings(**dict(settings.over(entry.settings).given()))
     return replace(entry, **laid | {"omit": entry.omit | laid.get("omit", frozenset())})

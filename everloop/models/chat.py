@@ -12,30 +12,30 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping, Se
 from contextlib import aclosing
 from typing import Any, cast
 
+import httpx2
 from pydantic import JsonValue
 
 from everloop.models.catalogue import ModelEntry, Provider
 from everloop.models.client import (
     DONE,
-    Failures,
+    OF_TOOLS,
+    HttpModel,
     Object,
     drain,
-    error_in,
     extend,
-    make_client,
     merge,
-    posted,
     read_events,
     read_json,
+    read_usage,
     without_flags,
 )
+from everloop.models.failures import Failures, error_in
 from everloop.models.interface import (
     MAX_OPAQUE,
     CallDelta,
     Delta,
     Ended,
     EndReason,
-    Model,
     ModelDownError,
     ModelRequest,
     Opaque,
@@ -44,7 +44,6 @@ from everloop.models.interface import (
     TextDelta,
     ThoughtDelta,
 )
-from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import TOOL_CHOICES
 
 # The body of a request.
@@ -53,9 +52,6 @@ _SAME_NAMES = frozenset(
     ["temperature", "top_p", "stop", "seed", "verbosity", "parallel_tool_calls", "service_tier"]
 )
 """Settings that have the names of the API."""
-
-_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
-"""Fields that providers refuse where no tools are offered."""
 
 
 def chat_body(request: ModelRequest, model: str, provider: Provider) -> Object:
@@ -79,7 +75,7 @@ def chat_body(request: ModelRequest, model: str, provider: Provider) -> Object:
     fields = {name: value for name, value in fields.items() if name not in entry.omit}
     fields |= settings.extra_body or {}
     if not tools or choice not in (None, *TOOL_CHOICES, *tools):
-        fields = {name: value for name, value in fields.items() if name not in _OF_TOOLS}
+        fields = {name: value for name, value in fields.items() if name not in OF_TOOLS}
     fields |= {"model": model, "messages": _messages(request.messages, provider, entry), "stream": True}
     if request.tools:
         fields["tools"] = [_function(tool.model_dump()) for tool in request.tools]
@@ -238,7 +234,8 @@ class ChatReader:
         meant = _REASONS.get(reason) or ("tool_calls" if self._names and not reason else "stop")
         if self._has_refusal and not self._names and meant == "stop":
             meant = "refusal"
-        return Ended(meant, self._model, self._id, _usage(self._usage), self._opaque())
+        usage = read_usage(self._usage, "prompt", "completion")
+        return Ended(meant, self._model, self._id, usage, self._opaque())
 
     def _add(self, delta: Object) -> Iterator[Delta]:
         if thought := self._thought_of(delta):
@@ -355,23 +352,6 @@ class ChatReader:
         return Opaque(fields, calls, name)
 
 
-def _usage(usage: Object) -> Usage | None:
-    """Return the tokens as far as the provider has counted them."""
-    sent, written = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-    if not (sent or written):
-        return None
-    of_sent: Object = usage.get("prompt_tokens_details") or {}
-    of_written: Object = usage.get("completion_tokens_details") or {}
-    return Usage(
-        input_tokens=sent,
-        # Gemini counts its thoughts in the total alone.
-        output_tokens=max(written, (usage.get("total_tokens") or 0) - sent),
-        cached_tokens=of_sent.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
-        cache_write_tokens=of_sent.get("cache_write_tokens") or usage.get("cache_creation_input_tokens") or 0,
-        reasoning_tokens=of_written.get("reasoning_tokens") or 0,
-    )
-
-
 # Content that is a list of parts.
 
 
@@ -387,32 +367,17 @@ def _text_of_thinking(part: Object) -> str:
 # The model.
 
 
-class Chat(Model):
+class Chat(HttpModel):
     """A provider that speaks Chat Completions."""
 
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
-        self._client = make_client(provider)
-        self._url = self._client.build_request("POST", "chat/completions").url
+    path = "chat/completions"
+    unreadable = ("answered with no Chat Completions stream", "answered with JSON that is no chat completion")
 
-    async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
-        failures = Failures(self.provider, request, model)
-        body = chat_body(request, model, self.provider)
-        with failures.translated():
-            async with posted(self._client, self._url, body, request.settings) as answer:
-                is_whole = answer.headers.get("content-type", "").startswith("application/json")
-                try:
-                    read = _read_whole if is_whole else _read
-                    async with aclosing(read(answer.aiter_raw(), failures)) as deltas:
-                        async for delta in deltas:
-                            yield delta
-                # No JSON, JSON of another shape, or JSON that is nested too deep.
-                except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-                    what = "JSON that is no chat completion" if is_whole else "no Chat Completions stream"
-                    raise failures.unreadable(f"answered with {what} ({type(error).__name__})") from None
+    def body(self, request: ModelRequest, model: str) -> Object:
+        return chat_body(request, model, self.provider)
 
-    async def close(self) -> None:
-        await self._client.aclose()
+    def read(self, answer: httpx2.Response, failures: Failures, *, is_whole: bool) -> AsyncGenerator[Delta]:
+        return (_read_whole if is_whole else _read)(answer.aiter_raw(), failures)
 
 
 async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerator[Delta]:

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from everloop.runtime.outbound import problem_of_headers
 from everloop.runtime.settings import OURS, StartError
+from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import ModelSettings
 
 
@@ -26,12 +27,14 @@ class ModelsFileError(StartError):
 # The tables. The defaults of their fields are those of `everloop.models.catalogue`: what is not set is no
 # field of a provider, or of a model.
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+_CLOSED = ConfigDict(extra="forbid", hide_input_in_errors=True)
+_STRICT = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True)
 
 _Count = Annotated[int, Field(ge=1)]
 _Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Rungs = tuple[Literal["json_schema", "json_object", "tool", "prompt"], ...]
 _Fields = dict[str, JsonValue]
+_TOKENS = 1_000_000
 
 
 def check_address(address: str) -> str:
@@ -66,7 +69,7 @@ def _check_kind(kind: str) -> str:
 _Kind = Annotated[str, AfterValidator(_check_kind)]
 
 
-@dataclass(frozen=True, config=ConfigDict(extra="forbid", hide_input_in_errors=True))
+@dataclass(frozen=True, config=_CLOSED)
 class _Settings(ModelSettings):
     """Times are seconds."""
 
@@ -78,15 +81,22 @@ class _Settings(ModelSettings):
         return headers
 
 
-class PriceTable(BaseModel):
-    """US dollars per million tokens."""
-
-    model_config = _STRICT
+@dataclass(frozen=True, config=_CLOSED)
+class Price:
+    """US dollars per million tokens. Cached ones without a price of their own cost as much as others."""
 
     input: _Dollars
     output: _Dollars
     cached_input: _Dollars | None = None
     cache_write: _Dollars | None = None
+
+    def cost(self, usage: Usage) -> float:
+        """Return what these tokens cost in US dollars."""
+        cached, written = usage.cached_tokens, usage.cache_write_tokens
+        cost = max(0, usage.input_tokens - cached - written) * self.input + usage.output_tokens * self.output
+        cost += cached * (self.input if self.cached_input is None else self.cached_input)
+        cost += written * (self.input if self.cache_write is None else self.cache_write)
+        return cost / _TOKENS
 
 
 class EntryTable(BaseModel):
@@ -104,7 +114,7 @@ class ModelTable(EntryTable):
     """What may stand of a model."""
 
     window: _Count = 1
-    price: PriceTable | None = None
+    price: Price | None = None
     starts_thinking: bool = False
 
 
@@ -144,7 +154,7 @@ _TABLES: Mapping[str, Iterable[str]] = {
     "": ModelsFile.model_fields,
     "providers": ProviderTable.model_fields,
     "models": ModelTable.model_fields,
-    "price": PriceTable.model_fields,
+    "price": [each.name for each in fields(Price)],
     "settings": [each.name for each in fields(ModelSettings)],
 }
 """The fields of each table, by the name of the table or of those that it is one of."""

@@ -16,16 +16,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+import httpx2
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
-from everloop.models.client import DONE, Failures, make_client, posted, read_events, read_json
+from everloop.models.client import DONE, OF_TOOLS, HttpModel, Object, read_events, read_json, read_usage
+from everloop.models.failures import Failures
 from everloop.models.interface import (
     CallDelta,
     Delta,
     Ended,
     EndReason,
-    Model,
     ModelDownError,
     ModelRefusedError,
     ModelRequest,
@@ -36,16 +37,10 @@ from everloop.models.interface import (
     TextDelta,
     ThoughtDelta,
 )
-from everloop.workflows.contract.messages import ListedTool, Usage
+from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.settings import TOOL_CHOICES, ModelSettings
 
-Object = dict[str, Any]
-"""JSON as it came: nobody has looked whether it is what it should be."""
-
 # The body of a request.
-
-_OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
-"""Fields that are refused where no tools are offered."""
 
 
 def responses_body(request: ModelRequest, model: str, provider: Provider) -> Object:
@@ -59,7 +54,7 @@ def responses_body(request: ModelRequest, model: str, provider: Provider) -> Obj
     fields = {name: value for name, value in fields.items() if name not in provider.entry(model).omit}
     fields |= {name: _both(fields.get(name), value) for name, value in (settings.extra_body or {}).items()}
     if not tools or settings.tool_choice not in (None, *TOOL_CHOICES, *names):
-        fields = {name: value for name, value in fields.items() if name not in _OF_TOOLS}
+        fields = {name: value for name, value in fields.items() if name not in OF_TOOLS}
     fields |= {"model": model, "input": _input(request.messages, provider.late_system), "stream": True}
     return {**fields, "tools": tools} if tools else fields
 
@@ -344,7 +339,8 @@ class _Reader:
                 yield from self._finish({"item": found})
         yield from (item.tool_delta() for item in self._items if item.is_tool and not item.whole)
         model, id_ = response.get("model") or "", response.get("id") or ""
-        yield Ended(self._reason(response), model, id_, _usage(response.get("usage") or {}), self._opaque())
+        usage = read_usage(response.get("usage") or {}, "input", "output")
+        yield Ended(self._reason(response), model, id_, usage, self._opaque())
 
     def _reason(self, response: Object) -> EndReason:
         if response.get("status") == "incomplete":
@@ -373,48 +369,20 @@ def _texts(item: Object) -> Iterator[tuple[str, str]]:
         yield from ((part["refusal"], _REFUSAL) for part in item["content"] if "refusal" in part)
 
 
-def _usage(usage: Object) -> Usage | None:
-    """Return the tokens as far as the provider has counted them."""
-    sent, written = usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
-    of_sent: Object = usage.get("input_tokens_details") or {}
-    of_written: Object = usage.get("output_tokens_details") or {}
-    if not (sent or written):
-        return None
-    return Usage(
-        input_tokens=sent,
-        output_tokens=written,
-        cached_tokens=of_sent.get("cached_tokens") or 0,
-        cache_write_tokens=of_sent.get("cache_write_tokens") or 0,
-        reasoning_tokens=of_written.get("reasoning_tokens") or 0,
-    )
+_NO_STREAM = "gave an answer that is no Responses stream"
 
 
-class Responses(Model):
+class Responses(HttpModel):
     """A provider that speaks the Responses API."""
 
-    def __init__(self, provider: Provider) -> None:
-        self.provider = provider
-        self._client = make_client(provider)
-        self._url = self._client.build_request("POST", "responses").url
+    path = "responses"
+    unreadable = (_NO_STREAM, _NO_STREAM)
 
-    async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
-        failures = Failures(self.provider, request, model)
-        body = responses_body(request, model, self.provider)
-        with failures.translated():
-            async with posted(self._client, self._url, body, request.settings) as answer:
-                is_whole = answer.headers.get("content-type", "").startswith("application/json")
-                events = _whole(await answer.aread()) if is_whole else _events(answer.aiter_raw())
-                try:
-                    async with aclosing(_read(events, failures)) as deltas:
-                        async for delta in deltas:
-                            yield delta
-                # No JSON, JSON of another shape, or JSON that is nested too deep.
-                except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-                    what = f"gave an answer that is no Responses stream ({type(error).__name__})"
-                    raise failures.unreadable(what) from None
+    def body(self, request: ModelRequest, model: str) -> Object:
+        return responses_body(request, model, self.provider)
 
-    async def close(self) -> None:
-        await self._client.aclose()
+    def read(self, answer: httpx2.Response, failures: Failures, *, is_whole: bool) -> AsyncGenerator[Delta]:
+        return _read(_whole(answer) if is_whole else _events(answer.aiter_raw()), failures)
 
 
 async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
@@ -424,9 +392,9 @@ async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
                 yield read_json(data)
 
 
-async def _whole(body: bytes) -> AsyncGenerator[Object]:
+async def _whole(answer: httpx2.Response) -> AsyncGenerator[Object]:
     """Yield a response that was not streamed as if it were the last event of one."""
-    response = json.loads(body)
+    response = json.loads(await answer.aread())
     is_error = isinstance(response.get("error"), dict)
     yield response if is_error else {"type": f"response.{response['status']}", "response": response}
 

@@ -31,7 +31,7 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.providers import ProviderGates
 
 async def hold(url, name):
-    chosen = ChosenModel("m", Provider(name, concurrency=1), "m")
+    chosen = ChosenModel(name="m", provider=Provider(name, concurrency=1), model="m")
     async with ProviderGates(connect_redis(url)).hold(chosen, "of a worker", 1):
         print("entered", flush=True)
         await asyncio.Event().wait()
@@ -41,7 +41,7 @@ asyncio.run(hold(*sys.argv[1:]))
 
 
 def model_of(name: str = "", model: str = "m", **limits: int) -> ChosenModel:
-    return ChosenModel(model, replace(Provider(name or new_id()), **limits), model)
+    return ChosenModel(name=model, provider=replace(Provider(name or new_id()), **limits), model=model)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -22,7 +22,8 @@ from everloop.agents.hooks import HookContext, Veto
 from everloop.agents.plugins import Plugin, prompt, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import tool
-from everloop.models.catalogue import Catalogue, ModelEntry, Price, Provider
+from everloop.models.catalogue import Catalogue, ModelEntry, Provider
+from everloop.models.file import Price
 from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.steps import Lease, Step

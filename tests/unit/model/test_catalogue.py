@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from everloop.models.catalogue import RUNGS, Catalogue, ModelEntry, Price, Provider, UnknownModelError
-from everloop.models.file import ModelsFileError
+from everloop.models.catalogue import Catalogue, ModelEntry, Provider, UnknownModelError
+from everloop.models.file import ModelsFileError, Price
 from everloop.workflows.contract.messages import Usage
 
 OFFICE = """
@@ -80,7 +80,7 @@ def test_a_longer_entry_lies_over_a_shorter_one(tmp_path: Path) -> None:
     assert small.settings.first_token == timedelta(seconds=60)
     assert (big.window, big.starts_thinking, small.starts_thinking) == (40_960, True, False)
     assert big.provider.entry(big.model).omit == {"stream_options", "seed"}
-    assert big.rungs == RUNGS
+    assert big.output == ()
 
 
 def test_files_of_the_user_lie_over_the_one_that_ships(tmp_path: Path) -> None:

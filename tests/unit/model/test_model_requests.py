@@ -277,7 +277,9 @@ IMAGE: JsonValue = {"type": "image_url", "image_url": {"url": "data:image/png;ba
 
 
 def chosen(hints: str, *, cache: bool | None = None) -> ChosenModel:
-    return ChosenModel("p/m", Provider("p", cache=hints), "m", settings=ModelSettings(cache=cache))
+    return ChosenModel(
+        name="p/m", provider=Provider("p", cache=hints), model="m", settings=ModelSettings(cache=cache)
+    )
 
 
 def test_a_cache_key_is_that_of_an_agent_in_a_conversation() -> None:

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.failures import provider_failure
 from everloop.models.catalogue import ChosenModel, Provider
-from everloop.models.client import Failures, error_in
+from everloop.models.failures import Failures, error_in
 from everloop.models.interface import (
     ModelBusyError,
     ModelDownError,
@@ -51,7 +51,9 @@ def stream_error(**body: JsonValue) -> ModelError:
 def held_back(why: Why, seconds: float = 12) -> HeldBackError:
     """Return what the gate of a provider raises."""
     office = Provider("office", concurrency=8, requests_per_minute=500)
-    return HeldBackError(ChosenModel("office/gpt", office, "gpt"), why, timedelta(seconds=seconds))
+    return HeldBackError(
+        ChosenModel(name="office/gpt", provider=office, model="gpt"), why, timedelta(seconds=seconds)
+    )
 
 
 def meant(error: Exception, failures_so_far: int = 1) -> ApplicationError:

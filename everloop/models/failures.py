@@ -1,0 +1,237 @@
+"""What the failures of a provider mean: one table, from what went wrong to what an operator can do.
+
+The text that a provider sends along may repeat the prompt or parts of the key. Messages are therefore made of
+our own words and of codes, and errors are raised without their cause.
+"""
+
+import json
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import httpx2
+
+from everloop.models.catalogue import Provider
+from everloop.models.interface import (
+    ModelBusyError,
+    ModelDownError,
+    ModelError,
+    ModelRefusedError,
+    ModelRequest,
+    OutputUnsupportedError,
+    PromptTooLongError,
+    UnreadableReplyError,
+)
+from everloop.runtime.bounded_answers import AnswerTooLargeError
+from everloop.runtime.outbound import MAX_ASKED_DELAY, retry_after
+
+_TOO_LONG = re.compile(
+    r"context.length|context.window|context.size|context.limit|maximum.context|prompt is too long"
+    r"|input is too long|too many (input )?tokens|reduce the length|input token count .* exceeds",
+    re.IGNORECASE,
+)
+_TOO_LONG_FOR_RATE = re.compile(
+    r"request too large|tokens must be reduced|reduce your message", re.IGNORECASE
+)
+"""A rate that one request alone is beyond: only a shorter one can pass."""
+_OUTPUT = re.compile(
+    r"response_format|json.?schema|json.?mode|json.?object|text\.format|structured.output", re.IGNORECASE
+)
+_TOLD_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
+_CODE = re.compile(r"[\w.\[\]-]{1,80}")
+_STATUS = re.compile(r"[45]\d\d")
+_UNPAID = {"insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached"}
+
+_BAD_REQUEST = "found the request wrong ({}): check that the model takes these tools, messages and settings"
+_REFUSALS: Mapping[int, str] = {
+    400: _BAD_REQUEST,
+    401: "refused the key ({}): check {key}",
+    402: "wants to be paid first ({}): check the balance of the account",
+    403: "forbids this request ({}): check what {key} may use",
+    404: "does not know model {model!r} ({}): check the model's name, and {address}",
+    422: _BAD_REQUEST,
+}
+_REDIRECT = "redirects the request ({}), which is not followed: set {address} to where it leads"
+_OTHER_REFUSAL = "refused the request ({}): check {address} and the provider's manual"
+_QUOTA = "says that the quota of the account is used up ({}): check its plan and billing"
+_LONG = "finds the conversation too long for the context window of {model!r} ({}): use a larger model"
+_OTHER_OUTPUT = "does not take the form that the answer is to have ({})"
+_WAITS: Mapping[int, str] = {
+    408: "gave up waiting for the request ({})",
+    409: "reported a conflict ({})",
+    429: "limits the rate of requests ({})",
+}
+_OTHER_WAIT = "failed ({})"
+
+_BUSY, _TOO_LARGE, _BAD, _UNPROCESSABLE, _DOWN_FROM = 429, 413, 400, 422, 500
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What a provider says of an error. `status` is None where there was none."""
+
+    status: int | None
+    codes: tuple[str, ...]
+    text: str
+    wait: timedelta | None
+
+    @property
+    def label(self) -> str:
+        """The status and the provider's own code, as far as there are any."""
+        return ", ".join(self.codes[: 2 if self.status else 1]) or "no code"
+
+    @property
+    def is_too_long(self) -> bool:
+        if self.status == _BUSY:
+            return bool(_TOO_LONG_FOR_RATE.search(self.text))
+        if self.status == _TOO_LARGE or "context_length_exceeded" in self.codes:
+            return True
+        may_say_so = self.status in {None, _BAD, _UNPROCESSABLE} or (self.status or 0) >= _DOWN_FROM
+        return may_say_so and bool(_TOO_LONG.search(self.text))
+
+
+class Failures:
+    """Explains the failures of one call: what it asked of which provider decides what they mean."""
+
+    def __init__(self, provider: Provider, request: ModelRequest, model: str) -> None:
+        self._provider = provider
+        self._model = model
+        self._output = request.output.by if request.output else "prompt"
+
+    @contextmanager
+    def translated(self) -> Generator[None]:
+        """Raise a `ModelError` for whatever goes wrong at the provider, or on the way to it."""
+        try:
+            yield
+        except (AnswerTooLargeError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self.of_error(error) from None
+
+    def of_error(self, error: Exception) -> ModelError:
+        """Return what an error of the client means."""
+        match error:
+            case AnswerTooLargeError():
+                return UnreadableReplyError(f"{self._who} cannot be read: {error}; check {self._address}")
+            case httpx2.HTTPStatusError():
+                answer = error.response
+                return self._explain(_fault_of(answer.status_code, _read(answer), answer.headers))
+            case httpx2.TimeoutException():
+                return ModelDownError(f"{self._who} was silent for too long")
+            case _:
+                check = f"check {self._address} and the network"
+                return ModelDownError(f"no connection to {self._who}, or it was lost: {check}")
+
+    def of_answer(self, body: object) -> ModelError:
+        """Return what an error object means that came in the place of a reply, or in the middle of it."""
+        return self._explain(_fault_of(None, body, {}))
+
+    def unreadable(self, what: str) -> UnreadableReplyError:
+        """Return the error for an answer that is not what it should be."""
+        return UnreadableReplyError(f"{self._who} {what}: check {self._address}")
+
+    def _explain(self, fault: _Fault) -> ModelError:
+        def made(kind: type[ModelRefusedError], template: str) -> ModelError:
+            return kind(self._text(template, fault), codes=fault.codes)
+
+        status = fault.status
+        if fault.is_too_long:
+            return made(PromptTooLongError, _LONG)
+        if _UNPAID.intersection(fault.codes):
+            return made(ModelRefusedError, _QUOTA)
+        if self._is_about_output(fault):
+            return made(OutputUnsupportedError, _OTHER_OUTPUT)
+        if status and status not in _WAITS and status < _DOWN_FROM:
+            other = _REDIRECT if status < _BAD else _OTHER_REFUSAL
+            return made(ModelRefusedError, _REFUSALS.get(status, other))
+        kind = ModelBusyError if status == _BUSY else ModelDownError
+        text = self._text(_WAITS.get(status or 0, _OTHER_WAIT), fault)
+        return kind(text, retry_after=fault.wait, codes=fault.codes)
+
+    def _is_about_output(self, fault: _Fault) -> bool:
+        if self._output == "prompt" or fault.status not in {_BAD, _UNPROCESSABLE, 404}:
+            return False
+        return bool(_OUTPUT.search(fault.text)) or (self._output == "tool" and "tool_choice" in fault.text)
+
+    def _text(self, template: str, fault: _Fault) -> str:
+        key = self._provider.key_variable or "its key"
+        filled = template.format(fault.label, key=key, model=self._model, address=self._address)
+        return f"{self._who} {filled}"
+
+    @property
+    def _who(self) -> str:
+        return f"the provider {self._provider.name!r}"
+
+    @property
+    def _address(self) -> str:
+        return self._provider.base_url_variable or "its base_url"
+
+
+_MEANT = (
+    (re.compile("(api|overloaded|server)_"), 500),
+    (re.compile("rate_limit"), 429),
+    (re.compile("authentication_"), 401),
+    (re.compile("permission_"), 403),
+    (re.compile("not_found_"), 404),
+    (re.compile("(invalid|unsupported|empty|failed_to_download|image|data_residency)_|.*_policy"), 400),
+)
+"""What codes mean that come without a status, as in streams of the Responses API."""
+
+
+def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _Fault:
+    """Read an error, in whatever shape it comes."""
+    told = _error_object(body)
+    named = [_code(value) for name in ("code", "type", "status") if isinstance(value := told.get(name), str)]
+    if status is None:
+        numbers = (_code(told.get(name)) for name in ("code", "status_code", "status"))
+        status = next((int(number) for number in numbers if _STATUS.fullmatch(number)), None)
+        if status is None:
+            # The code first: Anthropic says api_error, of the type invalid_request_error.
+            first = next(filter(None, named), "")
+            status = next((known for what, known in _MEANT if what.match(first)), None)
+    own = (code for code in named if code and code != str(status))
+    codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
+    wait = retry_after(headers, datetime.now(UTC)) or _retry_info_delay(told)
+    return _Fault(status, codes, json.dumps(told, default=str), wait)
+
+
+def error_in(chunk: Mapping[str, Any]) -> object:
+    """Return the error that came in the place of a reply, or in the middle of it; it has several places."""
+    if chunk.get("object") == "error":
+        return chunk
+    choices: Sequence[Mapping[str, Any]] = chunk.get("choices") or ()
+    error: object = chunk.get("error")
+    return error or next((one["error"] for one in choices if one.get("error")), None)
+
+
+def _error_object(body: object) -> Mapping[str, Any]:
+    """Return the error object: it may stand in an array, under `error`, alone, or be a text."""
+    if isinstance(body, list) and body:
+        return _error_object(cast("list[object]", body)[0])
+    if isinstance(body, dict):
+        told = cast("dict[str, Any]", body)
+        return _error_object(told["error"]) if told.get("error") else told
+    return {"message": body if isinstance(body, str) else ""}
+
+
+def _code(value: object) -> str:
+    text = str(value) if isinstance(value, str | int) else ""
+    return text if _CODE.fullmatch(text) else ""
+
+
+def _retry_info_delay(told: Mapping[str, Any]) -> timedelta | None:
+    """Return the wait that stands in the error itself (google.rpc.RetryInfo)."""
+    details: object = told.get("details")
+    for each in cast("list[object]", details) if isinstance(details, list) else ():
+        delay = cast("dict[str, object]", each).get("retryDelay") if isinstance(each, dict) else None
+        if isinstance(delay, str) and (found := _TOLD_DELAY.fullmatch(delay)):
+            return timedelta(seconds=min(float(found[1]), MAX_ASKED_DELAY.total_seconds()))
+    return None
+
+
+def _read(response: httpx2.Response) -> object:
+    try:
+        return json.loads(response.content)
+    except (ValueError, RecursionError, httpx2.StreamError):
+        return ""
