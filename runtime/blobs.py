@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from everloop.runtime.settings import StartError
 
@@ -182,10 +182,8 @@ class BlobPage:
 class BlobListing(ABC):
     """What a store holds. A blob is as old as the last time that it was put; in Redis, that it was used."""
 
-    @property
-    @abstractmethod
-    def expires(self) -> bool:
-        """Whether the store itself removes payloads that nobody used for their time to live."""
+    expires: ClassVar[bool] = False
+    """Whether the store itself removes payloads that nobody used for their time to live."""
 
     @abstractmethod
     async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
@@ -205,8 +203,7 @@ class BlobListing(ABC):
             BlobsUnavailableError: it may or may not be gone; remove it again.
         """
 
-    @abstractmethod
-    async def renew(self, key: str) -> None:
+    async def renew(self, key: str) -> None:  # noqa: B027 -- most stores have no time to live
         """Let the time to live of a blob begin anew, where the store has one.
 
         Raises:

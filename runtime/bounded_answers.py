@@ -6,6 +6,7 @@ counted while it comes.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import cast
 
 import httpx
@@ -28,24 +29,20 @@ class AnswerTooLargeError(Exception):
     """The answer is, or becomes, larger than is read; the text says what was expected."""
 
 
+@dataclass(eq=False)
 class AnswerBound:
     """Counts an answer while it is read. In a stream of `events` each event counts for itself.
 
     `total` is of all bytes of such a stream (None: without end).
     """
 
-    def __init__(
-        self,
-        limit: int = MAX_ANSWER,
-        values: int = MAX_VALUES,
-        *,
-        events: bool = False,
-        total: int | None = None,
-    ) -> None:
-        self._limit = limit
-        self._left = total
-        self._most_values = values
-        self._events = events
+    limit: int = MAX_ANSWER
+    values: int = MAX_VALUES
+    _: KW_ONLY
+    events: bool = False
+    total: int | None = None
+
+    def __post_init__(self) -> None:
         self._end = b""
         self._start_over()
 
@@ -55,21 +52,21 @@ class AnswerBound:
         Raises:
             AnswerTooLargeError: it is one too many.
         """
-        if self._left is not None:
-            self._left -= len(chunk)
-            if self._left < 0:
+        if self.total is not None:
+            self.total -= len(chunk)
+            if self.total < 0:
                 raise AnswerTooLargeError("its answer has more bytes than are read of a stream")
-        if self._events:
+        if self.events:
             chunk = self._begun_event(chunk)
         self._size += len(chunk)
-        if self._size > self._limit:
-            raise AnswerTooLargeError(f"its answer has more than {self._limit:,} bytes")
-        self._values += self._count(chunk)
-        if self._values > self._most_values:
-            raise AnswerTooLargeError(f"its answer has more than {self._most_values:,} values of JSON")
+        if self._size > self.limit:
+            raise AnswerTooLargeError(f"its answer has more than {self.limit:,} bytes")
+        self._counted += self._count(chunk)
+        if self._counted > self.values:
+            raise AnswerTooLargeError(f"its answer has more than {self.values:,} values of JSON")
 
     def _start_over(self) -> None:
-        self._size = self._values = 0
+        self._size = self._counted = 0
         self._in_text = self._is_escaped = False
 
     def _begun_event(self, chunk: bytes) -> bytes:

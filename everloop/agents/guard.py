@@ -61,11 +61,7 @@ def guard(
     if problem:
         raise AgentDefinitionError(f"guard: {problem}")
     rules = GuardRules(
-        allow=tuple(allow),
-        deny=tuple(deny),
-        approve=tuple(approve),
-        default=default,
-        approvers=approvers,
+        allow=tuple(allow), deny=tuple(deny), approve=tuple(approve), default=default, approvers=approvers
     )
     return Guard(name="guard", rules=rules)
 
@@ -121,7 +117,9 @@ class Budget(Plugin):
 
     async def before_model_call(self, context: HookContext, request: ModelRequest) -> ModelRequest | None:
         share = self._used_share(context.usage)
-        if share < self.warn_at or _is_forced(request):
+        # It may have its last words already, and have to call a certain tool.
+        is_forced = request.settings.tool_choice not in (None, *TOOL_CHOICES)
+        if share < self.warn_at or is_forced:
             return None
         if share < 1:
             return _noted(request, self._warning(context.usage, share))
@@ -151,11 +149,6 @@ _USED_UP = (
 
 def _noted(request: ModelRequest, note: str) -> ModelRequest:
     return replace(request, messages=(*request.messages, {"role": "system", "content": note}))
-
-
-def _is_forced(request: ModelRequest) -> bool:
-    """Whether the model has its last words already, and has to call a certain tool."""
-    return request.settings.tool_choice not in (None, *TOOL_CHOICES)
 
 
 def _tokens(usage: Usage) -> int:

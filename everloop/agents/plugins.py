@@ -248,23 +248,17 @@ def check_plugins(given: object) -> object:
     Raises:
         ValueError: it is none.
     """
-    if problem := _problem_of_plugins(given):
-        raise ValueError(problem)
-    return given
-
-
-def _problem_of_plugins(given: object) -> str:
     if isinstance(given, Plugin):
-        return f"plugins is a plugin; give a list: plugins=[{given.name}(…)]"
-    if not isinstance(given, list | tuple):
-        return f"plugins is {rendered(given)}; give a list of plugins, such as [prompt('…')]"
-    others = ((at, each) for at, each in enumerate(cast("Sequence[object]", given)) if not _is_plugin(each))
-    at, other = next(others, (0, None))
-    return f"plugins[{at}] is {_meant(other)}" if other is not None else ""
-
-
-def _is_plugin(value: object) -> bool:
-    return isinstance(value, Plugin)
+        problem = f"plugins is a plugin; give a list: plugins=[{given.name}(…)]"
+    elif not isinstance(given, list | tuple):
+        problem = f"plugins is {rendered(given)}; give a list of plugins, such as [prompt('…')]"
+    else:
+        each = enumerate(cast("Sequence[object]", given))
+        others = (f"plugins[{at}] is {_meant(other)}" for at, other in each if not isinstance(other, Plugin))
+        problem = next(others, "")
+    if problem:
+        raise ValueError(problem)
+    return cast("object", given)
 
 
 def _meant(value: object) -> str:

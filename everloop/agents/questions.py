@@ -69,7 +69,7 @@ class InputRequired(QuestionRequired):
             call=_NO_CALL,
             options=tuple(options),
             json_schema=schema.model_json_schema() if isinstance(schema, type) else dict(schema or {}),
-            timeout=_seconds(timeout),
+            timeout=timeout.total_seconds() if timeout else None,
             default=default,
         )
         _check_kind(asked)
@@ -92,7 +92,7 @@ class AuthRequired(QuestionRequired):
         _check_text(text, timeout)
         if not name.strip():
             raise QuestionDefinitionError("AuthRequired: the secret has no name; the tool reads it by one")
-        kind, seconds = QuestionKind.AUTH, _seconds(timeout)
+        kind, seconds = QuestionKind.AUTH, timeout.total_seconds() if timeout else None
         super().__init__(
             Question(id="", kind=kind, text=text, call=_NO_CALL, timeout=seconds, secret_name=name)
         )
@@ -139,7 +139,3 @@ def _check_default(asked: Question) -> None:
         raise QuestionDefinitionError(f"InputRequired: the default cannot be checked: {error}") from None
     if breaks:
         raise QuestionDefinitionError("InputRequired: the default does not fit the schema")
-
-
-def _seconds(timeout: timedelta | None) -> float | None:
-    return timeout.total_seconds() if timeout else None

@@ -6,7 +6,7 @@ from pydantic import BaseModel, JsonValue, RootModel, TypeAdapter, ValidationErr
 from pydantic_core import PydanticSerializationError, to_json
 
 from everloop.agents.tool import Tool
-from everloop.runtime.foreign_schemas import SchemaUnfitError, SchemaViolation, find_schema_violations_soon
+from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 
 # The result of a tool call: from a Python value to the text that the model reads.
 
@@ -105,11 +105,7 @@ async def _violations(tool: Tool, arguments: dict[str, JsonValue]) -> list[str]:
         found = await find_schema_violations_soon(tool.parameters, [arguments], most=_MAX_PROBLEMS)
     except SchemaUnfitError as error:
         return [f"they cannot be checked: {error}"]
-    return [_violation(problem) for problem in found]
-
-
-def _violation(problem: SchemaViolation) -> str:
-    return f"{_place(problem.path)}: {excerpt(problem.message)}"
+    return [f"{_place(problem.path)}: {excerpt(problem.message)}" for problem in found]
 
 
 def _place(path: Sequence[str | int]) -> str:
@@ -118,10 +114,6 @@ def _place(path: Sequence[str | int]) -> str:
 
 def _explain(tool: Tool, problems: Sequence[str]) -> str:
     lines = [f"- {problem}" for problem in problems]
-    expected = ", ".join(_names(tool)) or "none"
-    return "\n".join([f"invalid arguments for {tool.name}:", *lines, f"expected arguments: {expected}"])
-
-
-def _names(tool: Tool) -> Sequence[str]:
     properties = tool.parameters.get("properties")
-    return list(properties) if isinstance(properties, dict) else []
+    expected = (isinstance(properties, dict) and ", ".join(properties)) or "none"
+    return "\n".join([f"invalid arguments for {tool.name}:", *lines, f"expected arguments: {expected}"])

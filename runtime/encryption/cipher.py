@@ -128,11 +128,7 @@ class Key:
         # 6 MiB, which processes without keys do without.
         from cryptography.hazmat.primitives.ciphers import algorithms  # noqa: PLC0415 -- as above
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- as above
-        from cryptography.hazmat.primitives.kdf.kbkdf import (  # noqa: PLC0415 -- as above
-            KBKDFCMAC,
-            CounterLocation,
-            Mode,
-        )
+        from cryptography.hazmat.primitives.kdf.kbkdf import KBKDFCMAC, CounterLocation, Mode  # noqa: PLC0415 -- as above
 
         derivation = KBKDFCMAC(
             algorithms.AES,

@@ -5,7 +5,7 @@ Source: A2A 1.0 §4.1 (Task, Message, Part, Artifact).
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -25,7 +25,6 @@ from everloop.workflows.contract.messages import (
     FilePart,
     Message,
     Part,
-    TaskReference,
     TextPart,
     UserMessage,
 )
@@ -88,20 +87,21 @@ def to_task(
     task_url = task_url_of(view, public_url)
     is_over = view.status.state.is_terminal
     artifacts = [
-        a for a in view.artifacts if _has_content(a) or (is_visible(a) and _is_open(a, is_over=is_over))
+        a
+        for a in view.artifacts
+        if _has_content(a) or (is_visible(a) and not (a.complete or a.failed or is_over))
     ]
+    metadata = dict(view.status.metadata)
+    if view.fork:
+        metadata[FORK] = {"taskId": view.fork.task_id, "iteration": view.fork.iteration}
     return pb.Task(
         id=view.task_id,
         context_id=view.context_id,
         status=to_status(view.status, task_url),
         history=[to_message(message, task_url) for message in newest(view, history_length)],
         artifacts=[to_artifact(artifact, task_url) for artifact in artifacts] if include_artifacts else [],
-        metadata=to_struct({**view.status.metadata, **_fork_metadata(view)}),
+        metadata=to_struct(metadata),
     )
-
-
-def _fork_metadata(view: TaskView) -> dict[str, JsonValue]:
-    return {FORK: {"taskId": view.fork.task_id, "iteration": view.fork.iteration}} if view.fork else {}
 
 
 def left_out(size: int) -> dict[str, JsonValue]:
@@ -131,25 +131,22 @@ def to_status(status: TaskStatus, task_url: TaskUrl) -> pb.TaskStatus:
 
 def to_message(message: Message, task_url: TaskUrl) -> pb.Message:
     """Return the A2A message, with the ids of its task and context."""
+    of_user = isinstance(message, UserMessage)
     return pb.Message(
         message_id=view_message_id(message.message_id),
         task_id=task_url.task_id,
         context_id=task_url.context_id,
-        role=pb.ROLE_USER if isinstance(message, UserMessage) else pb.ROLE_AGENT,
+        role=pb.ROLE_USER if of_user else pb.ROLE_AGENT,
         parts=[to_part(part, task_url) for part in message.parts],
         metadata=to_struct(message.metadata),
-        extensions=message.extensions if isinstance(message, UserMessage) else (),
-        reference_task_ids=[reference.task_id for reference in _references(message)],
+        extensions=message.extensions if of_user else (),
+        reference_task_ids=[each.task_id for each in message.references] if of_user else (),
     )
 
 
 def to_direct_message(message: AgentMessage, context_id: str) -> pb.Message:
     """Return the A2A message that answers in place of a task."""
     return to_message(message, TaskUrl("", context_id, ""))
-
-
-def _references(message: Message) -> Sequence[TaskReference]:
-    return message.references if isinstance(message, UserMessage) else ()
 
 
 def to_artifact(artifact: Artifact, task_url: TaskUrl) -> pb.Artifact:
@@ -205,10 +202,6 @@ def to_struct(metadata: Mapping[str, JsonValue]) -> Struct | None:
 def is_visible(artifact: Artifact) -> bool:
     """Whether clients see an artifact: an answer without any content is a draft that was withdrawn."""
     return artifact.artifact_id != RESPONSE_ARTIFACT or _has_content(artifact)
-
-
-def _is_open(artifact: Artifact, *, is_over: bool) -> bool:
-    return not (artifact.complete or artifact.failed or is_over)
 
 
 def _has_content(artifact: Artifact) -> bool:

@@ -126,10 +126,7 @@ class ScheduleDefinition:
     def search_attributes(self) -> TypedSearchAttributes:
         """How the schedule itself is found."""
         return TypedSearchAttributes(
-            [
-                SearchAttributePair(names.AGENT_ID, self.agent_id),
-                SearchAttributePair(names.OWNER, self.owner),
-            ]
+            [SearchAttributePair(names.AGENT_ID, self.agent_id), SearchAttributePair(names.OWNER, self.owner)]
         )
 
     def schedule(self, task_queue: str, now: datetime, *, is_paused: bool = False) -> Schedule:

@@ -31,12 +31,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from everloop.runtime.schedules.definition import (
-    OVERLAPS,
-    QueueSettings,
-    ScheduleDefinition,
-    schedule_name,
-)
+from everloop.runtime.schedules.definition import OVERLAPS, QueueSettings, ScheduleDefinition, schedule_name
 from everloop.runtime.schedules.recurrence import UTC_NAME, NextRun, Recurrence, recurrence_of
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import is_unavailable

@@ -8,6 +8,7 @@ docs/operation/metrics.md lists all instruments.
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
+from urllib.parse import urlsplit
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
@@ -75,6 +76,15 @@ def span_without_content(
         except BaseException as error:
             fail_span(span, error_type(error))
             raise
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def server_of(url: str) -> dict[str, AttributeValue]:
+    """Return where a server is. Nothing else of its URL: there may be a secret in it."""
+    parts = urlsplit(url)
+    return {"server.address": parts.hostname or "", "server.port": parts.port or _PORTS.get(parts.scheme, 0)}
 
 
 def fail_span(span: Span, error_type: str) -> None:

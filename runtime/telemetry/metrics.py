@@ -229,9 +229,7 @@ def start_metrics(settings: TelemetrySettings, resource: Resource) -> Metrics:
     readers: list[MetricReader] = []
     listener = None
     if url:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415 -- as for `_listen`
-            OTLPMetricExporter,
-        )
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415 -- as for `_listen`
 
         readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
     if settings.address:

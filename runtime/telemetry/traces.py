@@ -69,7 +69,8 @@ class WithoutErrorTexts(SpanExporter):
 
 
 def _without_texts(span: ReadableSpan) -> ReadableSpan:
-    if not span.status.description and not any(_has_text(event) for event in span.events):
+    has_text = any(not _TEXTS.isdisjoint(event.attributes or {}) for event in span.events)
+    if not (span.status.description or has_text):
         return span
     return ReadableSpan(
         name=span.name,
@@ -85,10 +86,6 @@ def _without_texts(span: ReadableSpan) -> ReadableSpan:
         end_time=span.end_time,
         instrumentation_scope=span.instrumentation_scope,
     )
-
-
-def _has_text(event: Event) -> bool:
-    return not _TEXTS.isdisjoint(event.attributes or {})
 
 
 def _kept(attributes: Mapping[str, AttributeValue] | None) -> dict[str, AttributeValue]:

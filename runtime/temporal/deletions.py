@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus as RawStatus
-from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
-from everloop.runtime.temporal.describe import is_not_found
+from everloop.runtime.temporal.describe import describe_raw, is_not_found
 from everloop.workflows.contract.deletion import (
     DELETION_WORKFLOW_TYPE,
     OF,
@@ -89,13 +87,8 @@ class Deletions:
 
     async def find(self, id_: str) -> KnownDeletion | None:
         """Return how the last deletion of this id stands; None if Temporal knows none."""
-        request = DescribeWorkflowExecutionRequest(
-            namespace=self._client.namespace, execution=WorkflowExecution(workflow_id=id_)
-        )
         try:
-            described = await self._client.workflow_service.describe_workflow_execution(
-                request, retry=True, timeout=_RPC_TIMEOUT
-            )
+            described = await describe_raw(self._client, id_, rpc_timeout=_RPC_TIMEOUT)
         except RPCError as error:
             if is_not_found(error):
                 return None

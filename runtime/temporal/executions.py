@@ -22,10 +22,7 @@ LOOK_EVERY = 0.2
 
 PAGE = 200
 
-_RUNNING = {
-    RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-    RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED,
-}
+_RUNNING = {RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, RawStatus.WORKFLOW_EXECUTION_STATUS_PAUSED}
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 
@@ -84,7 +81,8 @@ class TaskExecutions:
         await self._quietly(self._client.get_workflow_handle(task_id).cancel(rpc_timeout=_RPC_TIMEOUT))
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._wait_for_end(task_id)
+                while await self._is_running(task_id):  # noqa: ASYNC110 -- it is another process that it ends in
+                    await asyncio.sleep(LOOK_EVERY)
         except TimeoutError:
             await self._terminate(task_id)
 
@@ -109,10 +107,6 @@ class TaskExecutions:
                 yield run
             if not (token := page.next_page_token):
                 return
-
-    async def _wait_for_end(self, task_id: str) -> None:
-        while await self._is_running(task_id):  # noqa: ASYNC110 -- it is another process that it ends in
-            await asyncio.sleep(LOOK_EVERY)
 
     async def _is_running(self, workflow_id: str) -> bool:
         run = await find_run(self._client, workflow_id)

@@ -25,13 +25,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from everloop.runtime.blobs import (
-    BlobCorruptError,
-    BlobMissingError,
-    Blobs,
-    in_hashing_thread,
-    sha256,
-)
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, Blobs, in_hashing_thread, sha256
 from everloop.runtime.encryption.cipher import NO_CIPHER, Cipher
 from everloop.runtime.temporal.codec import EncryptionCodec
 from everloop.runtime.temporal.describe import describe, is_not_found

@@ -11,7 +11,7 @@ removed until an operator has decided.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 from urllib.parse import quote, unquote
@@ -85,12 +85,8 @@ async def require_sole_user(blobs: Blobs, listing: BlobListing, namespace: str, 
         BlobsUnavailableError: the store cannot answer now.
     """
     ours = await register_user(blobs, namespace, task_queue)
-    others: list[str] = []
-    cursor, is_last = "", False
-    while not is_last:
-        page = await listing.list_old(FOLDER, _ANY_AGE, cursor)
-        others += [key.removeprefix(f"{FOLDER}/") for key in page.keys if key != ours]
-        cursor, is_last = page.cursor, not page.cursor
+    pages = _pages(listing, FOLDER)
+    others = [key.removeprefix(f"{FOLDER}/") async for keys in pages for key in keys if key != ours]
     if others:
         raise BlobsSharedError(blobs.location, others)
 
@@ -104,15 +100,21 @@ async def remove_folder(blobs: Blobs, folder: str) -> list[str]:
     removed = list[str]()
     if (listing := blobs.listing) is None:
         return removed
-    cursor, is_last = "", False
-    while not is_last:
-        page = await listing.list_old(folder, _ANY_AGE, cursor)
-        for key in page.keys:
+    async for keys in _pages(listing, folder):
+        for key in keys:
             if not await listing.remove(key, _ANY_AGE):  # one that expires is left to Redis
                 await blobs.delete(key)
-        removed += page.keys
-        cursor, is_last = page.cursor, not page.cursor
+        removed += keys
     return removed
+
+
+async def _pages(listing: BlobListing, folder: str) -> AsyncGenerator[tuple[str, ...]]:
+    """Yield the keys of all blobs of a folder, however new, page by page."""
+    cursor: str | None = None
+    while cursor != "":
+        page = await listing.list_old(folder, _ANY_AGE, cursor or "")
+        yield page.keys
+        cursor = page.cursor
 
 
 # Which payloads may be removed.

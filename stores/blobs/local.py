@@ -134,10 +134,6 @@ class LocalBlobs(Blobs, BlobListing):
     async def delete(self, key: str) -> None:
         await self._in_thread(lambda: self._path(key).unlink(missing_ok=True))
 
-    @property
-    def expires(self) -> bool:
-        return False
-
     async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
         return await self._in_thread(
             lambda: self._list_old(check_key(folder), time.time() - age.total_seconds(), cursor)
@@ -146,9 +142,6 @@ class LocalBlobs(Blobs, BlobListing):
     async def remove(self, key: str, age: timedelta) -> bool:
         path = self._directory / check_key(key)
         return await self._in_thread(lambda: _is_removed(path, time.time() - age.total_seconds()))
-
-    async def renew(self, key: str) -> None:
-        """Do nothing: there is no time to live."""
 
     async def remove_unfinished(self, age: timedelta) -> int:
         return await self._in_thread(lambda: self._remove_unfinished(time.time() - age.total_seconds()))
@@ -224,7 +217,7 @@ class LocalBlobs(Blobs, BlobListing):
         for folder in (unfinished.parent, path.parent):
             self._make(folder)
         try:
-            with open(unfinished, "xb", opener=_for_us_alone) as file:
+            with open(unfinished, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 file.write(content)
                 file.write(digest)
                 file.flush()
@@ -289,7 +282,3 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _for_us_alone(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

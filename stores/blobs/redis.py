@@ -53,6 +53,8 @@ class RedisBlobs(Blobs, BlobListing):
     are listed by what is left of their time to live.
     """
 
+    expires = True
+
     def __init__(self, redis: Redis, *, ttl: timedelta = BLOB_TTL) -> None:
         self._redis = redis
         self._ttl = int(ttl.total_seconds())
@@ -65,7 +67,9 @@ class RedisBlobs(Blobs, BlobListing):
         held = await self._get(key)  # a workflow that is replayed puts all of its payloads again
         if held is not None and await in_hashing_thread(lambda: _is_of(content, held, key)):
             return
-        packed = await in_hashing_thread(lambda: _pack(content))
+        packed = await in_hashing_thread(
+            lambda: zlib.compress(content, _LEVEL) + hashlib.sha256(content).digest()
+        )
         await self._answer(self._redis.set(blob_key(key), packed, ex=self._ttl_of(key)))
 
     async def get(self, key: str) -> bytes:
@@ -88,10 +92,6 @@ class RedisBlobs(Blobs, BlobListing):
     async def delete(self, key: str) -> None:
         await self._answer(self._redis.delete(blob_key(key)))
 
-    @property
-    def expires(self) -> bool:
-        return True
-
     async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
         if folder == ARTIFACT_FOLDER:
             return BlobPage(())
@@ -99,7 +99,7 @@ class RedisBlobs(Blobs, BlobListing):
         following, names = await self._answer(self._scan(blob_key(folder), cursor))
         ttls = await self._answer(self._ttls(names))
         old = [name for name, ttl in zip(names, ttls, strict=True) if 0 <= ttl <= left]
-        return BlobPage(tuple(map(_key_of, old)), following)
+        return BlobPage(tuple(name.removeprefix(BLOB_PREFIX) for name in old), following)
 
     async def remove(self, key: str, age: timedelta) -> bool:
         """Do nothing: Redis removes it."""
@@ -130,17 +130,9 @@ class RedisBlobs(Blobs, BlobListing):
             raise BlobsUnavailableError(self.location, error) from error
 
 
-def _key_of(name: str) -> str:
-    return name.removeprefix(BLOB_PREFIX)
-
-
 def blob_key(key: str) -> str:
     """Redis string: a blob."""
     return f"{BLOB_PREFIX}{check_key(key)}"
-
-
-def _pack(content: bytes) -> bytes:
-    return zlib.compress(content, _LEVEL) + hashlib.sha256(content).digest()
 
 
 def _unpack(packed: bytes, key: str) -> bytes:

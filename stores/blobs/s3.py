@@ -185,10 +185,7 @@ class S3Objects:
 
     def url(self, key: str, terms: LinkTerms) -> str:
         """Return a signed address of an object. Nothing is sent, but credentials may have to be fetched."""
-        wanted = {
-            "ResponseContentDisposition": terms.disposition,
-            "ResponseContentType": terms.media_type,
-        }
+        wanted = {"ResponseContentDisposition": terms.disposition, "ResponseContentType": terms.media_type}
         return self._client.generate_presigned_url(
             "get_object",
             Params={"Bucket": self._bucket, "Key": self._name(key), **wanted},
@@ -272,10 +269,7 @@ class _Upload:
     def complete(self) -> None:
         """Put the parts together: from now on the object is there."""
         self._client.complete_multipart_upload(
-            Bucket=self._bucket,
-            Key=self._name,
-            UploadId=self._id,
-            MultipartUpload={"Parts": self._parts},
+            Bucket=self._bucket, Key=self._name, UploadId=self._id, MultipartUpload={"Parts": self._parts}
         )
 
     def abort(self) -> None:
@@ -343,10 +337,6 @@ class S3Blobs(Blobs, BlobLinks, BlobListing):
     def seconds(self) -> int:
         return self._presigned
 
-    @property
-    def expires(self) -> bool:
-        return False
-
     def close(self) -> None:
         """Begin no more requests."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -372,9 +362,6 @@ class S3Blobs(Blobs, BlobLinks, BlobListing):
 
     async def remove(self, key: str, age: timedelta) -> bool:
         return await self._in_thread(lambda: self._objects.delete_old(key, datetime.now(UTC) - age))
-
-    async def renew(self, key: str) -> None:
-        """Do nothing: there is no time to live."""
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         try:

@@ -7,6 +7,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeVar
 
 import structlog
@@ -43,7 +44,7 @@ def names_of(tools: Iterable[str], prefix: str) -> dict[str, str]:
     Models know fewer characters than MCP. Of tools that would come to share a name, each gets one that says
     by a hash which it is, whatever the order of the list.
     """
-    plain = {tool: _fitting(prefix + tool) for tool in tools}
+    plain = {tool: re.sub(r"[^A-Za-z0-9_-]", "_", prefix + tool)[:LONGEST_NAME] for tool in tools}
     shared = {name for name, count in Counter(plain.values()).items() if count > 1}
     return {
         _distinct(name, tool) if name in shared and name != prefix + tool else name: tool
@@ -86,10 +87,6 @@ def _chosen(name: str, hint: object, *, setting: bool | Sequence[str] | None) ->
     return setting if isinstance(setting, bool) else matches(name, setting)
 
 
-def _fitting(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:LONGEST_NAME]
-
-
 def _distinct(name: str, tool: str) -> str:
     mark = f"_{hashlib.sha256(tool.encode()).hexdigest()[:6]}"
     return name[: LONGEST_NAME - len(mark)] + mark
@@ -107,24 +104,20 @@ CLOSING = 10.0
 """Seconds that sessions have to end; a server that a command started needs up to 6 of them."""
 
 
+@dataclass(eq=False)
 class SessionPool:
     """One session for each set of headers: opened on first use, shared, and replaced when it has ended.
 
     `most` are kept (default 32), each until it was out of use for `idle` seconds; None keeps them for ever.
     """
 
-    def __init__(
-        self,
-        server: str,
-        open_session: Callable[[Mapping[str, str]], McpSession],
-        *,
-        idle: float | None = IDLE,
-        most: int = MOST_SESSIONS,
-    ) -> None:
-        self._server = server
-        self._open = open_session
-        self._idle = idle
-        self._most = most
+    server: str
+    open_session: Callable[[Mapping[str, str]], McpSession]
+    _: KW_ONLY
+    idle: float | None = IDLE
+    most: int = MOST_SESSIONS
+
+    def __post_init__(self) -> None:
         self._sessions: OrderedDict[str, McpSession] = OrderedDict()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._alive: set[McpSession] = set()
@@ -138,8 +131,9 @@ class SessionPool:
             McpUnavailableError: the pool is closed.
         """
         if self._is_closed:
-            raise McpUnavailableError(f"the MCP server {self._server!r} is closed; the worker stops")
-        key = _key(headers)
+            raise McpUnavailableError(f"the MCP server {self.server!r} is closed; the worker stops")
+        written = json.dumps(sorted((name.lower(), value) for name, value in headers.items()))
+        key = hashlib.sha256(written.encode()).hexdigest()  # shows none of them
         session = self._find(key, headers)
         session.users += 1
         try:
@@ -160,7 +154,7 @@ class SessionPool:
         if self._alive:
             _, late = await asyncio.wait([session.owner for session in self._alive], timeout=CLOSING)
             for owner in late:
-                _log.warning("MCP session does not end", server=self._server)
+                _log.warning("MCP session does not end", server=self.server)
                 owner.cancel()
 
     def _find(self, key: str, headers: Mapping[str, str]) -> McpSession:
@@ -169,7 +163,7 @@ class SessionPool:
             self._drop(key)
             session = None
         if session is None:
-            session = self._sessions[key] = self._open(headers)
+            session = self._sessions[key] = self.open_session(headers)
             self._alive.add(session)
             opened = session
             session.owner.add_done_callback(lambda _: self._alive.discard(opened))
@@ -179,13 +173,13 @@ class SessionPool:
     def _rest(self, key: str) -> None:
         """Make room, and see to it that a session without users ends some day."""
         for other in [key for key, session in self._sessions.items() if not session.users]:
-            if len(self._sessions) <= self._most:
+            if len(self._sessions) <= self.most:
                 break
             self._drop(other)
         session = self._sessions.get(key)
-        if session and not session.users and self._idle is not None:
+        if session and not session.users and self.idle is not None:
             self._stop_timer(key)
-            self._timers[key] = asyncio.get_running_loop().call_later(self._idle, self._drop_unused, key)
+            self._timers[key] = asyncio.get_running_loop().call_later(self.idle, self._drop_unused, key)
 
     def _drop_unused(self, key: str) -> None:
         if (session := self._sessions.get(key)) and not session.users:
@@ -198,12 +192,6 @@ class SessionPool:
     def _stop_timer(self, key: str) -> None:
         if timer := self._timers.pop(key, None):
             timer.cancel()
-
-
-def _key(headers: Mapping[str, str]) -> str:
-    """Return what stands for headers without showing them."""
-    written = json.dumps(sorted((name.lower(), value) for name, value in headers.items()))
-    return hashlib.sha256(written.encode()).hexdigest()
 
 
 Result = TypeVar("Result")
@@ -233,7 +221,8 @@ class McpClient:
             McpError: it did not tell.
         """
         found = await self._ask(caller, lambda session: session.tools.ask(), repeatable=True)
-        offered = [await self._tool(name, found[listed]) for name, listed in self._names(found).items()]
+        names = names_of(found, self._server.prefix)
+        offered = [await self._tool(name, found[listed]) for name, listed in names.items()]
         return [tool for tool in offered if tool]
 
     async def get_tool(self, name: str, caller: Identity) -> Tool | None:
@@ -243,15 +232,12 @@ class McpClient:
             McpError: it had to be asked and did not tell.
         """
         found = await self._ask(caller, lambda session: session.tools.get(), repeatable=True)
-        listed = self._names(found).get(name)
+        listed = names_of(found, self._server.prefix).get(name)
         return await self._tool(name, found[listed]) if listed else None
 
     async def close(self) -> None:
         """End all sessions."""
         await self._pool.close()
-
-    def _names(self, found: Mapping[str, ListedTool]) -> dict[str, str]:
-        return names_of(found, self._server.prefix)
 
     async def _tool(self, name: str, listed: ListedTool) -> Tool | None:
         """Return what is offered for a tool of the server; None if its schema is of no use."""

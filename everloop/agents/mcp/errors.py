@@ -104,7 +104,9 @@ def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> 
             f"the MCP server {server!r} could not be started: {cause.strerror or type(cause).__name__}; "
             "check its command"
         )
-    return _not_mcp(cause, server, hide)
+    # What pydantic says of an answer quotes that answer.
+    what = "it does not have the form that MCP wants" if isinstance(cause, ValidationError) else str(cause)
+    return McpProtocolError(f"the MCP server {server!r} gave an answer without use: {hide(what)[:_LONGEST]}")
 
 
 def _explained_answer(error: MCPError, server: str, hide: Callable[[str], str]) -> McpError:
@@ -144,12 +146,6 @@ _FAULTS: Mapping[Fault | None, tuple[type[McpError], str]] = {
     Fault.FAILED: (McpProtocolError, "answered HTTP {}; see that its url is right and what its log says"),
 }
 """What each fault but `LOST` means, with the status."""
-
-
-def _not_mcp(cause: BaseException, server: str, hide: Callable[[str], str]) -> McpProtocolError:
-    # What pydantic says of an answer quotes that answer.
-    what = "it does not have the form that MCP wants" if isinstance(cause, ValidationError) else str(cause)
-    return McpProtocolError(f"the MCP server {server!r} gave an answer without use: {hide(what)[:_LONGEST]}")
 
 
 def _first_of(error: BaseException) -> BaseException:

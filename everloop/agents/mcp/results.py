@@ -129,7 +129,8 @@ class ResultWriter:
         """
         self._files += 1
         artifact_id = f"{self._id}-{self._files}"
-        filename = filename or f"{self._tool}-{self._files}{_extension(media_type)}"
+        extension = mimetypes.guess_extension(media_type.partition(";")[0]) or ""
+        filename = filename or f"{self._tool}-{self._files}{extension}"
         size = len(content) if isinstance(content, bytes) else len(content.encode())
         what = f"{filename}, {media_type}, {size} bytes"
         try:
@@ -172,10 +173,6 @@ def _decoded(data: str) -> bytes:
         return b64decode(data, validate=True)
     except (Base64Error, ValueError):
         raise McpProtocolError("the MCP server sent a file that is no base64") from None
-
-
-def _extension(media_type: str) -> str:
-    return mimetypes.guess_extension(media_type.partition(";")[0]) or ""
 
 
 # What a server says of how far a call is.

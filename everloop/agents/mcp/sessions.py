@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
-from urllib.parse import urlsplit
 
 import structlog
 from mcp import Client, MCPError
@@ -28,14 +27,12 @@ from everloop.agents.mcp.errors import (
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.transports import connection_to
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
-from everloop.runtime.telemetry.instruments import fail_span, span_without_content
+from everloop.runtime.telemetry.instruments import fail_span, server_of, span_without_content
 
 # The span around a request (OpenTelemetry semantic conventions for MCP).
 
 TOOL_ERROR = "tool_error"
 """What `error.type` says of a tool that told of an error in its result; the conventions fix the word."""
-
-_PORTS = {"http": 80, "https": 443}
 
 
 def mcp_span(
@@ -61,16 +58,9 @@ def _error_type(error: BaseException) -> str:
 
 
 def _address(server: McpDefinition) -> dict[str, AttributeValue]:
-    """Return where the server is. Nothing else of its URL: there may be a secret in it."""
     if server.command:
         return {"network.transport": "pipe"}
-    parts = urlsplit(server.url)
-    return {
-        "network.transport": "tcp",
-        "network.protocol.name": "http",
-        "server.address": parts.hostname or "",
-        "server.port": parts.port or _PORTS.get(parts.scheme, 0),
-    }
+    return {"network.transport": "tcp", "network.protocol.name": "http", **server_of(server.url)}
 
 
 # What tools an MCP server has, as far as a session knows.

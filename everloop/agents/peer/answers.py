@@ -51,7 +51,11 @@ def joined(parts: Iterable[pb.Part]) -> list[pb.Part]:
 
 def text_of(parts: Sequence[pb.Part]) -> str:
     """Return the texts of a message or an artifact, data as JSON; files have none."""
-    return "\n".join(filter(None, map(_text_of, parts)))
+    texts = (
+        json.dumps(value_of(part), ensure_ascii=False) if part.HasField("data") else part.text
+        for part in parts
+    )
+    return "\n".join(filter(None, texts))
 
 
 def words_of(message: pb.Message) -> str:
@@ -108,12 +112,6 @@ def _with_integers(value: JsonValue) -> JsonValue:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _text_of(part: pb.Part) -> str:
-    if part.HasField("data"):
-        return json.dumps(value_of(part), ensure_ascii=False)
-    return part.text
-
-
 # The artifacts of a peer's task, as our own.
 
 MAX_ARTIFACTS = 50
@@ -156,7 +154,7 @@ class _Import:
         self._call = call
         self._artifact = artifact
         self._id = artifact_id
-        self._name = _printable(artifact.name)[:_MAX_NAME]
+        self._name = "".join(filter(str.isprintable, artifact.name))[:_MAX_NAME]
         self._description = artifact.description[:_MAX_DESCRIPTION]
         self._left = ""
 
@@ -166,9 +164,8 @@ class _Import:
         if len(parts) < len(whole):
             self._left = f"only the first {MAX_PARTS} parts were taken"
         if not (len(parts) == 1 and self._is_fetched(parts[0]) and await self._stream(parts[0])):
-            await self._call.artifacts.create(
-                self._id, await self._parts(parts), name=self._name, description=self._description
-            )
+            made = [part for part in [await self._part(each) for each in parts] if part]
+            await self._call.artifacts.create(self._id, made, name=self._name, description=self._description)
         named = f"{self._id} ({self._name})" if self._name else self._id
         return f"{named}: {self._left}" if self._left else named
 
@@ -190,9 +187,6 @@ class _Import:
             self._left = f"its file could not be fetched ({error})"
             return False
         return True
-
-    async def _parts(self, parts: Sequence[pb.Part]) -> list[Part]:
-        return [made for part in parts if (made := await self._part(part))]
 
     async def _part(self, part: pb.Part) -> Part | None:
         media_type, filename = _media_type(part), _filename(part)
@@ -238,10 +232,6 @@ def _id_of(task_id: str, artifact_id: str, prefix: str) -> str:
     digest = hashlib.sha256(f"{task_id}/{artifact_id}".encode()).hexdigest()[:12]
     shown = re.sub(r"[^A-Za-z0-9_-]+", "-", artifact_id)[:60].strip("-")
     return "-".join(filter(None, (prefix, shown, digest)))
-
-
-def _printable(text: str) -> str:
-    return "".join(sign for sign in text if sign.isprintable())
 
 
 def _media_type(part: pb.Part) -> str:

@@ -9,16 +9,15 @@ PeerError
 └── PeerTaskError            its task came to nothing: failed, rejected or canceled
 """
 
+from datetime import UTC, datetime
+
 import grpc
 import httpx
 import structlog
 from a2a.client.errors import A2AClientError, A2AClientTimeoutError
-from a2a.utils.errors import (
-    A2AError,
-    MethodNotFoundError,
-    TaskNotFoundError,
-    UnsupportedOperationError,
-)
+from a2a.utils.errors import A2AError, MethodNotFoundError, TaskNotFoundError, UnsupportedOperationError
+
+from everloop.runtime.outbound import retry_after
 
 _log = structlog.get_logger()
 
@@ -29,7 +28,6 @@ _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _HOPELESS = (httpx.UnsupportedProtocol, httpx.TooManyRedirects, httpx.DecodingError, httpx.LocalProtocolError)
 _NOT_NOW = frozenset({408, 425, 429})
 _UNTOUCHED = frozenset({429, 503})
-_LONGEST_WAIT = 600.0
 
 _Code = grpc.StatusCode
 
@@ -122,7 +120,9 @@ def _of_status(response: httpx.Response) -> PeerError:
     if status in {401, 403}:
         return PeerCredentialsError(text)
     if response.is_server_error or status in _NOT_NOW:
-        return PeerAwayError(text, is_unsent=status in _UNTOUCHED, wait=_wait(response))
+        wait = retry_after(response.headers, datetime.now(UTC))
+        seconds = wait.total_seconds() if wait else 0
+        return PeerAwayError(text, is_unsent=status in _UNTOUCHED, wait=seconds)
     return PeerRefusedError(text)
 
 
@@ -150,12 +150,6 @@ def _said(response: httpx.Response) -> str:
     except (httpx.StreamError, ValueError, LookupError, TypeError, RecursionError):
         return ""
     return f": {excerpt(text)}" if text and isinstance(text, str) else ""
-
-
-def _wait(response: httpx.Response) -> float:
-    """Return the seconds of Retry-After; a date is not worth the code."""
-    after = response.headers.get("retry-after", "")
-    return min(float(after), _LONGEST_WAIT) if after.isdecimal() else 0.0
 
 
 def _lost(error: httpx.RequestError) -> str:

@@ -73,9 +73,11 @@ def test_what_may_have_arrived(error: Exception, *, is_unsent: bool) -> None:
     assert meant.is_unsent is is_unsent
 
 
-@pytest.mark.parametrize(("header", "wait"), [("7", 7), ("99999999", 600), ("", 0)])
+@pytest.mark.parametrize(
+    ("header", "wait"), [("7", 7), ("99999999", 600), ("Fri, 01 Jan 2100 00:00:00 GMT", 600), ("", 0)]
+)
 def test_how_long_the_peer_wants_to_be_left_alone(header: str, wait: float) -> None:
-    """In seconds, within reason."""
+    """In seconds, or until a date, within reason."""
     meant = peer_error(_status(503, headers={"retry-after": header}))
 
     assert isinstance(meant, PeerAwayError)
