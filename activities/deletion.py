@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -23,11 +24,7 @@ from everloop.stores.artifacts.cleanup import ArtifactRemoval
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.conversations.store import Conversations
-from everloop.stores.keys import (
-    owner_prefix,
-    request_rate_key,
-    tool_result_key,
-)
+from everloop.stores.keys import owner_prefix, request_rate_key, tool_result_key
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.views.removal import TaskRemoval
 from everloop.stores.views.store import TaskViews
@@ -52,6 +49,7 @@ _NOTHING = Removed()
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class StoreDeletion(DeletionPort):
     """Deletes what belongs to an owner. Any number of steps may run at once, and each may die at any point.
 
@@ -59,26 +57,20 @@ class StoreDeletion(DeletionPort):
     nothing else of it is found, and a context once it has no tasks.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- all that keeps anything
-        self,
-        redis: Redis,
-        blobs: Blobs,
-        client: Client,
-        task_queue: str,
-        views: TaskViews,
-        schedule_files: ScheduleFiles,
-        webhooks: ScheduleWebhooks,
-    ) -> None:
-        self._redis = redis
-        self._blobs = blobs
-        self._views = views
-        self._executions = TaskExecutions(client)
-        self._schedules = Schedules(client, task_queue)
-        self._files = schedule_files
-        self._webhooks = webhooks
-        self._keys = TaskRemoval(redis, views)
-        self._artifacts = ArtifactRemoval(redis, blobs)
-        self._conversations = Conversations(redis)
+    redis: Redis
+    blobs: Blobs
+    client: Client
+    task_queue: str
+    views: TaskViews
+    schedule_files: ScheduleFiles
+    webhooks: ScheduleWebhooks
+
+    def __post_init__(self) -> None:
+        self._executions = TaskExecutions(self.client)
+        self._schedules = Schedules(self.client, self.task_queue)
+        self._keys = TaskRemoval(self.redis, self.views)
+        self._artifacts = ArtifactRemoval(self.redis, self.blobs)
+        self._conversations = Conversations(self.redis)
 
     @activity.defn
     async def remove(self, target: DeletionTarget) -> RemoveResult:
@@ -109,7 +101,7 @@ class StoreDeletion(DeletionPort):
         )
 
     async def _remove_artifact(self, target: DeletionTarget) -> RemoveResult:
-        context = await self._views.contexts.get(target.owner, target.context_id)
+        context = await self.views.contexts.get(target.owner, target.context_id)
         shown = 0
         for task in context.tasks if context else ():
             shown += await self._keys.artifact_of(task.task_id, target.id)
@@ -126,11 +118,11 @@ class StoreDeletion(DeletionPort):
         What begins or is put meanwhile keeps it. What is left of its conversation are places without content.
         """
         has_artifact = partial(self._artifacts.has_any, context_key(owner, context_id))
-        return await self._views.contexts.forget_if_empty(owner, context_id, has_artifact)
+        return await self.views.contexts.forget_if_empty(owner, context_id, has_artifact)
 
     async def _remove_context(self, target: DeletionTarget) -> RemoveResult:
         owner, context_id = target.owner, target.context_id
-        known = await self._views.contexts.get(owner, context_id)
+        known = await self.views.contexts.get(owner, context_id)
         tasks = {task.task_id: context_id for task in known.tasks} if known else dict[str, str]()
         is_used = known is not None and not (known.end and known.end <= datetime.now(UTC))
         async with aclosing(self._executions.tasks_of(owner, context_id)) as found:
@@ -145,7 +137,7 @@ class StoreDeletion(DeletionPort):
         context = context_key(owner, context_id)
         removed = await self._content_of(context)
         removed += Removed(keys=await self._remove_results(f"{context}:"))
-        was_known = await self._views.contexts.forget(owner, context_id)
+        was_known = await self.views.contexts.forget(owner, context_id)
         return RemoveResult(removed=removed, found_nothing=removed == _NOTHING and not was_known)
 
     async def _remove_owner(self, owner: str) -> RemoveResult:
@@ -155,21 +147,21 @@ class StoreDeletion(DeletionPort):
         removed = _NOTHING
         for context_id in (contexts := await self._contexts_of(owner)):
             removed += await self._content_of(context_key(owner, context_id))
-            await self._views.contexts.forget(owner, context_id)
+            await self.views.contexts.forget(owner, context_id)
         if contexts:
             return RemoveResult(removed=removed)
         prefix, rate = owner_prefix(owner), request_rate_key(owner)
-        keys = await remove_matching(self._redis, f"{literal(prefix)}:*", lambda key: key != rate)
+        keys = await remove_matching(self.redis, f"{literal(prefix)}:*", lambda key: key != rate)
         keys += await self._remove_results(f"{quoted(owner)}:")
-        await self._redis.unlink(rate)  # uncounted: whoever asks how far this is makes it anew
+        await self.redis.unlink(rate)  # uncounted: whoever asks how far this is makes it anew
         return RemoveResult(removed=Removed(keys=keys), found_nothing=not (schedules or keys))
 
     async def _tasks_of(self, owner: str) -> Mapping[str, str]:
         """Return some tasks, each with its context: none only if neither a list nor Temporal knows any."""
-        tasks = await self._views.lists.tasks_of(owner, STEP)
+        tasks = await self.views.lists.tasks_of(owner, STEP)
         if not tasks:
-            for context_id in await self._views.contexts.ids(owner, STEP):
-                known = await self._views.contexts.get(owner, context_id)
+            for context_id in await self.views.contexts.ids(owner, STEP):
+                known = await self.views.contexts.get(owner, context_id)
                 tasks |= {task.task_id: context_id for task in known.tasks} if known else {}
         if not tasks:
             async with aclosing(self._executions.tasks_of(owner)) as found:
@@ -188,7 +180,7 @@ class StoreDeletion(DeletionPort):
         """Remove tasks of these contexts; once nothing is found of them, their places in lists."""
         known = await self._each(self._executions.remove, tasks)
         keys = await self._keys.keys_of(list(tasks))
-        folders = await self._each(lambda task: remove_folder(self._blobs, payload_folder(task)), tasks)
+        folders = await self._each(lambda task: remove_folder(self.blobs, payload_folder(task)), tasks)
         blobs = sum(map(len, folders))
         if any(known) or keys or blobs:
             return RemoveResult(removed=Removed(keys=keys, blobs=blobs))
@@ -206,9 +198,9 @@ class StoreDeletion(DeletionPort):
         return await asyncio.gather(*map(do, tasks))
 
     async def _unlist(self, owner: str, task_id: str, context_id: str) -> bool:
-        was_listed = await self._views.lists.forget(owner, task_id)
+        was_listed = await self.views.lists.forget(owner, task_id)
         await self._conversations.unlist_task(context_key(owner, context_id), task_id)
-        return await self._views.contexts.forget_task(owner, context_id, task_id) or was_listed
+        return await self.views.contexts.forget_task(owner, context_id, task_id) or was_listed
 
     async def _content_of(self, context: str) -> Removed:
         """Remove what a context holds besides its tasks."""
@@ -218,13 +210,13 @@ class StoreDeletion(DeletionPort):
 
     async def _remove_results(self, prefix: str) -> int:
         """Remove what tools are to say again to an owner, or in a context."""
-        return await remove_matching(self._redis, f"{literal(tool_result_key(prefix))}*")
+        return await remove_matching(self.redis, f"{literal(tool_result_key(prefix))}*")
 
     async def _remove_schedules(self, owner: str) -> int:
         found = (await self._schedules.of_owner(owner)).ids
         for schedule_id in found:
-            await self._webhooks.remove(schedule_id)
-            await self._files.remove(owner, schedule_id)
+            await self.webhooks.remove(schedule_id)
+            await self.schedule_files.remove(owner, schedule_id)
             try:
                 await self._schedules.remove(schedule_id)
             except ScheduleUnknownError:  # removed a moment ago
@@ -233,7 +225,7 @@ class StoreDeletion(DeletionPort):
 
     async def _contexts_of(self, owner: str) -> Sequence[str]:
         """Return some contexts: those that are listed, or else those of which something is left."""
-        if listed := await self._views.contexts.ids(owner, STEP):
+        if listed := await self.views.contexts.ids(owner, STEP):
             return listed
         prefix = f"{quoted(owner)}:"
         keys = await self._artifacts.contexts_of(prefix) | await self._conversations.contexts_of(prefix)

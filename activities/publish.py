@@ -21,12 +21,8 @@ from everloop.stores.steps import Lease, Step
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
-from everloop.workflows.contract.calls import (
-    PublishInput,
-    SaveContextInput,
-    SaveContextResult,
-)
-from everloop.workflows.contract.events import FINAL_ATTEMPT, ArtifactChunk, StatusChanged, TaskEvent
+from everloop.workflows.contract.calls import PublishInput, SaveContextInput, SaveContextResult
+from everloop.workflows.contract.events import FINAL_ATTEMPT, StatusChanged, TaskEvent
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.ports import ContextPort, PublishPort
@@ -170,7 +166,8 @@ class ViewPublisher(PublishPort):
     async def publish(self, call: PublishInput) -> SaveContextResult | None:
         if call.opening:
             await self._views.create(call.opening)
-        end = _last_state(call.events)
+        states = (event.state for event in call.events if isinstance(event, StatusChanged))
+        end = next((state for state in states if state.is_terminal), None)
         remembered, closed = await asyncio.gather(
             self._remember(call.remember), self._end_artifacts(call.task, end), return_exceptions=True
         )
@@ -204,9 +201,3 @@ class ViewPublisher(PublishPort):
             # The error's own text would write into the history of the workflow where the store is.
             problem = "the artifacts of the task cannot be completed now: their store is away"
             raise ApplicationError(problem, type=FILES_UNAVAILABLE) from None
-
-
-def _last_state(events: Sequence[StatusChanged | ArtifactChunk]) -> TaskState | None:
-    """Return the state in which these events leave the task for good, if they do."""
-    states = (event.state for event in events if isinstance(event, StatusChanged))
-    return next((state for state in states if state.is_terminal), None)

@@ -15,10 +15,14 @@ from tenacity import (
     wait_fixed,
 )
 
-from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.blobs import BlobError, BlobsUnavailableError
+from everloop.stores.artifacts.errors import ArtifactError
 
 AWAY = (BlobsUnavailableError, RedisError, OSError)
 """What says that a store cannot do it now."""
+
+STORE_ERRORS = (*AWAY, BlobError, ArtifactError)
+"""Whatever the store of artifacts raises."""
 
 MAX_OUTAGE = 20.0
 """Seconds for which an outage is waited out while a tool runs. The call as a whole is not tried again: the

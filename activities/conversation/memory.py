@@ -1,18 +1,31 @@
-"""Remembers the conversation of a context."""
+"""Remembers the conversation of a context, and sums up what is too old to be recalled."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, groupby
 
+import structlog
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
-from everloop.activities.conversation.recall import recalled, remembered, token_budget, with_lines_for_files
-from everloop.activities.conversation.summaries import ConversationCompactor
-from everloop.activities.lease import begin_attempt
+from everloop.activities.conversation.recall import (
+    byte_budget,
+    byte_size,
+    recalled,
+    remembered,
+    token_budget,
+    with_lines_for_files,
+)
+from everloop.activities.lease import Heartbeat, begin_attempt, heartbeating
+from everloop.activities.model.compaction import write_summary
 from everloop.activities.model.models import Models
 from everloop.activities.transcripts import whole_transcript
-from everloop.stores.conversations.fitting import Room, newest_messages
-from everloop.stores.conversations.store import Conversations
+from everloop.stores.conversations.fitting import Room, newest_messages, newest_turns, safe_ends
+from everloop.stores.conversations.store import FORGOTTEN, Conversations, ConversationSummary
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
+from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
     ConversationMessage,
@@ -21,68 +34,186 @@ from everloop.workflows.contract.calls import (
     SaveContextInput,
     SaveContextResult,
 )
-from everloop.workflows.contract.messages import TranscriptMessage
+from everloop.workflows.contract.messages import SummaryMessage
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.settings import Memory
-from everloop.workflows.contract.tasks import TaskRef
+
+# What is summed up next of a conversation, by its strategy.
+
+FAN_IN = 4
+"""So many summaries of one level become one of the next level ("hierarchical")."""
+
+MAX_BLOCK_CHARACTERS = 60_000
+"""Of the messages, as JSON, that one call of the model sums up, unless one of them alone has more."""
 
 
+@dataclass(frozen=True)
+class SummaryStep:
+    """A summary to write: of earlier summaries, and of messages after them, up to position `end`."""
+
+    level: int
+    start: int
+    end: int
+    earlier: tuple[ConversationSummary, ...] = ()
+    messages: tuple[ConversationMessage, ...] = ()
+
+
+def next_step(
+    memory: Memory,
+    summaries: Sequence[ConversationSummary],
+    start: int,
+    messages: Sequence[ConversationMessage],
+) -> SummaryStep | None:
+    """Return what to sum up, None if nothing is left. `messages` are too old to be recalled, from `start` on.
+
+    No summary covers them. Their range is cut into blocks so that no call of the model has to read too much.
+    """
+    if memory.strategy == "hierarchical" and (full := _full_level(summaries)):
+        return SummaryStep(full[0].level + 1, full[0].start, full[-1].end, earlier=tuple(full))
+    if not messages:
+        return None
+    if memory.strategy == "hierarchical":
+        block = messages[: _block_end(messages, memory.max_messages)]
+        return SummaryStep(0, start, start + len(block), messages=tuple(block))
+    block = messages[: _block_end(messages, len(messages))]
+    first = summaries[0].start if summaries else start
+    return SummaryStep(0, first, start + len(block), tuple(summaries), tuple(block))
+
+
+def _full_level(summaries: Sequence[ConversationSummary]) -> list[ConversationSummary]:
+    """Return the oldest summaries in a row that are to become one; none if there are not enough."""
+    for _, group in groupby(summaries, key=lambda summary: summary.level):
+        if len(row := list(group)) >= FAN_IN:
+            return row[:FAN_IN]
+    return []
+
+
+def _block_end(messages: Sequence[ConversationMessage], most: int) -> int:
+    """Return how many messages one summary takes: those that fit, or else the fewest that belong together."""
+    ends = [end for end in safe_ends(messages) if end]
+    sizes = list(accumulate(len(message.model_dump_json()) for message in messages))
+    fitting = [end for end in ends if end <= most and sizes[end - 1] <= MAX_BLOCK_CHARACTERS]
+    return max(fitting, default=ends[0])
+
+
+MAX_SUMMARY_CHARACTERS = 8_000
+"""How much of a summary is kept: a model may write more than the 500 words that it is asked for."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class _Conversation:
+    """Its summaries, and the messages from position `start` on, which none of them covers."""
+
+    summaries: Sequence[ConversationSummary]
+    start: int
+    messages: Sequence[ConversationMessage]
+
+
+@dataclass(eq=False)
 class RememberedConversation(ContextPort):
-    """Reads and writes the conversation of a task's context, which is its owner's alone."""
+    """Reads and writes the conversation of a task's context, which is its owner's alone.
 
-    def __init__(
-        self,
-        conversations: Conversations,
-        transcripts: Transcripts,
-        models: Models,
-        leases: ToolRecords,
-    ) -> None:
-        self._leases = leases
-        self._conversations = conversations
-        self._transcripts = transcripts
-        self._compactor = ConversationCompactor(conversations, models)
+    Summaries are written one by one. Dying anywhere costs at most the one that is being written. The messages
+    stay where they are, so that a failure loses nothing.
+    """
+
+    conversations: Conversations
+    transcripts: Transcripts
+    models: Models
+    leases: ToolRecords
 
     @activity.defn
     async def load_context(self, call: LoadContextInput) -> LoadContextResult:
-        context, memory = _context(call.task), call.memory
-        lease = await begin_attempt(self._leases, call.task.task_id, f"context {call.task.run_id}")
+        context, memory = context_key(call.task.owner, call.task.context_id), call.memory
+        lease = await begin_attempt(self.leases, call.task.task_id, f"context {call.task.run_id}")
         recent = await self._recent(context, memory)
-        summaries = () if memory.strategy == "window" else await self._conversations.get_summaries(context)
-        end = (await self._conversations.get_span(context)).stop if summaries else 0
+        summaries = () if memory.strategy == "window" else await self.conversations.get_summaries(context)
+        end = (await self.conversations.get_span(context)).stop if summaries else 0
         messages = recalled(summaries, recent, end)
         # Also if there are none: an earlier attempt may have put some that are forgotten since.
-        await self._transcripts.put(call.task.task_id, call.task.run_id, 0, messages, lease)
+        await self.transcripts.put(call.task.task_id, call.task.run_id, 0, messages, lease)
         return LoadContextResult(messages=tuple(messages))
 
     @activity.defn
     async def save_context(self, call: SaveContextInput) -> SaveContextResult | None:
-        context = _context(call.task)
-        messages = remembered(await self._transcript(call))
-        await self._conversations.append(context, call.task.task_id, messages)
-        return SaveContextResult(is_long=await self._compactor.is_long(context, call.memory))
+        context, memory = context_key(call.task.owner, call.task.context_id), call.memory
+        opened = await self.transcripts.open(call.task.task_id, call.task.run_id, call.length)
+        messages = remembered(whole_transcript(opened, call.length, call.digest)[call.first :])
+        await self.conversations.append(context, call.task.task_id, messages)
+        if memory.strategy == "window" or not memory.auto_compact:
+            return SaveContextResult(is_long=False)
+        return SaveContextResult(is_long=bool(self._too_old(memory, await self._read(context))))
 
     @activity.defn
     async def compact_conversation(self, call: CompactConversationInput) -> None:
-        await self._compactor.compact(call)
+        if call.memory.strategy == "window":
+            return
+        context, last = context_key(call.task.owner, call.task.context_id), None
+        async with heartbeating() as heartbeat:
+            forgotten = await self.conversations.times_forgotten(context)
+            # The same step again means that its summary came too late: another task is at it.
+            while (step := await self._next_step(context, call.memory)) and step != last:
+                summary = await self._write(call, step, heartbeat)
+                await self.conversations.compact(context, summary, forgotten)
+                last, forgotten = step, await self.conversations.times_forgotten(context)
 
     async def _recent(self, context: str, memory: Memory) -> Sequence[ConversationMessage]:
         """Return the newest messages that fit; if not even the last words do, without their files."""
         count, tokens = memory.max_messages, token_budget(memory)
-        if recent := await self._conversations.get_recent(context, count, tokens):
+        if recent := await self.conversations.get_recent(context, count, tokens):
             return recent
-        messages = with_lines_for_files(await self._conversations.get_recent(context, count))
-        return newest_messages(messages, Room.of_tokens(count, tokens, self._conversations.count_tokens))
+        messages = with_lines_for_files(await self.conversations.get_recent(context, count))
+        return newest_messages(messages, Room.of_tokens(count, tokens, self.conversations.count_tokens))
 
-    async def _transcript(self, call: SaveContextInput) -> Sequence[TranscriptMessage]:
-        """Return what the task added to its transcript.
+    async def _next_step(self, context: str, memory: Memory) -> SummaryStep | None:
+        found = await self._read(context)
+        return next_step(memory, found.summaries, found.start, self._too_old(memory, found))
 
-        Raises:
-            ApplicationError: `TranscriptMissing`: the cache has lost it.
+    async def _read(self, context: str) -> _Conversation:
+        summaries = await self.conversations.get_summaries(context)
+        span = await self.conversations.get_span(context)
+        start = max([span.start, *(summary.end for summary in summaries)])
+        messages = await self.conversations.get_range(context, start, span.stop)
+        return _Conversation(summaries, span.stop - len(messages), messages)
+
+    def _too_old(self, memory: Memory, found: _Conversation) -> Sequence[ConversationMessage]:
+        """Return what is to be summed up: nothing while all is recalled, then all but half of that.
+
+        Summing up only what is recalled no more would take a model call after each task.
         """
-        opened = await self._transcripts.open(call.task.task_id, call.task.run_id, call.length)
-        return whole_transcript(opened, call.length, call.digest)[call.first :]
+        rooms = [
+            Room(memory.max_messages, token_budget(memory), self.conversations.count_tokens),
+            Room(memory.max_messages, byte_budget(found.summaries), byte_size),
+        ]
+        if all(room.holds(found.messages) for room in rooms):
+            return ()
+        return found.messages[: max(newest_turns(found.messages, room.half) for room in rooms)]
 
-
-def _context(task: TaskRef) -> str:
-    return context_key(task.owner, task.context_id)
+    async def _write(
+        self, call: CompactConversationInput, step: SummaryStep, heartbeat: Heartbeat
+    ) -> ConversationSummary:
+        earlier = "\n\n".join(summary.text for summary in step.earlier)
+        said = [message for message in step.messages if message != FORGOTTEN]
+        written = partial(ConversationSummary, level=step.level, start=step.start, end=step.end)
+        if not said and len(step.earlier) <= 1:  # all of it was deleted
+            return written(text=earlier or "(deleted)")
+        notes = [SummaryMessage(end=1, text=earlier), *said]
+        model = self.models.choose(call.model, call.task.agent_id).name
+        text, usage = await write_summary(self.models, call.task, model, notes, len(notes), heartbeat)
+        if not text:
+            raise ApplicationError(
+                f"model {model!r} wrote no summary of the conversation; it is asked again later",
+                type=failures.MODEL_REFUSED,
+                non_retryable=True,
+            )
+        _log.info(
+            "conversation summed up",
+            summary_level=step.level,
+            start=step.start,
+            end=step.end,
+            **usage.model_dump(include={"input_tokens", "output_tokens", "cost"}),
+        )
+        return written(text=text[:MAX_SUMMARY_CHARACTERS])

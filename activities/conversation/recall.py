@@ -176,17 +176,13 @@ def _with_lines(message: UserMessage) -> UserMessage:
 
 
 def _user_message(message: UserMessage) -> UserMessage:
-    elsewhere = [part for part in message.parts if isinstance(part, FilePart) and _is_elsewhere(part)]
-    kept = elsewhere[:MAX_FILES]
+    files = (part for part in message.parts if isinstance(part, FilePart))
+    # Of one that is kept somewhere its address is enough.
+    kept = [file for file in files if not file.content and len(file.url) <= MAX_URL_CHARACTERS][:MAX_FILES]
     texts = [_text(part) for part in message.parts if not any(part is file for file in kept)]
-    files = [part.model_copy(update={"metadata": {}}) for part in kept]
+    bare = [part.model_copy(update={"metadata": {}}) for part in kept]
     words = [TextPart(text=_cut("\n\n".join(texts), MAX_CHARACTERS))] if texts else []
-    return UserMessage(message_id=message.message_id, parts=(*words, *files))
-
-
-def _is_elsewhere(part: FilePart) -> bool:
-    """Whether a file is kept somewhere, so that its address is enough."""
-    return not part.content and len(part.url) <= MAX_URL_CHARACTERS
+    return UserMessage(message_id=message.message_id, parts=(*words, *bare))
 
 
 def _text(part: Part) -> str:

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 
 import structlog
 from pydantic_core import to_json
-from redis.exceptions import RedisError
 
 from everloop.activities.model.drafts import DraftNumbers
 from everloop.activities.model.reply import ArgumentsDelta
+from everloop.activities.retries import STORE_ERRORS
 from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader, joined_parts
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, read_arguments
-from everloop.runtime.blobs import BlobError
-from everloop.stores.artifacts.errors import MAX_PARTS, ArtifactError, ArtifactIdError, ArtifactMissingError
+from everloop.stores.artifacts.errors import MAX_PARTS, ArtifactIdError, ArtifactMissingError
 from everloop.stores.artifacts.publisher import ArtifactPublisher, Draft, make_chunks
 from everloop.stores.artifacts.rendering import (
     RENDERED_BYTES,
@@ -32,8 +31,6 @@ from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
 from everloop.workflows.contract.parts import is_sendable
-
-STORE_ERRORS = (RedisError, OSError, BlobError, ArtifactError)
 
 LOOK_UP = 5.0
 """Seconds that the artifact store has to answer; the reply does not wait for it any longer."""
@@ -64,7 +61,8 @@ def is_renderable(draft: ArtifactDraft) -> bool:
     parts = _parts_of(draft)
     if not 0 < len(parts) <= MAX_PARTS or not _is_usable(draft.artifact_id):
         return False
-    return rendered_size(draft) <= RENDERED_BYTES and all(map(_is_sendable, parts))
+    is_small = rendered_size(draft) <= RENDERED_BYTES
+    return is_small and all(not isinstance(part, DataPart) or is_sendable(part.data) for part in parts)
 
 
 def rendered_size(draft: ArtifactDraft) -> int:
@@ -87,10 +85,6 @@ def _is_usable(artifact_id: str) -> bool:
         return check_id(artifact_id) != RESPONSE_ARTIFACT
     except ArtifactIdError:
         return False
-
-
-def _is_sendable(part: Part) -> bool:
-    return not isinstance(part, DataPart) or is_sendable(part.data)
 
 
 def _size(part: Part) -> int:
@@ -147,6 +141,7 @@ class _Call:
         return continuation(_rendered(_parts_of(self.sent)), _rendered(parts))
 
 
+@dataclass(eq=False)
 class ArtifactStreams:
     """Publishes artifacts of one attempt at a model call, from the tool calls that it writes.
 
@@ -157,27 +152,21 @@ class ArtifactStreams:
     artifacts.
     """
 
-    def __init__(
-        self,
-        publisher: ArtifactPublisher,
-        context_id: str,
-        position: int,
-        attempt: int,
-        tools: Mapping[str, Tool],
-    ) -> None:
-        self._publisher = publisher
-        self._context_id = context_id
-        self._position = position
-        self._attempt = attempt
-        self._tools = tools
-        self._is_first_attempt = DraftNumbers(attempt).is_first_attempt
+    publisher: ArtifactPublisher
+    context_id: str
+    position: int
+    attempt: int
+    writers: Mapping[str, Tool]
+
+    def __post_init__(self) -> None:
+        self._is_first_attempt = DraftNumbers(self.attempt).is_first_attempt
         self._calls: dict[int, _Call] = {}
         self._drafted: set[str] = set()
 
     @property
     def tools(self) -> AbstractSet[str]:
         """The names of the tools whose calls it shows."""
-        return self._tools.keys()
+        return self.writers.keys()
 
     def add(self, delta: ArgumentsDelta) -> None:
         """Take a piece of the arguments of a call."""
@@ -191,7 +180,7 @@ class ArtifactStreams:
     async def finish(self, reply: AssistantMessage) -> list[ArtifactChunk]:
         """Return what is still missing of the calls of the whole reply, whose arguments fit."""
         chunks: list[ArtifactChunk] = []
-        for number, draft in drafts_of(reply, self._tools).items():
+        for number, draft in drafts_of(reply, self.writers).items():
             if call := self._call(number, reply.tool_calls[number].name):
                 chunks += await self._chunks_for(call, draft)
         return chunks
@@ -211,23 +200,23 @@ class ArtifactStreams:
         Raises:
             OvertakenError: a later attempt has claimed the call.
         """
-        if not self._tools:
+        if not self.writers:
             return
         repeated = await self._repeat(reply) if reply else {}
-        await self._publisher.publish([chunk for chunks in repeated.values() for chunk in chunks])
-        others = () if self._is_first_attempt else await self._publisher.unfinished() or ()
+        await self.publisher.publish([chunk for chunks in repeated.values() for chunk in chunks])
+        others = () if self._is_first_attempt else await self.publisher.unfinished() or ()
         for artifact_id in {*self._drafted, *others} - repeated.keys():
-            await self._publisher.reconcile(self._context_id, artifact_id, drafted_at=self._position)
+            await self.publisher.reconcile(self.context_id, artifact_id, drafted_at=self.position)
 
     async def _repeat(self, reply: AssistantMessage) -> dict[str, list[ArtifactChunk]]:
         """Return, by artifact, what shows it whole as a call leaves it; no chunks where it is seen so."""
         repeated: dict[str, list[ArtifactChunk]] = {}
-        for draft in filter(is_renderable, drafts_of(reply, self._tools).values()):
+        for draft in filter(is_renderable, drafts_of(reply, self.writers).values()):
             base = await self._find_base(draft) if draft.extends else None
             if base or not draft.extends:
                 parts = joined_parts([*_parts_of(base), *_parts_of(draft)])
-                is_seen = await self._publisher.shows(draft.artifact_id, self._position, _rendered(parts))
-                numbers = DraftNumbers(self._attempt)
+                is_seen = await self.publisher.shows(draft.artifact_id, self.position, _rendered(parts))
+                numbers = DraftNumbers(self.attempt)
                 numbers.end()
                 chunks = [] if is_seen else self._made(draft, base, parts, "replace", numbers)
                 repeated[draft.artifact_id] = chunks
@@ -235,8 +224,8 @@ class ArtifactStreams:
 
     def _call(self, number: int, tool: str) -> _Call | None:
         """Return the call of that number, which may have been unheard of."""
-        read = self._tools[tool].draft_of
-        return self._calls.setdefault(number, _Call(read, DraftNumbers(self._attempt))) if read else None
+        read = self.writers[tool].draft_of
+        return self._calls.setdefault(number, _Call(read, DraftNumbers(self.attempt))) if read else None
 
     def _first_calls(self) -> Iterator[tuple[_Call, ArtifactDraft]]:
         taken: set[str] = set()
@@ -281,16 +270,16 @@ class ArtifactStreams:
     ) -> list[ArtifactChunk]:
         self._drafted.add(draft.artifact_id)
         named, first = base or draft, numbers.take(len(parts))
-        place = Draft(self._position, numbers.draft, first)
+        place = Draft(self.position, numbers.draft, first)
         return make_chunks(
             draft.artifact_id, parts, mode, place, name=named.name, description=named.description
         )
 
     async def _find_base(self, draft: ArtifactDraft) -> ArtifactDraft | None:
         """Return the artifact that a call extends if a view will show all of it then."""
-        store = self._publisher.store
+        store = self.publisher.store
         try:
-            artifact = await store.get_artifact(self._context_id, draft.artifact_id)
+            artifact = await store.get_artifact(self.context_id, draft.artifact_id)
         except ArtifactMissingError:
             return None
         if not _can_grow(artifact, rendered_size(draft)):

@@ -15,11 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.hooks import agent_of
 from everloop.activities.lease import MODEL_LEASE, CallLease, Heartbeat, heartbeating
-from everloop.activities.model.artifacts import (
-    LOOK_UP,
-    STORE_ERRORS,
-    ArtifactStreams,
-)
+from everloop.activities.model.artifacts import LOOK_UP, ArtifactStreams
 from everloop.activities.model.compaction import ContextCompactor
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
 from everloop.activities.model.events import (
@@ -35,11 +31,7 @@ from everloop.activities.model.events import (
 )
 from everloop.activities.model.failures import failure_fields, translate_model_errors
 from everloop.activities.model.files import FileReader, Takes
-from everloop.activities.model.models import (
-    Models,
-    finish_within,
-    read_stream,
-)
+from everloop.activities.model.models import Models, finish_within, read_stream
 from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
 from everloop.activities.model.plugins import ModelPlugins
 from everloop.activities.model.reply import Shown
@@ -53,8 +45,10 @@ from everloop.activities.model.request import (
     with_cache_hints,
     with_window,
     without_tools,
+    write_prompts,
 )
 from everloop.activities.publish import publish_events, take_trip, try_publish
+from everloop.activities.retries import STORE_ERRORS
 from everloop.activities.transcripts import RecentTranscripts, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
@@ -113,35 +107,29 @@ _Opened = tuple[OpenedTranscript, bool]
 """What an attempt begins with, and whether subscribers know of it."""
 
 
+@dataclass(eq=False)
 class ModelCalls(ModelPort):
     """Asks the models of agents."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name
-        self,
-        models: Models,
-        agents: AgentRegistry,
-        views: TaskViews,
-        transcripts: Transcripts,
-        artifacts: Artifacts,
-        records: ToolRecords,
-    ) -> None:
-        self._models = models
-        self._agents = agents
-        self._views = views
-        self._transcripts = transcripts
-        self._artifacts = artifacts
-        self._leases = records
+    models: Models
+    agents: AgentRegistry
+    views: TaskViews
+    transcripts: Transcripts
+    artifacts: Artifacts
+    records: ToolRecords
+
+    def __post_init__(self) -> None:
         self._recent = RecentTranscripts()
-        self._compactor = ContextCompactor(models, views, transcripts, records)
+        self._compactor = ContextCompactor(self.models, self.views, self.transcripts, self.records)
 
     @activity.defn
     async def call_model(self, call: CallModelInput) -> AssistantMessage:
         async with heartbeating() as heartbeat:
-            agent = agent_of(self._agents, call.task)
+            agent = agent_of(self.agents, call.task)
             name = f"reply {call.task.run_id} {call.length}.{call.tries}"
-            trips = partial(take_trip, self._views, call.task)
+            trips = partial(take_trip, self.views, call.task)
             lease = CallLease(
-                self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, take_trip=trips
+                self.records, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, take_trip=trips
             )
             # Whoever works on it may yet end well, and costs less than a second reply.
             opened = await self._open(call, agent, lease)
@@ -170,7 +158,7 @@ class ModelCalls(ModelPort):
     ) -> _Attempt:
         number = attempt_number(call.tries, lease.attempts)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
-        publisher = ArtifactPublisher(self._artifacts, call.task, call.length, self._views, lease=lease.lease)
+        publisher = ArtifactPublisher(self.artifacts, call.task, call.length, self.views, lease=lease.lease)
         context = context_key(call.task.owner, call.task.context_id)
         return _Attempt(
             call,
@@ -179,7 +167,7 @@ class ModelCalls(ModelPort):
             heartbeat,
             draft=None if call.tool or call.routing else ResponseDraft(call.length, number),
             artifacts=ArtifactStreams(publisher, context, call.length, number, drafted),
-            plugins=ModelPlugins(agent, call, self._leases, lease.lease),
+            plugins=ModelPlugins(agent, call, self.records, lease.lease),
         )
 
     async def _open(self, call: CallModelInput, agent: Agent, lease: CallLease) -> _Opened:
@@ -189,14 +177,14 @@ class ModelCalls(ModelPort):
         with suppress(ApplicationError):  # there is no such model, which is said later
             if lease.lease.attempt == 1:
                 events = opening_events(call, 1, self._name_of(call, agent))
-                publishing.append(self._views.publishing(*place, events, lease.lease))
+                publishing.append(self.views.publishing(*place, events, lease.lease))
 
-        opening = partial(self._transcripts.opening, *place, call.length, call.new)
+        opening = partial(self.transcripts.opening, *place, call.length, call.new)
 
         async def read(known: int) -> OpenedTranscript:
             step = opening(previous_run=call.previous_run, known=known, is_only=True)
             if lease.is_ours:
-                return (await self._transcripts.steps.run(step))[0]
+                return (await self.transcripts.steps.run(step))[0]
             _, opened, *published[:] = await lease.claim(step, *publishing)
             return opened
 
@@ -209,7 +197,7 @@ class ModelCalls(ModelPort):
         return opened, lease.attempts == 1 and any(published)
 
     def _name_of(self, call: CallModelInput, agent: Agent) -> str:
-        return RESPONDER if agent.respond else self._models.choose(call.model, agent.id).name
+        return RESPONDER if agent.respond else self.models.choose(call.model, agent.id).name
 
     async def _reply(self, attempt: _Attempt, begun: _Opened, model: str) -> AssistantMessage:
         """Return the reply of an earlier attempt, or ask for one."""
@@ -223,10 +211,12 @@ class ModelCalls(ModelPort):
             draft.is_published |= any(map(was_answer, transcript))
         if not is_published:
             await self._publish(attempt, opening_events(call, attempt.lease.attempts, model))
-        if written := await self._unjudged_reply(attempt):
+        # It replied to an attempt whose worker died while plugins judged that.
+        if written := await attempt.plugins.kept_reply() if attempt.lease.attempts > 1 else None:
+            _log.info("unjudged model reply found", iteration=call.iteration, attempt=attempt.lease.attempts)
             settings = call.settings
             if not attempt.agent.respond:
-                settings = settings.over(self._models.choose(model, attempt.agent.id).settings)
+                settings = settings.over(self.models.choose(model, attempt.agent.id).settings)
             ours = await self._judged(attempt, written, transcript, settings)
             end = [*recovery_events(call, attempt.lease.attempts), *attempt.last_events(ours)]
             return await self._close(attempt, ours, end)
@@ -240,10 +230,10 @@ class ModelCalls(ModelPort):
         self, attempt: _Attempt, model: str, transcript: Sequence[TranscriptMessage]
     ) -> ModelRequest:
         agent, call = attempt.agent, attempt.call
-        takes = Takes(agent.model_takes, self._models.choose(model, agent.id).takes)
-        reader = FileReader(self._artifacts, call.task, takes)
+        takes = Takes(agent.model_takes, self.models.choose(model, agent.id).takes)
+        reader = FileReader(self.artifacts, call.task, takes)
         files = await reader.read(sent_messages(transcript))
-        prompts = await attempt.plugins.prompts()
+        prompts = await write_prompts(agent, attempt.plugins.context)
         request = build_request(model, agent, transcript, files=files, prompts=prompts)
         request = replace(request, settings=until_called(call.settings, transcript))
         if call.tool:
@@ -255,9 +245,9 @@ class ModelCalls(ModelPort):
         if attempt.output:
             request = replace(request, output=output_schema(attempt.output))
         request = await attempt.plugins.before(request)
-        chosen = self._models.choose(request.model, agent.id)  # a hook may name another one
+        chosen = self.models.choose(request.model, agent.id)  # a hook may name another one
         if call.needs_price or any(plugin.needs_price for plugin in agent.plugins):
-            self._models.require_price(chosen, agent.id)
+            self.models.require_price(chosen, agent.id)
         request = replace(
             request,
             model=chosen.name,
@@ -289,7 +279,7 @@ class ModelCalls(ModelPort):
         call, artifacts = attempt.call, attempt.artifacts
         draft = None if attempt.output else attempt.draft
         publish = partial(self._publish, attempt)
-        longest = self._models.longest_reply.total_seconds()
+        longest = self.models.longest_reply.total_seconds()
         async with (
             DeltaPublisher(publish, draft, artifacts, call.iteration) as publisher,
             finish_within(longest),
@@ -297,7 +287,7 @@ class ModelCalls(ModelPort):
             try:
                 written, thoughts = await self._stream(attempt, request, publisher)
             except PromptTooLongError as error:
-                window = self._models.choose(request.model, attempt.agent.id).window
+                window = self.models.choose(request.model, attempt.agent.id).window
                 raise with_window(error, window, transcript) from None
             if more := None if call.tool else continuation(request, written):
                 written = await self._continued(attempt, written, more, publisher, thoughts)
@@ -343,22 +333,14 @@ class ModelCalls(ModelPort):
         Returns it, and how many thoughts there are now.
         """
         call, name = attempt.call, attempt.agent.name
-        assembler = self._models.assembler(request, call.length, attempt.artifacts.tools)
+        assembler = self.models.assembler(request, call.length, attempt.artifacts.tools)
         assembler.thoughts = thoughts
-        async with self._models.stream(call.task, request, assembler, agent_name=name) as stream:
+        async with self.models.stream(call.task, request, assembler, agent_name=name) as stream:
             await self._try_publish(attempt, recovery_events(call, attempt.lease.attempts))
             await read_stream(stream, assembler, publisher.add)
         if assembler.is_opaque_dropped:
             await self._try_publish(attempt, [Warned(text=DROPPED)])
-        return self._models.priced(request, assembler.reply), assembler.thoughts
-
-    async def _unjudged_reply(self, attempt: _Attempt) -> AssistantMessage | None:
-        """Return what the model has replied to an attempt whose worker died while plugins judged it."""
-        count = attempt.lease.attempts
-        found = await attempt.plugins.kept_reply() if count > 1 else None
-        if found:
-            _log.info("unjudged model reply found", iteration=attempt.call.iteration, attempt=count)
-        return found
+        return self.models.priced(request, assembler.reply), assembler.thoughts
 
     async def _judged(
         self,
@@ -385,14 +367,14 @@ class ModelCalls(ModelPort):
         """
         call, lease, ours = attempt.call, attempt.lease.lease, ours.to_keep()
         place = call.task.task_id, call.task.run_id
-        adding = self._transcripts.adding(*place, call.length, ours, lease, is_first=True)
-        steps = (adding, *attempt.plugins.forgetting(), self._views.publishing(*place, end, lease))
+        adding = self.transcripts.adding(*place, call.length, ours, lease, is_first=True)
+        steps = (adding, *attempt.plugins.forgetting(), self.views.publishing(*place, end, lease))
         try:
             stands, *_ = await self._end_with(attempt, *steps)
             if stands is ours:
                 return await self._closed(attempt, ours)
             if not isinstance(stands, AssistantMessage):  # another kind of call left it there
-                await self._transcripts.put(*place, call.length, [ours], lease)
+                await self.transcripts.put(*place, call.length, [ours], lease)
         except (RedisError, OSError) as error:
             _log.warning("model reply not stored", position=call.length, error_type=type(error).__name__)
             return ours.model_copy(update={"is_published": False})
@@ -403,7 +385,7 @@ class ModelCalls(ModelPort):
     ) -> AssistantMessage:
         """Publish the end of a reply that is stored."""
         task, end = attempt.call.task, [*before, *attempt.last_events(reply)]
-        publishing = self._views.publishing(task.task_id, task.run_id, end, attempt.lease.lease)
+        publishing = self.views.publishing(task.task_id, task.run_id, end, attempt.lease.lease)
         try:
             await self._end_with(attempt, *attempt.plugins.forgetting(), publishing)
         except (RedisError, OSError) as error:
@@ -413,7 +395,7 @@ class ModelCalls(ModelPort):
 
     async def _end_with(self, attempt: _Attempt, *steps: Step[Any]) -> tuple[Any, ...]:
         if attempt.artifacts.tools:  # they are reconciled under the lease
-            return await take_trip(self._views, attempt.call.task, *steps)
+            return await take_trip(self.views, attempt.call.task, *steps)
         return await attempt.lease.end_with(*steps)
 
     async def _closed(self, attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:
@@ -433,7 +415,7 @@ class ModelCalls(ModelPort):
         else:
             await self._try_publish(attempt, [*recovery_events(call, count), *withdrawal(attempt.draft)])
             await self._reconcile_artifacts(attempt, None)
-            await attempt.plugins.report_failure(failure)
+            await attempt.plugins.hooks.on_error(failure.message)
 
     async def _reconcile_artifacts(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
         """Make sure of what subscribers see of artifacts; where that fails, the tool calls do it."""
@@ -444,7 +426,7 @@ class ModelCalls(ModelPort):
             _log.warning("artifacts not reconciled", error_type=type(error).__name__)
 
     async def _publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> None:
-        await publish_events(self._views, attempt.call.task, events, attempt.lease.lease)
+        await publish_events(self.views, attempt.call.task, events, attempt.lease.lease)
 
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
-        return await try_publish(self._views, attempt.call.task, events, attempt.lease.lease)
+        return await try_publish(self.views, attempt.call.task, events, attempt.lease.lease)

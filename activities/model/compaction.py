@@ -1,6 +1,7 @@
 """Makes room in the context window: older messages are summed up or left out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 from temporalio import activity
@@ -93,16 +94,9 @@ def _render(message: SpokenMessage) -> str:
     if isinstance(message, UserMessage):
         return f"[user]\n{_shortened(user_text(message))}"
     if isinstance(message, AssistantMessage):
-        return "\n".join(_assistant_lines(message))
+        calls = (f"(calls {call.name} with {_shortened(call.arguments)})" for call in message.tool_calls)
+        return "\n".join(["[assistant]", *filter(None, [_shortened(message.text)]), *calls])
     return f"[result of {message.name}, {message.outcome}]\n{_shortened(message.content)}"
-
-
-def _assistant_lines(message: AssistantMessage) -> Iterable[str]:
-    yield "[assistant]"
-    if message.text:
-        yield _shortened(message.text)
-    for call in message.tool_calls:
-        yield f"(calls {call.name} with {_shortened(call.arguments)})"
 
 
 def _shortened(text: str) -> str:
@@ -146,29 +140,27 @@ async def write_summary(  # noqa: PLR0913, PLR0917 -- what to sum up, and for wh
 _log = structlog.get_logger()
 
 
+@dataclass(eq=False)
 class ContextCompactor:
     """Writes the message that stands for older ones. Dying anywhere costs at most another summary."""
 
-    def __init__(
-        self, models: Models, views: TaskViews, transcripts: Transcripts, leases: ToolRecords
-    ) -> None:
-        self._models = models
-        self._views = views
-        self._transcripts = transcripts
-        self._leases = leases
+    models: Models
+    views: TaskViews
+    transcripts: Transcripts
+    leases: ToolRecords
 
     async def compact(self, call: CompactContextInput) -> SummaryMessage:
         """Do what `ModelPort.compact_context` says."""
         async with heartbeating() as heartbeat:
             name = f"summary {call.task.run_id} {call.length}"
-            lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+            lease = CallLease(self.leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
             return await lease.work(lambda: self._compact(call, lease, heartbeat))
 
     async def _compact(
         self, call: CompactContextInput, lease: CallLease, heartbeat: Heartbeat
     ) -> SummaryMessage:
         task = call.task
-        opened = await self._transcripts.open(
+        opened = await self.transcripts.open(
             task.task_id, task.run_id, call.length, call.new, previous_run=call.previous_run
         )
         if isinstance(opened.reply, SummaryMessage):  # an earlier attempt stored it
@@ -176,9 +168,9 @@ class ContextCompactor:
         else:
             transcript = whole_transcript(opened, call.length, call.digest)
             summary, problem = await self._make(call, transcript, lease, heartbeat)
-            summary = await keep_reply(self._transcripts, task, call.length, summary, lease.lease)
+            summary = await keep_reply(self.transcripts, task, call.length, summary, lease.lease)
         _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
-        await try_publish(self._views, task, _events(call, summary, problem), lease.lease)
+        await try_publish(self.views, task, _events(call, summary, problem), lease.lease)
         return summary
 
     async def _make(
@@ -192,9 +184,9 @@ class ContextCompactor:
         if call.compaction.strategy == "window":
             return SummaryMessage(first=call.first, end=call.end), ""
         try:
-            model = self._models.choose(call.model, call.task.agent_id).name
+            model = self.models.choose(call.model, call.task.agent_id).name
             text, usage = await write_summary(
-                self._models,
+                self.models,
                 call.task,
                 model,
                 transcript,
@@ -221,7 +213,7 @@ class ContextCompactor:
         attempt = activity.info().attempt
         _log.warning("summary failed", iteration=call.iteration, attempt=attempt, failure=failure.message)
         retry = RetryScheduled(attempt=attempt, reason=failure.message, delay=delay)
-        await try_publish(self._views, call.task, [retry], lease.lease)
+        await try_publish(self.views, call.task, [retry], lease.lease)
 
 
 def _fallback(

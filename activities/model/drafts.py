@@ -122,7 +122,8 @@ class ResponseDraft:
         """
         self._written.append(text)
         whole = "".join(self._written)
-        if not self._numbers.has_begun or _size(whole) <= MAX_WHOLE_BYTES:
+        size = len(json.dumps(whole, ensure_ascii=False).encode(errors="replace"))
+        if not self._numbers.has_begun or size <= MAX_WHOLE_BYTES:
             return [self.complete(TextPart(text=whole))]
         return [self._chunk(TextPart(text=text), last_chunk=True), self.complete(TextPart(text=whole))]
 
@@ -151,7 +152,3 @@ class ResponseDraft:
             part=part,
             last_chunk=last_chunk,
         )
-
-
-def _size(text: str) -> int:
-    return len(json.dumps(text, ensure_ascii=False).encode(errors="replace"))

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Self
 
 import structlog
@@ -109,22 +108,18 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
     else:
         chunks = [draft.complete(answer_part(reply.text, is_data=is_data))]
     iteration = call.iteration
+    is_asked_again = reply.refused and reply.reason  # because of how this reply ended
     return [
         *(beside(delta, iteration) for delta in rest if isinstance(delta, Beside)),
         *chunks,
         ContentCompleted(iteration=iteration, finish_reason=reply.ended_with, model=reply.answered_by),
         UsageReported(iteration=iteration, usage=reply.usage),
-        *((Warned(text=f"the model is asked again: {reply.refused}"),) if _did_not_end_well(reply) else ()),
+        *([Warned(text=f"the model is asked again: {reply.refused}")] if is_asked_again else []),
         *(
             ToolCalled(iteration=iteration, call_id=call.id, name=call.name, arguments=call.arguments)
             for call in reply.tool_calls
         ),
     ]
-
-
-def _did_not_end_well(reply: AssistantMessage) -> bool:
-    """Whether the model replies again because of how this reply ended."""
-    return bool(reply.refused and reply.reason)
 
 
 def withdrawal(draft: ResponseDraft | None) -> list[ArtifactChunk]:
@@ -175,9 +170,7 @@ class DeltaPublisher:
         self._flusher = asyncio.create_task(self._flush_until_stopped())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._stop_flusher()
         await asyncio.gather(self._flusher, return_exceptions=True)
 
@@ -219,7 +212,8 @@ class DeltaPublisher:
     async def _flush(self) -> None:
         deltas = self._take()
         try:
-            if events := await self._events(deltas):
+            events = [event for delta in deltas if (event := self._event(delta))]
+            if events := [*events, *await self._artifacts.chunks()]:
                 await self._publish(events)
         except (RedisError, OSError) as error:
             self._keep(deltas, error)
@@ -229,10 +223,6 @@ class DeltaPublisher:
     def _take(self) -> list[Shown]:
         taken, self._pending = coalesce(self._pending), []
         return taken
-
-    async def _events(self, deltas: list[Shown]) -> list[TaskEvent]:
-        events = [event for delta in deltas if (event := self._event(delta))]
-        return [*events, *await self._artifacts.chunks()]
 
     def _event(self, delta: Shown) -> TaskEvent | None:
         match delta:

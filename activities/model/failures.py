@@ -97,21 +97,17 @@ def provider_failure(
     kind, asked = kind_of(error), _asked(error)
     if kind is None:
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=asked)
-    if has_fallback and (_is_down(error) or asked > _longest_wait(settings)):
+    is_down = isinstance(error, HeldBackError) and error.why == "down"
+    longest_wait = FALL_BACK_WAIT if settings.fall_back_wait is None else settings.fall_back_wait
+    if has_fallback and (is_down or asked > longest_wait):
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
     if failures_so_far >= _most(kind, settings, has_fallback=has_fallback):
         reason = f"gave up after {failures_so_far} failures: {reason}; check the provider, then try again"
         return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, non_retryable=True)
     delay = retry_delay(asked or None, failures_so_far, chance)
-    if isinstance(
-        error, HeldBackError
-    ):  # others come back at the same time, and may find the gate closed again
+    if isinstance(error, HeldBackError):  # others come back then, too, and may find the gate closed again
         delay = max(delay, retry_delay(None, failures_so_far, chance))
     return ApplicationError(reason, type=failures.MODEL_UNAVAILABLE, next_retry_delay=delay)
-
-
-def _is_down(error: ModelError) -> bool:
-    return isinstance(error, HeldBackError) and error.why == "down"
 
 
 def _asked(error: ModelError) -> timedelta:
@@ -122,10 +118,6 @@ def _asked(error: ModelError) -> timedelta:
             return error.retry_after or timedelta()
         case _:
             return timedelta()
-
-
-def _longest_wait(settings: ModelSettings) -> timedelta:
-    return FALL_BACK_WAIT if settings.fall_back_wait is None else settings.fall_back_wait
 
 
 def _most(kind: Kind, settings: ModelSettings, *, has_fallback: bool) -> int:

@@ -3,15 +3,13 @@
 Source: OpenAI Chat Completions, content parts of a user message (image_url, input_audio, file).
 """
 
-from __future__ import annotations  # types of `openai` are not there when this runs
-
 from base64 import b64decode, b64encode
 from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import structlog
+from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.retries import AWAY
@@ -30,9 +28,6 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.parts import essence, is_named, is_text
 from everloop.workflows.contract.tasks import TaskRef
 
-if TYPE_CHECKING:  # to load `openai` takes half a second, and 15 MiB
-    from openai.types.chat import ChatCompletionContentPartParam
-
 MAX_TEXT_FILE = 100_000
 """Bytes of a text file that a model reads in the prompt; in a larger one it reads on with a tool."""
 
@@ -41,6 +36,9 @@ _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/
 
 Place = tuple[str, int]
 """Artifact and index of a part."""
+
+Content = dict[str, JsonValue]
+"""A part of the content of a message."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +90,10 @@ def is_read_on(part: FilePart, files: ReadFiles) -> bool:
     return _is_beginning(part, content) and _decoded(part, content) is not None
 
 
-def file_content(part: FilePart, files: ReadFiles) -> list[ChatCompletionContentPartParam]:
+def file_content(part: FilePart, files: ReadFiles) -> list[Content]:
     """Return what the model gets of a file: a line that describes it, and the content where it takes it."""
     content = _content(part, files)
-    line = _text(describe(part, _why_not(part, files)))
+    line = text_content(describe(part, _why_not(part, files)))
     if part.media_type in files.takes:
         if content is not None:
             return [line, _as_it_is(part, content)]
@@ -103,7 +101,8 @@ def file_content(part: FilePart, files: ReadFiles) -> list[ChatCompletionContent
             return [{"type": "image_url", "image_url": {"url": part.url}}]
     if content is not None and _is_given_as_text(part, files):
         text = _decoded(part, content)
-        return [line] if text is None else [_text(f"{describe(part)}\n{text}{_rest(part, content, text)}")]
+        if text is not None:
+            return [text_content(f"{describe(part)}\n{text}{_rest(part, content, text)}")]
     return [line]
 
 
@@ -125,13 +124,12 @@ def _why_not(part: FilePart, files: ReadFiles) -> str:
     return "" if is_readable else "not shown to you"
 
 
-def _as_it_is(part: FilePart, content: bytes) -> ChatCompletionContentPartParam:
+def _as_it_is(part: FilePart, content: bytes) -> Content:
     media_type, encoded = essence(part.media_type), b64encode(content).decode()
     if media_type.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{encoded}"}}
     if media_type in _AUDIO:
-        audio_format = "wav" if _AUDIO[media_type] == "wav" else "mp3"
-        return {"type": "input_audio", "input_audio": {"data": encoded, "format": audio_format}}
+        return {"type": "input_audio", "input_audio": {"data": encoded, "format": _AUDIO[media_type]}}
     data = f"data:{media_type};base64,{encoded}"
     return {"type": "file", "file": {"filename": part.filename or "file", "file_data": data}}
 
@@ -174,7 +172,8 @@ def _rest(part: FilePart, content: bytes, text: str) -> str:
     return f"\n[{len(content):,}{size} bytes; {rest}]"
 
 
-def _text(text: str) -> ChatCompletionContentPartParam:
+def text_content(text: str) -> Content:
+    """Return a text as a part of the content of a message."""
     return {"type": "text", "text": text}
 
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import ceil
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import structlog
 from opentelemetry.trace import Span, SpanKind
@@ -49,7 +48,7 @@ from everloop.models.interface import (
     OutputUnsupportedError,
     UnreadableReplyError,
 )
-from everloop.runtime.telemetry.instruments import span_without_content
+from everloop.runtime.telemetry.instruments import server_of, span_without_content
 from everloop.runtime.telemetry.logs import exception_fields
 from everloop.stores.providers import HeldBackError, Passage, ProviderGates
 from everloop.workflows.contract import failures
@@ -78,10 +77,11 @@ def estimated_usage(request: ModelRequest, reply: AssistantMessage) -> Usage:
     files = 0
     for message in request.messages:
         content = cast("str | list[dict[str, JsonValue]] | None", message.get("content"))
-        texts = [part for part in content if part["type"] == "text"] if isinstance(content, list) else content
-        if isinstance(content, list) and isinstance(texts, list):
+        if isinstance(content, list):
+            texts = [part for part in content if part["type"] == "text"]
             files += len(content) - len(texts)
-        sent.append({**message, "content": texts})
+            message = {**message, "content": texts}  # noqa: PLW2901 -- of it only texts are counted
+        sent.append(message)
     written = [reply.text, reply.reasoning]
     for call in reply.tool_calls:
         written += call.name, call.arguments
@@ -102,8 +102,6 @@ end."""
 
 
 _Object = dict[str, Any]
-
-_PORTS = {"http": 80, "https": 443}
 
 
 def returned(
@@ -285,15 +283,13 @@ class Models:
 
         An exception is recorded by its kind, not by its message; the address without secrets of its URL.
         """
-        url = urlsplit(chosen.provider.base_url)
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": chosen.provider.name,
             "gen_ai.request.model": request.model,
             "gen_ai.request.stream": True,
             "gen_ai.output.type": "json" if request.output else "text",
-            "server.address": url.hostname or "",
-            "server.port": url.port or _PORTS.get(url.scheme, 0),
+            **server_of(chosen.provider.base_url),
             **of_task(task, agent_name),
         }
         name = f"chat {request.model}"

@@ -9,7 +9,6 @@ from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.hooks import Hooks, hook_context
-from everloop.activities.model.request import Prompts, write_prompts
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import Veto
 from everloop.agents.limits import ModelSettings
@@ -34,19 +33,11 @@ class ModelPlugins:
     def __init__(self, agent: Agent, call: CallModelInput, records: ToolRecords, lease: Lease) -> None:
         self._agent = agent
         self._position = call.length
-        self._context = hook_context(call.task, iteration=call.iteration, usage=call.usage)
-        self._hooks = Hooks(agent, self._context)
-        self._judges_replies = self._hooks.has("after_model_call")
+        self.context = hook_context(call.task, iteration=call.iteration, usage=call.usage)
+        self.hooks = Hooks(agent, self.context)
+        self._judges_replies = self.hooks.has("after_model_call")
         self._records = records
         self._lease = lease
-
-    async def prompts(self) -> Prompts:
-        """Return the system prompts of this call.
-
-        Raises:
-            PluginFailedError: one could not be written.
-        """
-        return await write_prompts(self._agent, self._context)
 
     async def before(self, request: ModelRequest) -> ModelRequest:
         """Return the request as plugins let it be made.
@@ -54,11 +45,11 @@ class ModelPlugins:
         Raises:
             ApplicationError: `PluginVeto`, or `PluginFailed`: a hook raised, or made no request.
         """
-        if not self._hooks.has("before_model_call"):
+        if not self.hooks.has("before_model_call"):
             return request
         # As authors write them: what a hook sets is checked where it does.
         asked = replace(request, settings=ModelSettings(**dict(request.settings.given())))
-        answer = await self._hooks.before_model_call(asked)
+        answer = await self.hooks.before_model_call(asked)
         if isinstance(answer, Veto):
             raise ApplicationError(answer.reason, type=failures.PLUGIN_VETO, non_retryable=True)
         if answer is not asked and (problem := _no_json(answer, request)):
@@ -78,7 +69,7 @@ class ModelPlugins:
         if not self._judges_replies:
             return reply
         await self._keep(reply)
-        answer = await self._hooks.after_model_call(reply)
+        answer = await self.hooks.after_model_call(reply)
         if isinstance(answer, Veto):
             return _refuse(reply, answer.reason)
         if answer.refused:
@@ -87,10 +78,6 @@ class ModelPlugins:
         return answer.model_copy(
             update={"tool_calls": calls, "usage": reply.usage, "is_published": reply.is_published}
         )
-
-    async def report_failure(self, failure: ApplicationError) -> None:
-        """Tell plugins that the call has failed for good."""
-        await self._hooks.on_error(failure.message)
 
     async def kept_reply(self) -> AssistantMessage | None:
         """Return the reply that an earlier attempt has kept, None if there is none that can be read."""

@@ -199,7 +199,10 @@ class ThinkingSplitter:
             return 0
         if end >= 0:
             return end + 1
-        may_begin = any(name.startswith(text) or _begins(text, name) for name in self._names)
+        may_begin = any(
+            name.startswith(text) or (text.startswith(name) and text[len(name)].isspace())
+            for name in self._names
+        )
         return None if may_begin and len(text) < MAX_TAG_LENGTH else 0
 
     def _take(self, length: int) -> list[TextDelta | ThoughtDelta]:
@@ -210,10 +213,6 @@ class ThinkingSplitter:
         if not text:
             return []
         return [TextDelta(text) if self._thought_id is None else ThoughtDelta(text, self._thought_id)]
-
-
-def _begins(text: str, name: str) -> bool:
-    return text.startswith(name) and text[len(name)].isspace()
 
 
 def overlap(text: str, word: str) -> int:

@@ -1,19 +1,24 @@
 """From an agent and a transcript to a request to the model, its messages in the form of Chat Completions."""
 
-from __future__ import annotations  # types of `openai` are not there when this runs
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile
-from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
 from everloop.activities.hooks import PluginFailedError, in_time
-from everloop.activities.model.files import ReadFiles, describe, file_content, files_of, is_read_on
+from everloop.activities.model.files import (
+    Content,
+    ReadFiles,
+    describe,
+    file_content,
+    files_of,
+    is_read_on,
+    text_content,
+)
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext
@@ -29,7 +34,6 @@ from everloop.workflows.contract.messages import (
     Part,
     SpokenMessage,
     SummaryMessage,
-    TaskReference,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -41,13 +45,8 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import TaskRef
 
-if TYPE_CHECKING:  # to load `openai` takes half a second, and 15 MiB
-    from openai.types.chat import (
-        ChatCompletionAssistantMessageParam,
-        ChatCompletionContentPartParam,
-        ChatCompletionMessageFunctionToolCallParam,
-        ChatCompletionMessageParam,
-    )
+Sent = dict[str, JsonValue]
+"""A message as Chat Completions have it."""
 
 # The system prompts of one model call.
 
@@ -94,14 +93,20 @@ def build_request(
     prompts: Prompts = _NO_PROMPTS,
 ) -> ModelRequest:
     """Return the request. `files` is what was read of the files in the transcript."""
-    messages: list[ChatCompletionMessageParam] = []
-    if prompts.before:
-        messages.append({"role": "system", "content": "\n\n".join(prompts.before)})
-    messages.extend(_conversation(transcript, files))
-    messages.extend({"role": "system", "content": text} for text in prompts.after)
-    # The types of the client are those of JSON.
-    as_json = cast("tuple[Mapping[str, JsonValue], ...]", tuple(messages))
-    return ModelRequest(model, as_json, _offered_tools(agent, transcript, files))
+    head, notes, rest = _uncovered(transcript)
+    before = ["\n\n".join(prompts.before)] if prompts.before else []
+    messages = (
+        *map(_system, before),
+        *_messages(head, files),
+        *notes,
+        *_messages(rest, files),
+        *map(_system, prompts.after),
+    )
+    return ModelRequest(model, messages, _offered_tools(agent, transcript, files))
+
+
+def _system(text: str) -> Sent:
+    return {"role": "system", "content": text}
 
 
 def made_to_call(request: ModelRequest, tool: str) -> ModelRequest:
@@ -209,18 +214,13 @@ def spoken(messages: Iterable[TranscriptMessage]) -> list[SpokenMessage]:
     return [message for message in messages if isinstance(message, SpokenMessage)]
 
 
-def _conversation(
-    transcript: Sequence[TranscriptMessage], files: ReadFiles
-) -> Iterable[ChatCompletionMessageParam]:
-    """Return the messages as the provider gets them: a summary stands for those that it covers."""
-    head, notes, rest = _uncovered(transcript)
-    return [*_messages(head, files), *notes, *_messages(rest, files)]
-
-
 def _uncovered(
     transcript: Sequence[TranscriptMessage],
-) -> tuple[list[SpokenMessage], list[ChatCompletionMessageParam], list[SpokenMessage]]:
-    """Return what the summary does not cover, the first message and the last ones, and the note between."""
+) -> tuple[list[SpokenMessage], list[Sent], list[SpokenMessage]]:
+    """Return what the summary does not cover, the first message and the last ones, and the note between.
+
+    The note stands for the messages that are covered.
+    """
     summary = last_summary(transcript)
     if summary is None:
         return [], [], spoken(transcript)
@@ -229,17 +229,13 @@ def _uncovered(
     rest = spoken(transcript[max(summary.end, first + 1) :])
     # Providers refuse a result without its call. No range that the workflow covers ends between the two.
     rest = dropwhile(lambda message: isinstance(message, ToolMessage), rest)
-    return spoken(transcript[first : first + 1]), [_note(summary.text, len(covered))], list(rest)
+    note = f"[{len(covered)} earlier messages were left out]"
+    if summary.text:
+        note = f"[Summary of the conversation so far]\n{summary.text}"
+    return spoken(transcript[first : first + 1]), [{"role": "user", "content": note}], list(rest)
 
 
-def _note(summary: str, count: int) -> ChatCompletionMessageParam:
-    """Return what stands in the place of the messages that are covered."""
-    if summary:
-        return {"role": "user", "content": f"[Summary of the conversation so far]\n{summary}"}
-    return {"role": "user", "content": f"[{count} earlier messages were left out]"}
-
-
-def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[ChatCompletionMessageParam]:
+def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[Sent]:
     """Yield the messages; a reply of which nothing is left once it was refused is none.
 
     Files of results stand behind the last result of their reply: providers want nothing between results.
@@ -250,27 +246,22 @@ def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[C
             yield _files_message(shown, files)
             shown = []
         shown += message.files if isinstance(message, ToolMessage) else ()
-        if not _is_void(message):
+        is_reply = isinstance(message, AssistantMessage)
+        if not (is_reply and message.refused and not message.text and not message.tool_calls):
             yield _message(message, files)
     if shown:
         yield _files_message(shown, files)
 
 
-def _files_message(parts: Sequence[FilePart], files: ReadFiles) -> ChatCompletionMessageParam:
+def _files_message(parts: Sequence[FilePart], files: ReadFiles) -> Sent:
     """Return the message that shows files of results; no provider takes them within a result."""
-    given: list[ChatCompletionContentPartParam] = [{"type": "text", "text": "[Files of the results above]"}]
+    given = [text_content("[Files of the results above]")]
     for part in parts:
         given += file_content(part, files)
     return {"role": "user", "content": _as_content(given)}
 
 
-def _is_void(message: SpokenMessage) -> bool:
-    if not isinstance(message, AssistantMessage):
-        return False
-    return bool(message.refused) and not message.text and not message.tool_calls
-
-
-def _message(message: SpokenMessage, files: ReadFiles) -> ChatCompletionMessageParam:
+def _message(message: SpokenMessage, files: ReadFiles) -> Sent:
     if isinstance(message, UserMessage):
         return {"role": "user", "content": _user_content(message, files)}
     if isinstance(message, AssistantMessage):
@@ -278,25 +269,20 @@ def _message(message: SpokenMessage, files: ReadFiles) -> ChatCompletionMessageP
     return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
 
 
-def _user_content(message: UserMessage, files: ReadFiles) -> str | list[ChatCompletionContentPartParam]:
+def _user_content(message: UserMessage, files: ReadFiles) -> JsonValue:
     """Return the message of the user; as one text, unless there is a file that the model gets as it is."""
-    parts: list[ChatCompletionContentPartParam] = []
+    parts: list[Content] = []
     for part in message.parts:
-        given = file_content(part, files) if isinstance(part, FilePart) else None
-        parts += given or [{"type": "text", "text": _text(part)}]
-    for reference in message.references:
-        parts.append({"type": "text", "text": _reference(reference)})
+        parts += file_content(part, files) if isinstance(part, FilePart) else [text_content(_text(part))]
+    for each in message.references:
+        parts.append(text_content(f"[Task {each.task_id}, {each.state}, came to this:]\n{each.text}"))
     return _as_content(parts)
 
 
-def _as_content(parts: list[ChatCompletionContentPartParam]) -> str | list[ChatCompletionContentPartParam]:
+def _as_content(parts: Sequence[Content]) -> JsonValue:
     """Return parts that are all texts as one."""
-    texts = [part["text"] for part in parts if part["type"] == "text"]
-    return "\n\n".join(texts) if len(texts) == len(parts) else parts
-
-
-def _reference(reference: TaskReference) -> str:
-    return f"[Task {reference.task_id}, {reference.state}, came to this:]\n{reference.text}"
+    texts = [str(part["text"]) for part in parts if part["type"] == "text"]
+    return "\n\n".join(texts) if len(texts) == len(parts) else [*parts]
 
 
 def _text(part: Part) -> str:
@@ -309,9 +295,9 @@ def _text(part: Part) -> str:
             return describe(part)
 
 
-def _assistant_message(message: AssistantMessage) -> ChatCompletionAssistantMessageParam:
+def _assistant_message(message: AssistantMessage) -> Sent:
     """Return the reply, with what its source wants back; see `everloop.models.interface.Opaque`."""
-    made: ChatCompletionAssistantMessageParam = {"role": "assistant", "content": message.text}
+    made: Sent = {"role": "assistant", "content": message.text}
     if message.tool_calls:
         made["content"] = message.text or None
         made["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
@@ -319,21 +305,14 @@ def _assistant_message(message: AssistantMessage) -> ChatCompletionAssistantMess
     if message.reasoning_field and message.reasoning:
         fields[message.reasoning_field] = message.reasoning
     if fields or any(call.opaque for call in message.tool_calls):
-        opaque = {"source": message.source, "fields": fields}
-        return cast("ChatCompletionAssistantMessageParam", {**made, "opaque": opaque})
+        made["opaque"] = {"source": message.source, "fields": fields}
     return made
 
 
-def _tool_call(call: ToolCall) -> ChatCompletionMessageFunctionToolCallParam:
-    arguments = readable_arguments(call.arguments)
-    made: ChatCompletionMessageFunctionToolCallParam = {
-        "id": call.id,
-        "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
-    }
-    if call.opaque:
-        return cast("ChatCompletionMessageFunctionToolCallParam", {**made, "opaque": _opaque(call.opaque)})
-    return made
+def _tool_call(call: ToolCall) -> Sent:
+    function: Sent = {"name": call.name, "arguments": readable_arguments(call.arguments)}
+    made: Sent = {"id": call.id, "type": "function", "function": function}
+    return {**made, "opaque": _opaque(call.opaque)} if call.opaque else made
 
 
 def _opaque(text: str) -> dict[str, JsonValue]:
@@ -368,7 +347,8 @@ def _offered_tools(
     agent: Agent, transcript: Sequence[TranscriptMessage], files: ReadFiles
 ) -> tuple[ListedTool, ...]:
     """Return the agent's own tools, which win over those listed for the task, and those that read on."""
-    of_task = (tool for tool in _listed_tools(transcript) if tool.name not in agent.tools)
+    last = next((message for message in reversed(transcript) if isinstance(message, ToolsMessage)), None)
+    of_task = (tool for tool in (last.tools if last else ()) if tool.name not in agent.tools)
     return (*agent.offered_tools, *of_task, *_built_in_tools(agent, transcript, files))
 
 
@@ -395,8 +375,3 @@ def _built_in_tools(
         yield listed(tools["read_attachment"])
     if any(isinstance(message, ToolMessage) and message.kept for message in sent):
         yield listed(tools["read_result"])
-
-
-def _listed_tools(transcript: Sequence[TranscriptMessage]) -> Sequence[ListedTool]:
-    last = next((message for message in reversed(transcript) if isinstance(message, ToolsMessage)), None)
-    return last.tools if last else ()

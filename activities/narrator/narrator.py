@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -57,6 +57,7 @@ class NarrationTerms:
     longest: timedelta = timedelta(hours=23)
 
 
+@dataclass(eq=False)
 class Narration:
     """Tells what is new in the stream of a task; reads it without waiting, once an interval.
 
@@ -64,25 +65,18 @@ class Narration:
     number of calls; what was narrated already stands in the stream.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- all that one narration needs
-        self,
-        models: Models,
-        views: TaskViews,
-        call: NarrateInput,
-        model: str,
-        terms: NarrationTerms,
-        lease: CallLease,
-        heartbeat: Heartbeat,
-    ) -> None:
-        self._models = models
-        self._views = views
-        self._task = call.task
-        self._model = model
-        self._terms = terms
-        self._lease = lease
-        self._interval = max(call.narrator.interval, terms.least_interval)
-        self._deadline = activity.info().scheduled_time + terms.longest
-        self._heartbeat = heartbeat
+    models: Models
+    views: TaskViews
+    call: NarrateInput
+    model: str
+    terms: NarrationTerms
+    lease: CallLease
+    heartbeat: Heartbeat
+
+    def __post_init__(self) -> None:
+        self._task = self.call.task
+        self._interval = max(self.call.narrator.interval, self.terms.least_interval)
+        self._deadline = activity.info().scheduled_time + self.terms.longest
         self._has_begun = False
         self._position = START
         self._subject = ""
@@ -95,19 +89,19 @@ class Narration:
     async def run(self) -> None:
         """Narrate what is new every interval, until nothing more comes; one narrator at a time."""
         with suppress(RedisError, OSError):  # that it is away costs a fence, and no narration
-            await self._lease.claim()
-        await self._lease.hold(self._narrate())
-        await self._lease.end()
+            await self.lease.claim()
+        await self.lease.hold(self._narrate())
+        await self.lease.end()
 
     @property
     def _calls(self) -> int:
         """How often the model was asked, also by earlier attempts."""
-        return self._heartbeat.carried.get("calls", 0)
+        return self.heartbeat.carried.get("calls", 0)
 
     async def _narrate(self) -> None:
         if not await self._goes_on():
             return
-        while self._calls < self._terms.max_calls and datetime.now(UTC) < self._deadline:
+        while self._calls < self.terms.max_calls and datetime.now(UTC) < self._deadline:
             await asyncio.sleep(self._interval)
             if not await self._goes_on():
                 return
@@ -115,7 +109,7 @@ class Narration:
             if text:
                 if not await self._goes_on():
                     return
-                await try_publish(self._views, self._task, [Narrated(text=text)], self._lease.lease)
+                await try_publish(self.views, self._task, [Narrated(text=text)], self.lease.lease)
         _log.info("nothing more is narrated: it is enough for one task", calls=self._calls)
 
     async def _goes_on(self) -> bool:
@@ -127,7 +121,7 @@ class Narration:
             self._is_seen = is_over = False
         if self._is_seen:
             self._seen_at = time.monotonic()
-        elif time.monotonic() - self._seen_at > self._terms.max_outage.total_seconds():
+        elif time.monotonic() - self._seen_at > self.terms.max_outage.total_seconds():
             _log.warning("nothing more is narrated: the view of the task is lost")
             return False
         return not is_over
@@ -137,9 +131,9 @@ class Narration:
 
         A task that has just been answered may still say that it waits.
         """
-        snapshot = await self._views.load(self._task.task_id)
+        snapshot = await self.views.load(self._task.task_id)
         self._is_seen = snapshot is not None
-        self._heartbeat.carried.setdefault("start", snapshot.position if snapshot else START)
+        self.heartbeat.carried.setdefault("start", snapshot.position if snapshot else START)
         is_over = await self._reads_the_end()
         self._has_begun = True
         if snapshot is None:
@@ -151,13 +145,13 @@ class Narration:
         """Take in what is new; return whether the task is over."""
         if await self._reads_the_end():
             return True
-        state = await self._views.state(self._task.task_id)
+        state = await self.views.state(self._task.task_id)
         self._is_seen = state is not None
         return state is not None and not is_at_work(state)
 
     async def _reads_the_end(self) -> bool:
         """Read on, without waiting: that would hold a connection for each narrator."""
-        while page := await self._views.read({self._task.task_id: self._position}, wait=0):
+        while page := await self.views.read({self._task.task_id: self._position}, wait=0):
             for streamed in page:
                 self._position = streamed.position
                 self._story.take(streamed.event)
@@ -168,7 +162,7 @@ class Narration:
         return False
 
     def _ends_here(self, streamed: StreamedEvent) -> bool:
-        start = self._heartbeat.carried["start"]
+        start = self.heartbeat.carried["start"]
         is_new = position_order(streamed.position) > position_order(start)
         return is_new and _ends_narration(streamed.event)
 
@@ -182,12 +176,12 @@ class Narration:
 
     async def _ask(self) -> str:
         """Return the narration of the model; empty if that is nothing new, or it cannot answer."""
-        self._heartbeat.carried["calls"] = self._calls + 1
-        self._heartbeat.send()
-        request = narration_request(self._model, self._subject, self._story)
-        assembler = self._models.assembler(request)
+        self.heartbeat.carried["calls"] = self._calls + 1
+        self.heartbeat.send()
+        request = narration_request(self.model, self._subject, self._story)
+        assembler = self.models.assembler(request)
         try:
-            async with self._models.stream(self._task, request, assembler) as stream:
+            async with self.models.stream(self._task, request, assembler) as stream:
                 await _read(stream, assembler)
         except Exception as error:  # noqa: BLE001 -- whatever a provider answers, the task is not to fail by it
             self._note_failure(error)
@@ -237,6 +231,7 @@ LONGEST_ANSWER = timedelta(seconds=20)
 _TERMS = NarrationTerms()
 
 
+@dataclass(eq=False)
 class Narrator(NarratorPort):
     """Looks at the stream of a task every few seconds, and lets a model narrate what is new in it.
 
@@ -244,18 +239,14 @@ class Narrator(NarratorPort):
     used by the task.
     """
 
-    def __init__(
-        self,
-        models: Models,
-        views: TaskViews,
-        leases: ToolRecords,
-        *,
-        terms: NarrationTerms = _TERMS,
-    ) -> None:
-        self._models = replace(models, longest_reply=LONGEST_ANSWER)
-        self._views = views
-        self._leases = leases
-        self._terms = terms
+    models: Models
+    views: TaskViews
+    leases: ToolRecords
+    _: KW_ONLY
+    terms: NarrationTerms = _TERMS
+
+    def __post_init__(self) -> None:
+        self._models = replace(self.models, longest_reply=LONGEST_ANSWER)
 
     @activity.defn
     async def narrate(self, call: NarrateInput) -> None:
@@ -265,7 +256,7 @@ class Narrator(NarratorPort):
             _log.warning("nothing is narrated", failure=error.message)
             return
         name = f"narration {call.task.run_id}"
-        lease = CallLease(self._leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
+        lease = CallLease(self.leases, call.task.task_id, name, MODEL_LEASE, is_repeatable=True)
         async with heartbeating() as heartbeat:
-            narration = Narration(self._models, self._views, call, model, self._terms, lease, heartbeat)
+            narration = Narration(self._models, self.views, call, model, self.terms, lease, heartbeat)
             await narration.run()

@@ -148,11 +148,7 @@ def narration_request(model: str, subject: str, story: Story) -> ModelRequest:
         _section("log", story.lines),
     )
     return ModelRequest(
-        model,
-        (
-            {"role": "system", "content": _INSTRUCTIONS},
-            {"role": "user", "content": "\n".join(parts)},
-        ),
+        model, ({"role": "system", "content": _INSTRUCTIONS}, {"role": "user", "content": "\n".join(parts)})
     )
 
 

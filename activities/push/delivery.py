@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -108,22 +108,19 @@ class Webhooks:
 
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         backend = JudgedBackend(self._policy, is_plain=url.scheme == "http", owner=owner)
-        pairs = [("Host", url.netloc.decode("ascii")), ("Connection", "close"), *headers.items()]
+        sent = [("Host", url.netloc.decode("ascii")), ("Connection", "close"), *headers.items()]
         async with (
             httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
-            pool.stream("POST", target, headers=pairs, content=content) as response,
+            pool.stream("POST", target, headers=sent, content=content) as response,
         ):
-            answer = Answer(response.status, _decoded(response.headers))
+            pairs = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
+            answer = Answer(response.status, {name.lower(): value for name, value in pairs})
             read = 0
             async for piece in response.aiter_stream():
                 read += len(piece)
                 if read >= ANSWER_BYTES:
                     break
         return answer
-
-
-def _decoded(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
 DELIVERY_TIME = timedelta(hours=24)
@@ -134,6 +131,7 @@ _LONGEST_BACKOFF_EXPONENT = 10
 _log = structlog.get_logger()
 
 
+@dataclass(eq=False)
 class PushDelivering(PushPort):
     """Posts what a client has not got yet, and then notes that it has.
 
@@ -142,63 +140,48 @@ class PushDelivering(PushPort):
     back only from the client.
     """
 
-    def __init__(
-        self,
-        configs: PushConfigs,
-        views: TaskViews,
-        workflows: TaskWorkflows,
-        webhooks: Webhooks,
-        leases: ToolRecords,
-    ) -> None:
+    configs: PushConfigs
+    views: TaskViews
+    workflows: TaskWorkflows
+    webhooks: Webhooks
+    leases: ToolRecords
+
+    def __post_init__(self) -> None:
         self.delivery_time = DELIVERY_TIME
-        self._leases = leases
-        self._configs = configs
-        self._feed = PushFeed(views, workflows)
-        self._views = views
-        self._webhooks = webhooks
+        self._feed = PushFeed(self.views, self.workflows)
 
     @activity.defn
     async def deliver_push(self, push: PushRef) -> DeliverPushResult:
         with bound_contextvars(task_id=push.task_id, push_config_id=push.config_id):
             name = f"push {push.config_id}"
-            lease = CallLease(self._leases, push.task_id, name, PUSH_LEASE, is_repeatable=True)
-            await lease.claim()
-            result = await lease.hold(self._look(push, lease))
-            await lease.end()
-            return result
+            lease = CallLease(self.leases, push.task_id, name, PUSH_LEASE, is_repeatable=True)
+            return await lease.work(lambda: self._look(push, lease))
 
     async def _look(self, push: PushRef, lease: CallLease) -> DeliverPushResult:
-        config = await self._configs.get(push.task_id, push.config_id)
-        if config is None:
-            await self._check_lost(push.task_id)
-            return DeliverPushResult(done=True)
-        return await self._deliver(config, lease)
-
-    async def _check_lost(self, task_id: str) -> None:
-        if not await self._configs.knows(task_id):
+        config = await self.configs.get(push.task_id, push.config_id)
+        if config:
+            return await self._deliver(config, lease)
+        if not await self.configs.knows(push.task_id):
             record_delivery("lost")
             _log.error(
                 "push config lost: its client gets nothing more of the task unless it sets the config again"
             )
+        return DeliverPushResult(done=True)
 
     async def _deliver(self, config: PushConfig, lease: CallLease) -> DeliverPushResult:
-        start = await self._configs.position(config.task_id, config.id)
+        start = await self.configs.position(config.task_id, config.id)
         news = await self._feed.next(config.task_id, start)
         body = await self._body(config, news.subject) if isinstance(news, News) else None
         if isinstance(news, News) and body and not await self._send(config, lease, body, news.name):
             return DeliverPushResult(delivered=True)  # look again: it may have been set anew meanwhile
         if news.position != start:
-            await self._configs.advance(config, start=start, end=news.position)
+            await self.configs.advance(config, start=start, end=news.position)
         is_over = isinstance(news, Nothing) and news.is_over
         return DeliverPushResult(delivered=isinstance(news, News), done=is_over)
 
     async def _body(self, config: PushConfig, subject: Subject) -> "Body | None":
         """Return what is posted; None for what a client of 0.3 has no word for."""
-        from everloop.activities.push.notifications import (  # noqa: PLC0415 -- see its head
-            with_status,
-            write_body,
-            write_legacy_body,
-        )
+        from everloop.activities.push.notifications import with_status, write_body, write_legacy_body  # noqa: PLC0415 -- see its head
 
         if not config.is_legacy:
             return write_body(config, subject)
@@ -206,7 +189,7 @@ class PushDelivering(PushPort):
             case TaskView():
                 return write_legacy_body(config, subject)
             case StatusChanged():
-                snapshot = await self._views.load(config.task_id)
+                snapshot = await self.views.load(config.task_id)
                 return snapshot and write_legacy_body(config, with_status(snapshot.view, subject))
             case _:
                 return None
@@ -247,20 +230,17 @@ class PushDelivering(PushPort):
             "Webhook-Timestamp": str(int(time.time())),
             **_authentication(config),
         }
-        await lease.check(ahead=self._webhooks.time_limit)
+        await lease.check(ahead=self.webhooks.time_limit)
         try:
-            answer = await self._webhooks.post(config.url, body.content, headers, owner=config.owner)
+            answer = await self.webhooks.post(config.url, body.content, headers, owner=config.owner)
         except UndeliveredError as error:
             outcome = "refused" if isinstance(error, RefusedError) else "no_answer"
             raise _failed(config, outcome, str(error)) from None
-        return await self._judge(config, answer)
-
-    async def _judge(self, config: PushConfig, answer: Answer) -> bool:
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             record_delivery("delivered")
             return True
         if answer.status == HTTPStatus.GONE:
-            await self._configs.delete_unchanged(config)
+            await self.configs.delete_unchanged(config)
             record_delivery("gone")
             _log.info("push config removed: its webhook is gone")
             return False

@@ -12,7 +12,7 @@ from everloop.runtime.temporal.describe import is_not_found
 from everloop.stores.artifacts.rendering import with_artifacts
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.retention import MAX_TASK_BYTES
-from everloop.stores.views.interface import START, Snapshot
+from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import TASK_UNREADABLE
 from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, TaskEvent
@@ -111,18 +111,16 @@ class PushFeed:
 
     async def _whole(self, task_id: str, position: str) -> News | Nothing:
         """Return the task as it is."""
-        snapshot = await self._views.load(task_id) or await self._restored(task_id)
+        snapshot = await self._views.load(task_id)
+        if snapshot is None and (lost := await self._workflows.view(task_id)):
+            await self._views.restore(lost)
+            snapshot = await self._views.load(task_id)
         if snapshot is None:
             return Nothing(position, is_over=True)
         view, state = snapshot.view, snapshot.view.status.state
         if snapshot.position == position == START:  # a view without any stream
             return Nothing(snapshot.position, is_over=state.is_terminal)
         return News(snapshot.position, view, f"task {view.run_id} {view.version} {state}")
-
-    async def _restored(self, task_id: str) -> Snapshot | None:
-        if view := await self._workflows.view(task_id):
-            await self._views.restore(view)
-        return await self._views.load(task_id)
 
     async def _subject(self, task_id: str, event: TaskEvent) -> Subject | None:
         from everloop.runtime.protocol.tasks import is_visible  # noqa: PLC0415 -- A2A's messages take 3 MiB

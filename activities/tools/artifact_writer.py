@@ -7,20 +7,17 @@ import json
 import math
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import replace
-from types import TracebackType
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self, TypeVar
 
 import structlog
 
-from everloop.activities.retries import AWAY, retry_artifacts
+from everloop.activities.retries import STORE_ERRORS, retry_artifacts
 from everloop.agents.tool_context import FileWriter
-from everloop.runtime.blobs import BlobError
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
-from everloop.stores.artifacts.errors import ArtifactError
-from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
+from everloop.stores.artifacts.writer import SEGMENT_BYTES
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
 
@@ -107,6 +104,7 @@ _LAST_WORD = 3.0
 _log = structlog.get_logger()
 
 
+@dataclass(eq=False)
 class ArtifactWriter:
     """Creates an artifact with its first piece, and appends the others.
 
@@ -117,37 +115,34 @@ class ArtifactWriter:
     away is waited for.
     """
 
-    def __init__(  # noqa: PLR0913 -- where it writes, and as whom
-        self,
-        artifacts: ArtifactPublisher,
-        context_id: str,
-        artifact_id: str,
-        create: Create,
-        written: dict[str, None],
-        *,
-        attempt: str = "",
-    ) -> None:
-        self._artifacts = artifacts
-        self._context_id = context_id
-        self._artifact_id = artifact_id
-        self._create = create
-        self._written = written
-        self._writer_id = f"{attempt}{secrets.token_hex(8)}-"
+    artifacts: ArtifactPublisher
+    context_id: str
+    artifact_id: str
+    create: Create
+    written: dict[str, None]
+    _: KW_ONLY
+    attempt: str = ""
+
+    def __post_init__(self) -> None:
+        self._writer_id = f"{self.attempt}{secrets.token_hex(8)}-"
         self._count = 0
 
     def call_it(self, media_type: str) -> None:
         """Say what the content is, unless that is known already; at the latest before the first piece."""
-        (part,) = self._create.parts
-        self._create = replace(self._create, parts=(replace(part, media_type=part.media_type or media_type),))
+        (part,) = self.create.parts
+        self.create = replace(self.create, parts=(replace(part, media_type=part.media_type or media_type),))
 
     async def put(self, content: bytes, *, rows: int = 0, is_last: bool = False) -> StoredArtifact:
         """Write the next piece; with `is_last` the artifact is complete."""
         is_first, self._count = not self._count, self._count + 1
-        change = self._first(content, is_last=is_last) if is_first else Append(content, -1, rows, is_last)
+        change: Change = Append(content, -1, rows, is_last)
+        if is_first:
+            (part,) = self.create.parts
+            change = replace(self.create, parts=(replace(part, content=content),), complete=is_last)
         operation_id = f"{self._writer_id}{self._count}"
         # The store may have done it when its answer is lost; of the same id, it does nothing twice.
         artifact = await retry_artifacts(lambda: self._apply(change, operation_id))
-        self._written[self._artifact_id] = None
+        self.written[self.artifact_id] = None
         return artifact
 
     async def fail(self) -> None:
@@ -157,35 +152,33 @@ class ArtifactWriter:
         """
         if not self._count:
             return
-        self._written.pop(self._artifact_id, None)
+        self.written.pop(self.artifact_id, None)
         try:
             async with asyncio.timeout(_LAST_WORD):
                 await self._apply(Fail(), "")
-        except (ArtifactError, BlobError, *AWAY) as error:
+        except STORE_ERRORS as error:
             _log.warning("artifact not marked as failed", error_type=type(error).__name__)
-
-    def _first(self, content: bytes, *, is_last: bool) -> Create:
-        (part,) = self._create.parts
-        return replace(self._create, parts=(replace(part, content=content),), complete=is_last)
 
     async def _apply(self, change: Change, operation_id: str) -> StoredArtifact:
         follows = "" if isinstance(change, Create) else self._writer_id
-        return await self._artifacts.apply(
-            self._context_id, self._artifact_id, change, operation_id=operation_id, follows=follows
+        return await self.artifacts.apply(
+            self.context_id, self.artifact_id, change, operation_id=operation_id, follows=follows
         )
 
 
-class Batches:
+class Batches(FileWriter):
     """Combines small pieces: they go out together, every 25 ms; beyond what is rendered, by whole segments.
 
     The first goes out at once, unless all of the content is there already (`is_whole`). The artifact is
-    complete at the end of the block, and failed if the block raises. `artifact` is what it is then.
+    complete at the end of the block, and failed if the block raises. `artifact` is what it is then. `hide`
+    takes secrets out of texts.
     """
 
     artifact: StoredArtifact
 
-    def __init__(self, writer: ArtifactWriter, *, is_whole: bool = False) -> None:
+    def __init__(self, writer: ArtifactWriter, hide: Callable[[str], str], *, is_whole: bool = False) -> None:
         self._writer = writer
+        self._hide = hide
         self._pending = bytearray()
         self._rows = 0
         self._sent = 0
@@ -198,9 +191,7 @@ class Batches:
         self._flusher = asyncio.create_task(self._flush_late())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
                 await self._finish()
@@ -208,6 +199,12 @@ class Batches:
             await self._stop_flusher()
             if not self._finished:
                 await self._writer.fail()
+
+    async def write(self, chunk: str | bytes) -> None:
+        """Append; by default the content is what its first chunk is, text or bytes."""
+        self._writer.call_it("text/plain" if isinstance(chunk, str) else "application/octet-stream")
+        for piece in slices_of(self._hide(chunk) if isinstance(chunk, str) else chunk):
+            await self.add(piece)
 
     async def add(self, piece: bytes, *, rows: int = 0) -> None:
         """Take a piece of at most 1 MiB; what goes wrong when it goes out later is raised by the next one."""
@@ -269,20 +266,6 @@ class Batches:
     def _raise_failure(self) -> None:
         if self._flusher.done():
             self._flusher.result()
-
-
-class BatchedFile(FileWriter):
-    """A file that is written in batches; by default it is what its first chunk is, text or bytes."""
-
-    def __init__(self, writer: ArtifactWriter, batches: Batches, hide: Callable[[str], str]) -> None:
-        self._writer = writer
-        self._batches = batches
-        self._hide = hide
-
-    async def write(self, chunk: str | bytes) -> None:
-        self._writer.call_it("text/plain" if isinstance(chunk, str) else "application/octet-stream")
-        for piece in slices_of(self._hide(chunk) if isinstance(chunk, str) else chunk):
-            await self._batches.add(piece)
 
 
 def _now() -> float:

@@ -1,37 +1,21 @@
 """What tools do with artifacts, in the store of this process."""
 
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from secrets import token_hex
 from typing import cast
 
 import structlog
 from pydantic import JsonValue
-from redis.exceptions import RedisError
 
 from everloop.activities.lease import attempt_began
-from everloop.activities.retries import artifact_retries, retry_artifacts
-from everloop.activities.tools.artifact_writer import (
-    ArtifactWriter,
-    BatchedFile,
-    Batches,
-    items_of,
-    new_part,
-)
+from everloop.activities.retries import STORE_ERRORS, artifact_retries, retry_artifacts
+from everloop.activities.tools.artifact_writer import ArtifactWriter, Batches, items_of, new_part
 from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
-from everloop.runtime.blobs import BlobError
 from everloop.stores.artifacts.changes import (
     AddParts,
     Append,
@@ -44,12 +28,12 @@ from everloop.stores.artifacts.changes import (
     decode_rows,
     encode_rows,
 )
-from everloop.stores.artifacts.errors import ArtifactError, ArtifactReplacedError
+from everloop.stores.artifacts.errors import ArtifactReplacedError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
-from everloop.stores.artifacts.rendering import is_text
+from everloop.stores.artifacts.rendering import MEDIA_TYPES, is_text
 from everloop.stores.artifacts.rules import part_of
 from everloop.stores.views.parts import is_plain
-from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
+from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart, ToolMessage
@@ -68,14 +52,8 @@ async def _anybody() -> None:
 MOST_SHOWN = 20
 """Files that one call shows the model."""
 
-_MEDIA_TYPES: Mapping[PartKind, str] = {
-    "text": "text/plain",
-    "file": "application/octet-stream",
-    "data": "application/json",
-    "rows": "application/x-ndjson",
-}
 
-
+@dataclass(eq=False)
 class TaskArtifacts(ToolArtifacts):
     """The artifacts of a context, for one attempt at a tool call of the task.
 
@@ -88,24 +66,16 @@ class TaskArtifacts(ToolArtifacts):
     written as they are; a secret that is cut in two chunks is not found.
     """
 
-    def __init__(  # noqa: PLR0913 -- what it writes, and as whom
-        self,
-        artifacts: ArtifactPublisher,
-        context_id: str,
-        task_id: str,
-        *,
-        call_id: str = "",
-        attempt: str = "",
-        check: Callable[[], Awaitable[None]] = _anybody,
-        secrets: SecretReader | None = None,
-    ) -> None:
-        self._artifacts = artifacts
-        self._secrets = secrets
-        self._context_id = context_id
-        self._task_id = task_id
-        self._call_id = call_id
-        self._attempt = attempt
-        self._check = check
+    artifacts: ArtifactPublisher
+    context_id: str
+    task_id: str
+    _: KW_ONLY
+    call_id: str = ""
+    attempt: str = ""
+    check: Callable[[], Awaitable[None]] = _anybody
+    secrets: SecretReader | None = None
+
+    def __post_init__(self) -> None:
         self.written: dict[str, None] = {}
         """The artifacts that were written, in the order in which that began, but for those that failed."""
         self.shown: dict[tuple[str, int], FilePart] = {}
@@ -124,11 +94,11 @@ class TaskArtifacts(ToolArtifacts):
         description: str = "",
     ) -> StoredArtifact:
         writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
-        async with Batches(writer, is_whole=isinstance(content, str | bytes)) as batches:
-            file = BatchedFile(writer, batches, self._hide)
+        is_whole = isinstance(content, str | bytes)
+        async with Batches(writer, self._hide, is_whole=is_whole) as file:
             async for chunk in items_of([content] if isinstance(content, str | bytes) else content):
                 await file.write(chunk)
-        return batches.artifact
+        return file.artifact
 
     @classmethod
     def of_call(
@@ -164,8 +134,8 @@ class TaskArtifacts(ToolArtifacts):
         description: str = "",
     ) -> AsyncGenerator[FileWriter]:
         writer = self._writer(artifact_id, NewPart("file", b"", media_type, filename), name, description)
-        async with Batches(writer) as batches:
-            yield BatchedFile(writer, batches, self._hide)
+        async with Batches(writer, self._hide) as file:
+            yield file
 
     async def write_data(
         self, artifact_id: str, value: JsonValue, *, name: str = "", description: str = ""
@@ -182,7 +152,7 @@ class TaskArtifacts(ToolArtifacts):
         description: str = "",
     ) -> StoredArtifact:
         writer = self._writer(artifact_id, NewPart("rows", row_schema=schema), name, description)
-        async with Batches(writer, is_whole=isinstance(rows, Sequence)) as batches:
+        async with Batches(writer, self._hide, is_whole=isinstance(rows, Sequence)) as batches:
             async for row in items_of(rows):
                 await batches.add(encode_rows((cast("Row", self._hide_json(dict(row))),)), rows=1)
         return batches.artifact
@@ -199,7 +169,7 @@ class TaskArtifacts(ToolArtifacts):
     ) -> StoredArtifact:
         written = self._new_parts(parts)
         name, description = self._hide(name), self._hide(description)
-        change = Create(self._task_id, written, name, description, complete=complete, override=override)
+        change = Create(self.task_id, written, name, description, complete=complete, override=override)
         return await self._apply(artifact_id, change)
 
     async def append(
@@ -234,19 +204,17 @@ class TaskArtifacts(ToolArtifacts):
 
     async def get(self, artifact_id: str) -> StoredArtifact:
         self.was_asked = True
-        return await retry_artifacts(
-            lambda: self._artifacts.store.get_artifact(self._context_id, artifact_id)
-        )
+        return await retry_artifacts(lambda: self.artifacts.store.get_artifact(self.context_id, artifact_id))
 
     async def list(self) -> Sequence[StoredArtifact]:
         self.was_asked = True
-        return await retry_artifacts(lambda: self._artifacts.store.list_artifacts(self._context_id))
+        return await retry_artifacts(lambda: self.artifacts.store.list_artifacts(self.context_id))
 
     async def delete(self, artifact_id: str) -> None:
         self.was_asked = True
         _checked(artifact_id)
-        await self._check()
-        await retry_artifacts(lambda: self._artifacts.store.delete_artifact(self._context_id, artifact_id))
+        await self.check()
+        await retry_artifacts(lambda: self.artifacts.store.delete_artifact(self.context_id, artifact_id))
         self.written.pop(artifact_id, None)
 
     async def show(self, artifact_id: str, index: int = 0) -> None:
@@ -256,7 +224,7 @@ class TaskArtifacts(ToolArtifacts):
             )
         part = part_of(await self.get(_checked(artifact_id)), index)
         self.shown[artifact_id, index] = FilePart(
-            media_type=part.media_type or _MEDIA_TYPES[part.kind],
+            media_type=part.media_type or MEDIA_TYPES[part.kind],
             filename=part.filename,
             size=None if part.url else part.size,
             url=part.url,
@@ -268,7 +236,7 @@ class TaskArtifacts(ToolArtifacts):
     ) -> AsyncGenerator[bytes]:
         """Read from `start` on what was of that edition; the store sees to the rest of one reading."""
         is_checked = start == 0
-        async for piece in self._artifacts.store.read_part(self._context_id, artifact_id, index, start=start):
+        async for piece in self.artifacts.store.read_part(self.context_id, artifact_id, index, start=start):
             if not is_checked:
                 await self._check_edition(artifact_id, index, edition)
                 is_checked = True
@@ -284,21 +252,16 @@ class TaskArtifacts(ToolArtifacts):
     def _writer(self, artifact_id: str, part: NewPart, name: str, description: str) -> ArtifactWriter:
         part = replace(part, filename=self._hide(part.filename))
         name, description = self._hide(name), self._hide(description)
-        create = Create(self._task_id, (part,), name, description, override=True)
+        create = Create(self.task_id, (part,), name, description, override=True)
         return ArtifactWriter(
-            self._artifacts,
-            self._context_id,
-            _checked(artifact_id),
-            create,
-            self.written,
-            attempt=self._attempt,
+            self.artifacts, self.context_id, _checked(artifact_id), create, self.written, attempt=self.attempt
         )
 
     def _hide(self, text: str) -> str:
-        return self._secrets.hide(text) if self._secrets else text
+        return self.secrets.hide(text) if self.secrets else text
 
     def _hide_json(self, value: JsonValue) -> JsonValue:
-        return self._secrets.hide_json(value) if self._secrets else value
+        return self.secrets.hide_json(value) if self.secrets else value
 
     def _new_parts(self, parts: Sequence[Part]) -> tuple[NewPart, ...]:
         """Return parts as the store takes them, without secrets."""
@@ -314,11 +277,11 @@ class TaskArtifacts(ToolArtifacts):
 
     async def _apply(self, artifact_id: str, change: Change) -> StoredArtifact:
         """Make one change. The store may have made it when its answer is lost; of one id it makes it once."""
-        operation_id = self._call_id or f"{self._attempt}{token_hex(8)}"
+        operation_id = self.call_id or f"{self.attempt}{token_hex(8)}"
         _checked(artifact_id)
-        await self._check()
+        await self.check()
         artifact = await retry_artifacts(
-            lambda: self._artifacts.apply(self._context_id, artifact_id, change, operation_id=operation_id)
+            lambda: self.artifacts.apply(self.context_id, artifact_id, change, operation_id=operation_id)
         )
         self.written[artifact_id] = None
         return artifact
@@ -352,7 +315,7 @@ async def correct_draft(
     context = context_key(call.task.owner, call.task.context_id)
     try:
         await publisher.reconcile(context, draft.artifact_id, drafted_at=call.asked_at)
-    except (RedisError, OSError, BlobError, ArtifactError) as error:
+    except STORE_ERRORS as error:
         _log.warning("draft not corrected", error_type=type(error).__name__)
 
 

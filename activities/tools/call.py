@@ -1,7 +1,7 @@
 """Runs the tools of agents, each call at most once unless its tool is idempotent."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,6 @@ from everloop.activities.lease import (
     this_attempt,
 )
 from everloop.activities.publish import take_trip, try_publish
-from everloop.activities.retries import MAX_OUTAGE
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
     counted_if_failed,
@@ -31,7 +30,6 @@ from everloop.activities.telemetry import (
 )
 from everloop.activities.tools.artifacts import TaskArtifacts, correct_draft, idempotency_key
 from everloop.activities.tools.catalogue import find_tool
-from everloop.activities.tools.events import end_call, end_steps, record_outcome, started, tool_span
 from everloop.activities.tools.function import (
     ToolFailure,
     ToolFunctions,
@@ -41,7 +39,17 @@ from everloop.activities.tools.function import (
     retry_of,
 )
 from everloop.activities.tools.records import ToolClaim
-from everloop.activities.tools.results import CachedResult, bounded, keep_result, message, unknown_outcome
+from everloop.activities.tools.results import (
+    CachedResult,
+    bounded,
+    end_call,
+    end_steps,
+    message,
+    record_outcome,
+    started,
+    tool_span,
+    unknown_outcome,
+)
 from everloop.activities.tools.secrets import SecretReader
 from everloop.activities.tools.vetting import (
     VettedCall,
@@ -65,19 +73,18 @@ from everloop.stores.artifacts.changes import attempt_prefix
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.secrets import Secrets
-from everloop.stores.steps import Lease, OvertakenError, Step
+from everloop.stores.steps import OvertakenError, Step
 from everloop.stores.tool_records import Claim, ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import BUILT_IN_TOOLS, RunToolInput, StoreResultInput, ToolReply
-from everloop.workflows.contract.events import TaskEvent, ToolProgressed, Warned
+from everloop.workflows.contract.events import ToolProgressed, Warned
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.ports import ToolPort
 from everloop.workflows.contract.questions import Question
-from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 
@@ -113,6 +120,7 @@ class _Run:
         return attempt_of(self.call) + (activity.info().is_local and self.claim.was_lost)
 
 
+@dataclass(eq=False)
 class AgentTools(ToolPort):
     """Runs the tools that the agents of this process define; at most `threads` sync ones at once (200).
 
@@ -120,28 +128,19 @@ class AgentTools(ToolPort):
     tools are found again that want it (default: nowhere).
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 -- its ports, each by its name
-        self,
-        agents: AgentRegistry,
-        views: TaskViews,
-        transcripts: Transcripts,
-        records: ToolRecords,
-        secrets: Secrets,
-        artifacts: Artifacts,
-        *,
-        threads: int = 200,
-        captures_content: bool = False,
-        cached: ToolResults | None = None,
-    ) -> None:
-        self._agents = agents
-        self._views = views
-        self._transcripts = transcripts
-        self._records = records
-        self._secrets = secrets
-        self._artifacts = artifacts
-        self._captures_content = captures_content
-        self._functions = ToolFunctions(threads)
-        self._cached = cached
+    agents: AgentRegistry
+    views: TaskViews
+    transcripts: Transcripts
+    records: ToolRecords
+    secrets: Secrets
+    artifacts: Artifacts
+    _: KW_ONLY
+    threads: int = 200
+    captures_content: bool = False
+    cached: ToolResults | None = None
+
+    def __post_init__(self) -> None:
+        self._functions = ToolFunctions(self.threads)
 
     @activity.defn
     async def run_tool(self, call: RunToolInput) -> ToolReply:
@@ -150,21 +149,22 @@ class AgentTools(ToolPort):
                 local_began.set(call.scheduled)
                 if call.tried == failures.TOOL_FAILED and not heartbeat.carried:
                     heartbeat.count_failure()
-                agent = agent_of(self._agents, call.task)
+                agent = agent_of(self.agents, call.task)
                 reply, is_told = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
                     key = phase_key(call.call, len(call.answers))
                     if not is_told:
-                        await self._end(call, reply, this_attempt(call.task.task_id, key))
+                        lease = this_attempt(call.task.task_id, key)
+                        await end_call(self.views, self.transcripts, call, reply, lease)
                     await report_error(agent, call, reply)
                 return reply
 
     @activity.defn
     async def store_result(self, call: StoreResultInput) -> ToolMessage | None:
         name = f"result {call.task.run_id} {call.position}"
-        lease = await begin_attempt(self._records, call.task.task_id, name)
+        lease = await begin_attempt(self.records, call.task.task_id, name)
         result = await self._bounded_answer(call)
-        await self._end(call, result, lease)
+        await end_call(self.views, self.transcripts, call, result, lease)
         return result if result.whole else None
 
     async def _reply(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> tuple[ToolReply, bool]:
@@ -177,7 +177,7 @@ class AgentTools(ToolPort):
             return reply, False
         tool, warning = found
         name = tool.name
-        has_content = self._captures_content
+        has_content = self.captures_content
         with (
             tool_span(agent, call, has_content=has_content) as span,
             counted_if_failed(call.task.agent_id, name),
@@ -196,8 +196,8 @@ class AgentTools(ToolPort):
 
     def _claim_of(self, call: RunToolInput, tool: Tool | None = None) -> ToolClaim:
         repeats = bool(tool and tool.idempotent)
-        trips = partial(take_trip, self._views, call.task)
-        return ToolClaim(self._records, call, is_repeatable=repeats, take_trip=trips)
+        trips = partial(take_trip, self.views, call.task)
+        return ToolClaim(self.records, call, is_repeatable=repeats, take_trip=trips)
 
     async def _reply_of(  # noqa: PLR0913, PLR0917 -- what is called, and as what
         self,
@@ -224,7 +224,7 @@ class AgentTools(ToolPort):
             return vetted
         # All that the tool may ask for is got ready before the claim: if Redis fails here, nothing has begun
         # whose outcome would be unknown.
-        secrets = SecretReader(self._secrets, call.task.task_id)
+        secrets = SecretReader(self.secrets, call.task.task_id)
         await secrets.accept(call.answers)
         artifacts = TaskArtifacts.of_call(self._publisher(call), tool, call, claim.check, secrets)
         run = _Run(agent, tool, call, vetted, secrets, artifacts, claim, None, heartbeat)
@@ -238,7 +238,7 @@ class AgentTools(ToolPort):
         record_slow_tool(call.task.agent_id, call.call.name)
         warning = Warned(text=f"the tool {call.call.name} is marked as quick, and took {seconds:.1f} s")
         lease = this_attempt(call.task.task_id, phase_key(call.call, len(call.answers)))
-        await try_publish(self._views, call.task, [warning], lease)
+        await try_publish(self.views, call.task, [warning], lease)
 
     async def _claim(self, run: _Run, announcing: Sequence[Step[Any]]) -> ToolReply:
         """Return the recorded outcome, or run the tool and record what it came to.
@@ -248,7 +248,7 @@ class AgentTools(ToolPort):
         call, tool, vetted = run.call, run.tool, run.vetted
         claim, *begun = await run.claim.begin(*self._beginning(run), before=announcing)
         if claim is Claim.LOST and tool.idempotent:
-            begun = await take_trip(self._views, call.task, *self._beginning(run))
+            begun = await take_trip(self.views, call.task, *self._beginning(run))
         run = replace(run, kept=begun[0])
         if not isinstance(claim, Claim):
             return claim
@@ -262,14 +262,14 @@ class AgentTools(ToolPort):
     def _beginning(self, run: _Run) -> tuple[Step[JsonValue], Step[Published]]:
         """Return the steps that read what the call has kept, and publish that it starts."""
         task, events = run.call.task, started(run.call.call, run.attempt)
-        publishing = self._views.publishing(task.task_id, task.run_id, events, run.claim.lease)
+        publishing = self.views.publishing(task.task_id, task.run_id, events, run.claim.lease)
         return run.claim.reading_kept(), publishing
 
     async def _run(self, run: _Run) -> ToolReply:
         outcome = await self._execute(run)
         if not isinstance(outcome, ToolMessage) or run.tool.draft_of:  # its draft is put right first
             return await run.claim.finish(outcome)
-        end = end_steps(self._views, self._transcripts, run.call, outcome, run.claim.lease)
+        end = end_steps(self.views, self.transcripts, run.call, outcome, run.claim.lease)
         return await run.claim.finish(outcome, *end)
 
     async def _execute(self, run: _Run) -> ToolReply:
@@ -279,7 +279,7 @@ class AgentTools(ToolPort):
         arguments: dict[str, object] = {batched: given} if batched else values_of(given)
         if run.tool.context_parameter:
             arguments[run.tool.context_parameter] = self._context(run)
-        cached = CachedResult(self._cached, run.tool, call, run.vetted.call.arguments)
+        cached = CachedResult(self.cached, run.tool, call, run.vetted.call.arguments)
         if (text := await cached.find()) is not None:
             return await self._after(run, message(call.call, text).model_copy(update={"cached": True}))
         try:
@@ -289,7 +289,10 @@ class AgentTools(ToolPort):
             question = required.question(phase_key(call.call, run.asked), run.vetted.call)
             return run.secrets.hide_in(question)
         except ToolFailure as failure:
-            _log_failure(run, failure)
+            about = {"tool": run.tool.name, "raised_at": failure.raised_at}
+            _log.warning("tool failed", **about, **exception_fields(failure.error))
+            # What it wrote only at debug, without the client's secrets.
+            _log.debug("tool traceback", **about, exception=hide(full_text(failure.error)))
             return await self._fail(run, hide(str(failure)), failure.raised_at)
         if not (run.secrets.has_read or run.artifacts.written or run.artifacts.was_asked):
             await cached.note(hide(text))
@@ -303,37 +306,21 @@ class AgentTools(ToolPort):
         result = await judge_result(run.agent, run.tool, run.call, run.vetted.call, result)
         if run.tool.name in BUILT_IN_TOOLS:  # a page is never cut again
             return result
-        key = idempotency_key(run.call)
-        keep = partial(
-            self._keep,
-            run.call.task,
-            call_key(run.call.call),
-            result,
-            attempt_prefix(key, attempt_began()),
-        )
+        attempt = attempt_prefix(idempotency_key(run.call), attempt_began())
+        most, key = run.tool.max_result or run.agent.max_result, call_key(run.call.call)
         await run.claim.check()
-        return await bounded(result, run.tool.max_result or run.agent.max_result, keep)
+        return await bounded(result, most, self.artifacts, run.call.task, key, attempt=attempt)
 
     async def _bounded_answer(self, call: StoreResultInput) -> ToolMessage:
         """Return the answer of a sub-agent as the model reads it."""
         if not call.key:
             return call.result
-        agent = agent_of(self._agents, call.task)
+        agent = agent_of(self.agents, call.task)
         tool = agent.tools.get(call.result.name)
-        keep = partial(self._keep, call.task, call.key, call.result, "", max_outage=_ANSWER_OUTAGE)
-        return await bounded(call.result, (tool and tool.max_result) or agent.max_result, keep)
-
-    async def _keep(  # noqa: PLR0913, PLR0917 -- of which call it is, and how it is kept
-        self,
-        task: TaskRef,
-        key: str,
-        result: ToolMessage,
-        attempt: str,
-        whole: str,
-        max_outage: float = MAX_OUTAGE,
-    ) -> str:
-        about = {"filename": f"{result.name}-{result.call_id}.txt", "attempt": attempt}
-        return await keep_result(self._artifacts, task, key, whole, **about, max_outage=max_outage)
+        most = (tool and tool.max_result) or agent.max_result
+        return await bounded(
+            call.result, most, self.artifacts, call.task, call.key, max_outage=_ANSWER_OUTAGE
+        )
 
     async def _fail(self, run: _Run, problem: str, raised_at: str) -> ToolMessage:
         """Return the failure as a result, or raise what brings the next attempt."""
@@ -343,11 +330,16 @@ class AgentTools(ToolPort):
         if delay is None or not (run.tool.idempotent or await run.claim.give_back(delay)):
             return (await self._after(run, ended)).model_copy(update={"raised_at": raised_at})
         event, retry = retry_of(ended.content, delay, run.attempt)
-        await self._publish(run, event)
+        await try_publish(self.views, run.call.task, [event], run.claim.lease)
         raise retry from None
 
     def _context(self, run: _Run) -> ToolContext:
         task, call = run.call.task, run.call.call
+
+        async def progress(text: str) -> None:
+            event = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
+            await try_publish(self.views, task, [event], run.claim.lease)
+
         return ToolContext(
             task_id=task.task_id,
             context_id=task.context_id,
@@ -355,7 +347,7 @@ class AgentTools(ToolPort):
             call_id=call.id,
             attempt=run.attempt,
             idempotency_key=idempotency_key(run.call),
-            progress=self._progress(run),
+            progress=progress,
             artifacts=run.artifacts,
             auth=run.call.identity or ANYBODY,
             answers=inputs(run.call),
@@ -365,20 +357,12 @@ class AgentTools(ToolPort):
             is_wanted=run.claim.is_wanted,
         )
 
-    def _progress(self, run: _Run) -> Callable[[str], Awaitable[None]]:
-        async def progress(text: str) -> None:
-            call = run.call.call
-            event = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
-            await self._publish(run, event)
-
-        return progress
-
     async def _announce(
         self, call: RunToolInput, heartbeat: Heartbeat, warning: str = "", *, starts: bool
     ) -> None:
         """Publish what `_announcing` returns the step for."""
         steps = self._announcing(call, heartbeat, warning, starts=starts)
-        if steps and (await take_trip(self._views, call.task, *steps))[-1] is None:
+        if steps and (await take_trip(self.views, call.task, *steps))[-1] is None:
             raise OvertakenError
 
     def _announcing(
@@ -394,24 +378,10 @@ class AgentTools(ToolPort):
         starting = started(call.call, attempt_of(call)) if starts and not call.answers else []
         # Before the call is claimed: an attempt that waits for another one may publish it.
         name = f"announcement {call.task.run_id} {phase_key(call.call, len(call.answers))}"
-        lease, steps = begun_attempt(self._records, call.task.task_id, name)
+        lease, steps = begun_attempt(self.records, call.task.task_id, name)
         events = [*call.statuses, *warnings, *starting]
         place = call.task.task_id, call.task.run_id
-        return [*steps, self._views.publishing(*place, events, lease)] if events else []
-
-    async def _publish(self, run: _Run, *events: TaskEvent) -> None:
-        """Publish events that nobody depends on."""
-        await try_publish(self._views, run.call.task, events, run.claim.lease)
-
-    async def _end(self, call: RunToolInput | StoreResultInput, result: ToolMessage, lease: Lease) -> None:
-        await end_call(self._views, self._transcripts, call, result, lease)
+        return [*steps, self.views.publishing(*place, events, lease)] if events else []
 
     def _publisher(self, call: RunToolInput) -> ArtifactPublisher:
-        return ArtifactPublisher(self._artifacts, call.task, call.position, self._views)
-
-
-def _log_failure(run: _Run, failure: ToolFailure) -> None:
-    """Log where a tool raised; what it wrote only at debug, without the client's secrets."""
-    about = {"tool": run.tool.name, "raised_at": failure.raised_at}
-    _log.warning("tool failed", **about, **exception_fields(failure.error))
-    _log.debug("tool traceback", **about, exception=run.secrets.hide(full_text(failure.error)))
+        return ArtifactPublisher(self.artifacts, call.task, call.position, self.views)

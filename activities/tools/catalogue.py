@@ -14,8 +14,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.hooks import Hooks, PluginFailedError, agent_of, find_agent, hook_context, in_time
 from everloop.activities.lease import begin_attempt, heartbeating
 from everloop.activities.publish import publish_events, try_publish
-from everloop.activities.tools.events import started
-from everloop.activities.tools.results import message, tool_is_gone, unknown_tool
+from everloop.activities.tools.results import message, started, tool_is_gone, unknown_tool
 from everloop.activities.tools.vetting import find_veto, phase_key
 from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import reading_tools
@@ -131,32 +130,30 @@ def _problem_of(agent: Agent, tool: Tool, kept: dict[str, tuple[Plugin, Tool]]) 
 _log = structlog.get_logger()
 
 
+@dataclass(eq=False)
 class AgentCatalogue(AgentPort):
     """Knows the agents of this process."""
 
-    def __init__(
-        self, agents: AgentRegistry, views: TaskViews, transcripts: Transcripts, leases: ToolRecords
-    ) -> None:
-        self._agents = agents
-        self._views = views
-        self._transcripts = transcripts
-        self._leases = leases
+    agents: AgentRegistry
+    views: TaskViews
+    transcripts: Transcripts
+    leases: ToolRecords
 
     @activity.defn
     async def load_agent(self, call: LoadAgentInput) -> LoadedAgent:
         async with heartbeating():
-            agent = find_agent(self._agents, call.agent_id)
+            agent = find_agent(self.agents, call.agent_id)
             name = f"agent {call.task.run_id} {phase_key(call.call, len(call.answers))}"
-            lease = await begin_attempt(self._leases, call.task.task_id, name)
-            reply = await find_veto(agent_of(self._agents, call.task), call)
-            await publish_events(self._views, call.task, _announced(call, reply), lease)
+            lease = await begin_attempt(self.leases, call.task.task_id, name)
+            reply = await find_veto(agent_of(self.agents, call.task), call)
+            await publish_events(self.views, call.task, _announced(call, reply), lease)
             question = reply if isinstance(reply, Question) else None
             refused = reply if isinstance(reply, ToolMessage) else None
             return LoadedAgent(**agent.spec.model_dump(), question=question, refused=refused)
 
     @activity.defn
     async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
-        agent = agent_of(self._agents, call.task)
+        agent = agent_of(self.agents, call.task)
         spec = agent.spec if call.loads_agent else None
         if not call.lists_tools:
             return PreparedTask(agent=spec)
@@ -168,7 +165,7 @@ class AgentCatalogue(AgentPort):
     @activity.defn
     async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
         async with heartbeating():
-            hooks = Hooks(agent_of(self._agents, call.task), hook_context(call.task, call.identity))
+            hooks = Hooks(agent_of(self.agents, call.task), hook_context(call.task, call.identity))
             passed: list[UserMessage] = []
             for message in call.messages:
                 answer = await hooks.before_request(message)
@@ -181,7 +178,7 @@ class AgentCatalogue(AgentPort):
     async def after_completion(self, call: AfterCompletionInput) -> None:
         async with heartbeating():
             context = hook_context(call.task, call.identity, iteration=call.iterations, usage=call.usage)
-            hooks = Hooks(agent_of(self._agents, call.task), context)
+            hooks = Hooks(agent_of(self.agents, call.task), context)
             if call.state is TaskState.FAILED:
                 await hooks.on_error(call.reason)
             await hooks.after_completion(
@@ -192,9 +189,9 @@ class AgentCatalogue(AgentPort):
         """Cache the list for the model calls. Both may fail: history has the list, and sends it again."""
         task = call.task
         try:
-            lease = await begin_attempt(self._leases, task.task_id, f"tools {task.run_id}")
-            await try_publish(self._views, task, [Warned(text=text) for text in found.warnings], lease)
-            await self._transcripts.put(task.task_id, task.run_id, call.position, (found.message,), lease)
+            lease = await begin_attempt(self.leases, task.task_id, f"tools {task.run_id}")
+            await try_publish(self.views, task, [Warned(text=text) for text in found.warnings], lease)
+            await self.transcripts.put(task.task_id, task.run_id, call.position, (found.message,), lease)
         except (RedisError, OSError) as error:
             _log.warning("listed tools not cached", error_type=type(error).__name__)
 
@@ -236,7 +233,8 @@ async def _known_tools(agent: Agent, call: RunToolInput) -> list[str]:
 
 
 async def _ask_plugin(agent: Agent, call: RunToolInput) -> tuple[Tool, str] | ToolMessage:
-    plugin = listing_plugin(agent, call.plugin)
+    listing = (each for each in agent.plugins if each.name == call.plugin and each.overrides("list_tools"))
+    plugin = next(listing, None)
     try:
         tool = await _get_tool(plugin, call) if plugin else None
     except PluginFailedError as error:
@@ -260,8 +258,3 @@ async def _get_tool(plugin: Plugin, call: RunToolInput) -> Tool | None:
     if tool is None or (isinstance(tool, Tool) and tool.name == name):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may return anything
         return tool
     raise PluginFailedError(plugin.name, "get_tool", f"it returned something else than the tool {name!r}")
-
-
-def listing_plugin(agent: Agent, name: str) -> Plugin | None:
-    """Return the plugin of that name that lists tools, if the agent has it."""
-    return next((p for p in agent.plugins if p.name == name and p.overrides("list_tools")), None)

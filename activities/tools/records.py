@@ -35,7 +35,6 @@ class ToolClaim(CallLease):
     """What one attempt at a call may do, and what all attempts have come to.
 
     Knows the call by what the model wrote, whatever plugins make of it, and by how much it has asked.
-    `max_outage` is how long an outage of the store is waited out, in seconds, when it keeps something.
     """
 
     _goes_on_if_lost = False
@@ -46,19 +45,16 @@ class ToolClaim(CallLease):
         call: RunToolInput,
         *,
         is_repeatable: bool = False,
-        max_outage: float = MAX_OUTAGE,
         take_trip: TakeTrip | None = None,
     ) -> None:
-        key, seconds = phase_key(call.call, len(call.answers)), TOOL_LEASE
-        if activity.info().is_local:
-            seconds = QUICK_LEASE
+        key = phase_key(call.call, len(call.answers))
+        seconds = QUICK_LEASE if activity.info().is_local else TOOL_LEASE
         super().__init__(
             records, call.task.task_id, key, seconds, is_repeatable=is_repeatable, take_trip=take_trip
         )
         self.is_told = False
         """Whether what follows from the outcome was done in the step that recorded it."""
         self._call = call.call
-        self._max_outage = max_outage
 
     async def begin(
         self, *steps: Step[Any], before: Sequence[Step[Any]] = ()
@@ -111,9 +107,7 @@ class ToolClaim(CallLease):
         if problem := _problem_of(value):
             raise KeepingFailedError(problem)
         try:
-            await retry_for(
-                lambda: self._records.keep(self.lease, call_key(self._call), value), self._max_outage
-            )
+            await retry_for(lambda: self._records.keep(self.lease, call_key(self._call), value), MAX_OUTAGE)
         except StoreAwayError:
             problem = "what the call keeps cannot be stored now; try again later"
         if problem:  # outside of `except`: the error may not lead to one that names the store's address

@@ -1,48 +1,71 @@
-"""What the model reads of a tool call: of a long result its beginning, and why there is none."""
+"""What a tool call came to: what the model reads of it, and what is published and traced."""
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
+from typing import Any
 
 import structlog
+from opentelemetry.trace import Span, SpanKind
 from pydantic import JsonValue
 from redis.exceptions import RedisError
+from temporalio.exceptions import ApplicationError
 
+from everloop.activities.publish import take_trip
 from everloop.activities.retries import MAX_OUTAGE, retry_for
+from everloop.activities.telemetry import of_task, record_arguments, record_tool_result
+from everloop.agents.agent import Agent
 from everloop.agents.tool import Tool, digest_of
+from everloop.runtime.telemetry.instruments import span_without_content
 from everloop.runtime.telemetry.logs import exception_fields
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.steps import Lease, Step
 from everloop.stores.tool_records import ToolResults
-from everloop.workflows.contract.calls import RunToolInput
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.calls import RunToolInput, StoreResultInput, ToolReply
+from everloop.workflows.contract.events import Resumed, TaskEvent, ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage, ToolOutcome
 from everloop.workflows.contract.names import context_key, quoted, result_artifact
+from everloop.workflows.contract.parts import beginning
 from everloop.workflows.contract.questions import Answer
 from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 
-Keep = Callable[[str], Awaitable[str]]
-"""Keeps the whole of a result; returns under which name, empty if it could not."""
 
+async def bounded(  # noqa: PLR0913 -- what of a result is read at once, and where the rest is kept
+    result: ToolMessage,
+    most: int,
+    artifacts: Artifacts,
+    task: TaskRef,
+    key: str,
+    *,
+    attempt: str = "",
+    max_outage: float = MAX_OUTAGE,
+) -> ToolMessage:
+    """Return a result of which the model reads `most` bytes at once; the whole of a longer one is kept.
 
-async def bounded(result: ToolMessage, most: int, keep: Keep) -> ToolMessage:
-    """Return a result of which the model reads `most` bytes at once; the whole of a longer one is kept."""
+    It is kept as `keep_result` does it.
+    """
     encoded = result.content.encode(errors="replace")
     if len(encoded) <= most:
         return result
     whole = encoded.decode()
     shown = encoded[:most].decode(errors="ignore")
-    kept = await keep(whole)
+    filename = f"{result.name}-{result.call_id}.txt"
+    kept = await keep_result(
+        artifacts, task, key, whole, filename=filename, attempt=attempt, max_outage=max_outage
+    )
     rest = f'read on with read_result("{kept}", start={len(shown)})'
     if not kept:
         rest = "the rest could not be kept; if you need it, ask for less at once"
     note = f"[{len(shown):,} of {len(whole):,} characters; {rest}]"
-    return result.model_copy(
-        update={"content": f"{shown}\n{note}", "whole": len(encoded), "kept": kept},
-    )
+    return result.model_copy(update={"content": f"{shown}\n{note}", "whole": len(encoded), "kept": kept})
 
 
 async def keep_result(  # noqa: PLR0913 -- what is kept, where, and as whose
@@ -56,6 +79,8 @@ async def keep_result(  # noqa: PLR0913 -- what is kept, where, and as whose
     max_outage: float = MAX_OUTAGE,
 ) -> str:
     """Keep the whole of a result for the task, in place of what an earlier attempt has kept; return its name.
+
+    The name is empty if it could not be kept.
 
     `attempt` is as for `TaskArtifacts`. What cannot be kept within 20 s is not: the tool has run, so that is
     no error.
@@ -197,3 +222,98 @@ def _decided(answer: Answer) -> str:
     if answer.by == "timeout" or not answer.note:
         return _WHO[answer.by]
     return f"{_WHO[answer.by]}: {answer.note}"
+
+
+# What is published of it, and the cache that the next model call reads.
+
+
+def started(call: ToolCall, attempt: int) -> list[TaskEvent]:
+    """Return the events of a call that begins to run, in this attempt; a later one goes on after another."""
+    begins = ToolStarted(call_id=call.id, name=call.name, attempt=attempt)
+    return [Resumed(after="attempt", attempt=attempt, call_id=call.id), begins] if attempt > 1 else [begins]
+
+
+async def end_call(
+    views: TaskViews,
+    transcripts: Transcripts,
+    call: RunToolInput | StoreResultInput,
+    result: ToolMessage,
+    lease: Lease,
+) -> None:
+    """Cache the result of a call and publish it. The result itself is safe in history, so this may fail.
+
+    Raises:
+        OvertakenError: a later attempt does both.
+    """
+    try:
+        await take_trip(views, call.task, *end_steps(views, transcripts, call, result, lease))
+    except (RedisError, OSError) as error:
+        _log.warning("end of a tool call not told", call_id=result.call_id, error_type=type(error).__name__)
+
+
+def end_steps(
+    views: TaskViews,
+    transcripts: Transcripts,
+    call: RunToolInput | StoreResultInput,
+    result: ToolMessage,
+    lease: Lease,
+) -> list[Step[Any]]:
+    """Return the steps that cache the result of a call and publish it; the last one is never None."""
+    place, steps = (call.task.task_id, call.task.run_id), list[Step[Any]]()
+    if not (call.has_fallback and result.outcome == "error"):
+        steps.append(transcripts.adding(*place, call.position, result, lease))
+    start = beginning(result.content)
+    completed = ToolCompleted(
+        call_id=result.call_id,
+        name=result.name,
+        outcome=result.outcome,
+        result=start,
+        size=result.whole or len(result.content.encode(errors="replace")),
+        cut=bool(result.whole) or start != result.content,
+        raised_at=result.raised_at,
+        cached=result.cached,
+    )
+    return [*steps, views.publishing(*place, [completed], lease)]
+
+
+# The span around a tool call (OpenTelemetry semantic conventions for generative AI), and its log lines.
+
+
+@contextmanager
+def tool_span(agent: Agent, call: RunToolInput, *, has_content: bool = False) -> Generator[Span]:
+    """Trace one attempt of a call; with its arguments only if it `has_content`, and in the log at debug.
+
+    An exception is recorded by its kind.
+    """
+    about = {"agent": agent.id, "tool": call.call.name, "call_id": call.call.id}
+    _log.debug("tool called", **about, arguments=call.call.arguments)
+    attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.call.name,
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": call.call.id,
+        **of_task(call.task, agent.name),
+    }
+    with span_without_content(
+        f"execute_tool {call.call.name}", SpanKind.INTERNAL, attributes, _error_type
+    ) as span:
+        if has_content:
+            record_arguments(span, call.call)
+        yield span
+
+
+def record_outcome(span: Span, reply: ToolReply, *, has_content: bool = False) -> None:
+    """Put what the call came to on the span, and into the log at debug."""
+    outcome = reply.outcome if isinstance(reply, ToolMessage) else "question"
+    if isinstance(reply, ToolMessage):
+        about = {"tool": reply.name, "call_id": reply.call_id, "raised_at": reply.raised_at}
+        _log.debug("tool ended", **about, outcome=outcome, result=beginning(reply.content))
+    span.set_attribute("everloop.tool.outcome", outcome)
+    if isinstance(reply, ToolMessage) and reply.cached:
+        span.set_attribute("everloop.tool.cached", value=True)
+    if has_content:
+        record_tool_result(span, reply)
+
+
+def _error_type(error: BaseException) -> str:
+    return (isinstance(error, ApplicationError) and error.type) or type(error).__qualname__

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from everloop.activities.hooks import Hooks, PluginFailedError, hook_context, together
 from everloop.activities.tools.results import message, not_repeated, rejected, withheld
@@ -184,37 +184,25 @@ def outcome_question(tool: Tool, written: ToolCall, vetted: VettedCall, asked: i
 
 
 def _confirmation(purpose: Purpose, id_: str, text: str, tool: Tool, vetted: VettedCall) -> Question:
+    """Ask whom a plugin names that wants an approval, or else whom the tool names."""
+    named = vetted.approval.approvers if vetted.approval else OWNER
     return Question(
         id=id_,
         kind=QuestionKind.CONFIRMATION,
         purpose=purpose,
-        text=f"{text}\n{_as_text(as_json(vetted.arguments))}",
+        # What does not print is escaped: it could make arguments look like others.
+        text=f"{text}\n{_printable(json.dumps(as_json(vetted.arguments), ensure_ascii=False, indent=2))}",
         call=vetted.call,
-        approvers=_approvers(tool, vetted),
+        approvers=tool.approvers if named == OWNER else named,
     )
-
-
-def _approvers(tool: Tool, vetted: VettedCall) -> str:
-    """Return who is asked: whom a plugin names that wants an approval, or else whom the tool names."""
-    named = vetted.approval.approvers if vetted.approval else OWNER
-    return tool.approvers if named == OWNER else named
 
 
 def _wants(policy: bool | Callable[..., bool], *about: object) -> bool:  # noqa: FBT001 -- what an agent says
     return policy if isinstance(policy, bool) else bool(policy(*about))
 
 
-def _as_text(arguments: Mapping[str, JsonValue]) -> str:
-    """Return the arguments as JSON. What does not print is escaped: it could make them look like others."""
-    return _printable(json.dumps(arguments, ensure_ascii=False, indent=2))
-
-
 def _printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() or sign == "\n" else _escape(sign) for sign in text)
-
-
-def _escape(sign: str) -> str:
-    return json.dumps(sign)[1:-1]
+    return "".join(sign if sign.isprintable() or sign == "\n" else json.dumps(sign)[1:-1] for sign in text)
 
 
 # What people have answered to a tool call so far, and what follows from it.

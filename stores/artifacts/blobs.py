@@ -26,13 +26,14 @@ PENDING_TIME = timedelta(hours=1)
 MOST = 1000
 """Blobs, or artifacts, that one step of the housekeeping removes."""
 
-_UNLIST = """
--- KEYS: all sets of pending blobs. ARGV: the key of one that is empty, a time.
+UNLIST = """
+-- KEYS: a list by time. ARGV: one of it, a time: it is taken out if it stands there with none that is later.
 if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]) then
   redis.call('ZREM', KEYS[1], ARGV[1])
 end
 """
-"""A set into which a blob was put since that time stays: the blob may not be in it yet."""
+"""What was put into the list anew since that time stays: a set of blobs, whose blob may not be in it yet, or
+an artifact."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -49,7 +50,7 @@ class ArtifactBlobs:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._blobs = blobs
-        self._unlist = redis.register_script(_UNLIST)
+        self._unlist = redis.register_script(UNLIST)
 
     @property
     def links(self) -> BlobLinks | None:

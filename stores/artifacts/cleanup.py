@@ -1,7 +1,7 @@
 """Clears away artifacts whose time to live has ended, and blobs that processes which died left behind."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import cast
@@ -18,7 +18,7 @@ from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of, literal, members
 from everloop.runtime.temporal.describe import namespace_id
-from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
+from everloop.stores.artifacts.blobs import MOST, UNLIST, ArtifactBlobs
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
     ArtifactRecord,
@@ -47,13 +47,8 @@ _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 _MAX_TRIES = 100
 
-_UNLIST = """
--- KEYS: all artifacts. ARGV: key of a record that is gone, the time when it would have expired.
-if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]) then
-  redis.call('ZREM', KEYS[1], ARGV[1])
-end
-"""
-"""An artifact that was created anew since expires later, and stays listed."""
+_UNREADABLE = (EncryptionError, ValidationError)
+"""What says that a record cannot be read."""
 
 
 class _StaysError(Exception):
@@ -83,7 +78,7 @@ async def remove_artifact(
             await redis.zadd(EXPIRING_ARTIFACTS_KEY, later, xx=True, gt=True)
             return False
         gone_at = record.expires_at if record else due_at or now()
-        await redis.register_script(_UNLIST)(
+        await redis.register_script(UNLIST)(
             keys=[EXPIRING_ARTIFACTS_KEY], args=[record_key, gone_at.timestamp()]
         )
         if record:
@@ -97,8 +92,7 @@ async def _remove(
 ) -> ArtifactRecord | None:
     async with redis.pipeline(transaction=True) as pipeline:
         await pipeline.watch(record_key)
-        text = cast("str | None", await pipeline.get(record_key))
-        record = unseal_record(text, record_key, cipher_of(redis)) if text else None
+        record = await _read(pipeline, record_key, redis)
         if record is None:
             return None
         if due_at and record.expires_at > due_at:
@@ -113,6 +107,12 @@ async def _remove(
         blobs.queue_names(pipeline, address.pending_key, named=[], released=released)
         await pipeline.execute()
         return record
+
+
+async def _read(client: Redis, record_key: str, redis: Redis | None = None) -> ArtifactRecord | None:
+    """Return a record, None if there is none; the `redis` of a pipeline knows how it is encrypted."""
+    text = cast("str | None", await client.get(record_key))
+    return unseal_record(text, record_key, cipher_of(redis or client)) if text else None
 
 
 class ArtifactHousekeeping:
@@ -158,7 +158,7 @@ class ArtifactHousekeeping:
         """Whether it was removed; else it was changed since it was listed. None: it cannot be read."""
         try:
             return await remove_artifact(self._redis, self._blobs, record_key, at)
-        except (EncryptionError, ValidationError):
+        except _UNREADABLE:
             _log.warning("record of an artifact cannot be read", record_key=record_key)
             return None
 
@@ -168,8 +168,6 @@ class ArtifactHousekeeping:
 # Such blobs are left where Redis itself was lost: a search through the blob store finds them. It begins only
 # when as much time has passed since then as an artifact lives: a backup of Redis may bring the artifacts
 # back.
-
-_SCANNED = 1000
 
 UNFINISHED_AGE = timedelta(days=1)
 """How long what was left half written is left alone: nobody writes for so long."""
@@ -224,28 +222,17 @@ class OrphanedBlobs:
             of_folder.setdefault(key.rpartition("/")[0], set()).add(key)
         if not of_folder:
             return []
-        async for record_key in self._record_keys():
+        async for record_key in members(self._redis, EXPIRING_ARTIFACTS_KEY, "*"):
             if (folder := folder_of_record(record_key)) in of_folder:
                 of_folder[folder] -= await self._named(record_key, of_folder[folder])
         unnamed = {key for named in of_folder.values() for key in named}
         return sorted(unnamed - await self._kept.pending()) if unnamed else []
 
-    async def _record_keys(self) -> AsyncIterator[str]:
-        position = 0
-        while True:
-            scan = self._redis.zscan(EXPIRING_ARTIFACTS_KEY, position, count=_SCANNED)
-            position, found = cast("tuple[int, list[tuple[str, float]]]", await scan)
-            for record_key, _ in found:
-                yield record_key
-            if not position:
-                return
-
     async def _named(self, record_key: str, keys: set[str]) -> set[str]:
         """Return the keys that a record names; all of them if it cannot be read."""
-        text = cast("str | None", await self._redis.get(record_key))
         try:
-            record = unseal_record(text, record_key, cipher_of(self._redis)) if text else None
-        except (EncryptionError, ValidationError):
+            record = await _read(self._redis, record_key)
+        except _UNREADABLE:
             return keys
         return set(record.blob_keys()) if record else set()
 
@@ -328,11 +315,9 @@ class ArtifactRemoval:
 
     async def _read(self, record_key: str) -> ArtifactRecord | None:
         """Return a record, also of one that has expired; None where there is none, or it cannot be read."""
-        text = cast("str | None", await self._redis.get(record_key))
-        try:
-            return unseal_record(text, record_key, cipher_of(self._redis)) if text else None
-        except (EncryptionError, ValidationError):
-            return None
+        with suppress(*_UNREADABLE):
+            return await _read(self._redis, record_key)
+        return None
 
     async def _remove(self, record_key: str, record: ArtifactRecord | None) -> int:
         blobs = set(record.blob_keys()) if record else set[str]()

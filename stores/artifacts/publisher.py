@@ -8,7 +8,7 @@ all that was sent before.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from weakref import WeakValueDictionary
 
 from everloop.stores.artifacts.changes import (
@@ -196,6 +196,7 @@ class _Known:
         return Seen.in_view(self.view, rendered, *before)
 
 
+@dataclass(eq=False)
 class ArtifactPublisher:
     """Publishes what one writer does: an attempt at a model or a tool call, or the end of a task.
 
@@ -206,22 +207,15 @@ class ArtifactPublisher:
     At most about 2 MB of each artifact that is building are held in memory.
     """
 
-    def __init__(  # noqa: PLR0913 -- what it publishes, where to and as whom
-        self,
-        store: Artifacts,
-        task: TaskRef,
-        position: int,
-        views: TaskViews,
-        *,
-        lease: Lease | None = None,
-        reading: Reading = read_contents,
-    ) -> None:
-        self.store = store
-        self._task = task
-        self._position = position
-        self._views = views
-        self._lease = lease
-        self._read = reading
+    store: Artifacts
+    task: TaskRef
+    position: int
+    views: TaskViews
+    _: KW_ONLY
+    lease: Lease | None = None
+    reading: Reading = read_contents
+
+    def __post_init__(self) -> None:
         self._known: dict[_Key, _Known] = {}
         self._changing: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
 
@@ -274,7 +268,7 @@ class ArtifactPublisher:
         """
         key = context_id, artifact_id
         while True:
-            view = await self._views.artifact(self._task.task_id, artifact_id)
+            view = await self.views.artifact(self.task.task_id, artifact_id)
             if drafted_at is not None and (view is None or view.position != drafted_at):
                 return
             artifact = await self._find(key)
@@ -294,11 +288,11 @@ class ArtifactPublisher:
             OvertakenError: a later attempt has claimed the call.
         """
         if chunks:
-            await self._views.publish(self._task.task_id, self._task.run_id, chunks, self._lease)
+            await self.views.publish(self.task.task_id, self.task.run_id, chunks, self.lease)
 
     async def shows(self, artifact_id: str, position: int, rendered: Rendered) -> bool:
         """Whether subscribers see this, and no more, in a draft at this position that goes on."""
-        view = await self._views.artifact(self._task.task_id, artifact_id)
+        view = await self.views.artifact(self.task.task_id, artifact_id)
         if view is None or view.position != position:
             return False
         seen = Seen.in_view(view, rendered)
@@ -309,7 +303,7 @@ class ArtifactPublisher:
 
         Those that were `written` are too, where subscribers do not see them at all.
         """
-        complete = await self._views.artifacts_seen(self._task.task_id)
+        complete = await self.views.artifacts_seen(self.task.task_id)
         if complete is None:
             return None
         ids = dict.fromkeys([*complete, *written])
@@ -324,18 +318,19 @@ class ArtifactPublisher:
         def events_of(before: StoredArtifact | None, after: StoredArtifact) -> Sequence[ArtifactChunk]:
             nonlocal published
             published = None
-            if follows and not _is_last(before, follows):
+            done = before.operations if before else ()
+            if follows and not (done and done[-1].id.startswith(follows)):
                 raise ArtifactOvertakenError(after.artifact_id)
             if _state(before) != _state(known.artifact):
                 raise _StaleError
             contents = _changed_contents(known, change, after)
             rendered = render_parts(after, contents)
             seen = known.seen_before(rendered)
-            chunks, seen = chunks_to(after, rendered, seen, self._position, after.version)
+            chunks, seen = chunks_to(after, rendered, seen, self.position, after.version)
             published = _Known(after, contents, known.room, seen=seen)
             return chunks
 
-        announcement = Announcement(self._task.task_id, self._task.run_id, events_of)
+        announcement = Announcement(self.task.task_id, self.task.run_id, events_of)
         after = await self.store.apply(*key, change, operation_id=operation_id, announcement=announcement)
         return after, published
 
@@ -353,24 +348,26 @@ class ArtifactPublisher:
                 return []
             if view.artifact.parts == (EMPTY,) and (view.artifact.failed or not is_over):
                 return []
-            draft = Seen.in_view(view).newer_draft(self._position, 0)
+            draft = Seen.in_view(view).newer_draft(self.position, 0)
             status = ArtifactStatus.FAILED if is_over else ArtifactStatus.BUILDING
             return make_chunks(artifact_id, [EMPTY], "replace", draft, status=status)
-        contents = await self._read(self.store, artifact, rendered_indexes(artifact, await self._room(view)))
+        contents = await self.reading(
+            self.store, artifact, rendered_indexes(artifact, await self._room(view))
+        )
         if is_over and artifact.status is ArtifactStatus.BUILDING:
             artifact = artifact.model_copy(update={"status": ArtifactStatus.COMPLETE})
         rendered = render_parts(artifact, contents)
         if view is None:
-            return chunks_to(artifact, rendered, None, self._position, artifact.version)[0]
+            return chunks_to(artifact, rendered, None, self.position, artifact.version)[0]
         seen = Seen.in_view(view, rendered)
         if seen.rest(artifact, rendered) == [] and seen.status is artifact.status:
             return []
         # What a later attempt at the same call publishes has to come after it.
-        version = artifact.version if view.position < self._position else 0
-        return chunks_to(artifact, rendered, seen, self._position, version)[0]
+        version = artifact.version if view.position < self.position else 0
+        return chunks_to(artifact, rendered, seen, self.position, version)[0]
 
     async def _is_still_seen(self, artifact_id: str, known: _Known) -> bool:
-        view = await self._views.artifact(self._task.task_id, artifact_id)
+        view = await self.views.artifact(self.task.task_id, artifact_id)
         return view is not None and known.seen is not None and known.seen.is_in(view)
 
     async def _look(self, key: _Key, change: Change, needed: frozenset[int]) -> _Known:
@@ -380,17 +377,17 @@ class ArtifactPublisher:
         """
         contents: Contents = {}
         artifact = await self._find(key)
-        view = await self._views.artifact(self._task.task_id, key[1])
+        view = await self.views.artifact(self.task.task_id, key[1])
         room = await self._room(view)
         # What was deleted or replaced since it was found is noticed when the change is made.
         with suppress(ArtifactMissingError, PartIndexError):
             if artifact and not isinstance(change, Create):
-                contents = await self._read(self.store, artifact, rendered_indexes(artifact, room) | needed)
+                contents = await self.reading(self.store, artifact, rendered_indexes(artifact, room) | needed)
         return _Known(artifact, contents, room, view)
 
     async def _room(self, view: ViewArtifact | None) -> int:
         """Return for how many bytes of an artifact the view of the task has room; it has this of it now."""
-        room = self._views.max_bytes - await self._views.size(self._task.task_id)
+        room = self.views.max_bytes - await self.views.size(self.task.task_id)
         if room >= RENDERED_BYTES or view is None:
             return room
         return room + len(view.artifact.model_dump_json().encode())
@@ -437,10 +434,6 @@ def _is_closing(change: Change) -> bool:
             return change.last_chunk
         case _:
             return False
-
-
-def _is_last(artifact: StoredArtifact | None, prefix: str) -> bool:
-    return bool(artifact and artifact.operations and artifact.operations[-1].id.startswith(prefix))
 
 
 def _state(artifact: StoredArtifact | None) -> object:

@@ -35,7 +35,7 @@ RENDERED_PART_BYTES = 100_000
 Contents = Mapping[int, bytes | None]
 """Index → content of the parts that may be rendered; None: it is lost."""
 
-_MEDIA_TYPES: dict[PartKind, str] = {
+MEDIA_TYPES: dict[PartKind, str] = {
     "text": "text/plain",
     "file": "application/octet-stream",
     "data": "application/json",
@@ -147,7 +147,7 @@ def _link(artifact: StoredArtifact, part: ArtifactPart) -> FilePart:
     if part.url:
         return FilePart(media_type=part.media_type, filename=part.filename, url=part.url)
     return FilePart(
-        media_type=part.media_type or _MEDIA_TYPES[part.kind],
+        media_type=part.media_type or MEDIA_TYPES[part.kind],
         filename=part.filename,
         size=part.size if artifact.status is ArtifactStatus.COMPLETE else None,
         stored=StoredPart(artifact_id=artifact.artifact_id, index=part.index),
@@ -190,7 +190,7 @@ def _data(part: ArtifactPart, content: bytes, media_type: str) -> DataPart | Non
 
 def _file(part: ArtifactPart, content: bytes) -> FilePart:
     return FilePart(
-        media_type=part.media_type or _MEDIA_TYPES[part.kind],
+        media_type=part.media_type or MEDIA_TYPES[part.kind],
         filename=part.filename,
         size=len(content),
         content=base64.b64encode(content).decode(),
@@ -214,8 +214,12 @@ def _rest(old: RenderedPart, new: RenderedPart) -> list[Part] | None:
     if _is_equal(old, new):
         return []
     match old.part, new.part:
-        case TextPart(), TextPart() if _are_named_alike(old.part, new.part):
-            if new.part.text.startswith(old.part.text):
+        case TextPart(), TextPart():
+            is_named_alike = (old.part.media_type, old.part.filename) == (
+                new.part.media_type,
+                new.part.filename,
+            )
+            if is_named_alike and new.part.text.startswith(old.part.text):
                 return [TextPart(text=new.part.text[len(old.part.text) :])]
         case DataPart(data=list() as before), DataPart(data=list() as after) if new.is_rows:
             kept = RenderedPart(new.part.model_copy(update={"data": after[: len(before)]}), is_rows=True)
@@ -224,10 +228,6 @@ def _rest(old: RenderedPart, new: RenderedPart) -> list[Part] | None:
         case _:
             pass
     return None
-
-
-def _are_named_alike(old: TextPart, new: TextPart) -> bool:
-    return (old.media_type, old.filename) == (new.media_type, new.filename)
 
 
 def _is_equal(old: RenderedPart, new: RenderedPart) -> bool:

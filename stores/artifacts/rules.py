@@ -102,9 +102,10 @@ def change_artifact(
         ArtifactError: it is refused.
     """
     check_id(operation.artifact_id)
-    if before is not None and _is_known(before, operation.operation_id):
+    done = [each.id for each in before.operations] if before else []
+    if operation.operation_id and operation.operation_id in done:
         return None
-    if before is not None and is_outdated(operation.operation_id, (done.id for done in before.operations)):
+    if is_outdated(operation.operation_id, done):
         raise ArtifactOvertakenError(operation.artifact_id)
     if isinstance(change, Create):
         return _create(before, change, operation)
@@ -138,10 +139,6 @@ def _continue(
             return _add_parts(before, change, operation)
         case Replace():
             return _replace(before, change, operation)
-
-
-def _is_known(artifact: StoredArtifact, operation_id: str) -> bool:
-    return bool(operation_id) and any(operation.id == operation_id for operation in artifact.operations)
 
 
 def _create(before: StoredArtifact | None, change: Create, operation: OperationContext) -> Changed:

@@ -20,7 +20,6 @@ from everloop.stores.artifacts.blobs import ArtifactBlobs
 from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
 from everloop.stores.artifacts.cleanup import remove_artifact
 from everloop.stores.artifacts.errors import ArtifactExistsError, ArtifactMissingError, ArtifactReplacedError
-from everloop.stores.artifacts.layout import INLINE_BYTES, SEGMENT_BYTES, Sizes
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
     ArtifactRecord,
@@ -30,7 +29,7 @@ from everloop.stores.artifacts.record import (
     unseal_tail,
 )
 from everloop.stores.artifacts.rules import part_of
-from everloop.stores.artifacts.writer import ArtifactWriter, Request
+from everloop.stores.artifacts.writer import INLINE_BYTES, SEGMENT_BYTES, ArtifactWriter, Request, Sizes
 from everloop.stores.keys import context_artifacts_key
 from everloop.stores.retention import ARTIFACT_TTL
 from everloop.stores.views.store import TaskViews

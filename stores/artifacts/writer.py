@@ -1,8 +1,9 @@
-"""Makes changes of artifacts in Redis."""
+"""Makes changes of artifacts in Redis, and finds a place for their content."""
 
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import cast
@@ -16,19 +17,163 @@ from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.redis import cipher_of
 from everloop.stores.artifacts.blobs import PENDING_TIME, ArtifactBlobs
 from everloop.stores.artifacts.changes import AddParts, Announcement, Append, Change, Create, NewPart, Replace
-from everloop.stores.artifacts.layout import Layout, ReadTail, Sizes
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
     ArtifactRecord,
+    PartContent,
+    Segment,
     seal_record,
     seal_tail,
     unseal_record,
 )
-from everloop.stores.artifacts.rules import Changed, OperationContext, change_artifact
+from everloop.stores.artifacts.rules import Changed, OperationContext, Write, change_artifact
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.artifacts import StoredArtifact
+from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
+
+SEGMENT_BYTES = 5 * 1024 * 1024
+"""What S3 joins has to be at least this long, except the last piece."""
+
+INLINE_BYTES = 100_000
+"""Bytes of a part that Redis keeps by default before it moves to blobs."""
+
+ReadTail = Callable[[ArtifactAddress, int], Awaitable[bytes | None]]
+"""Returns the tail of a part by its index; None if there is none."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`inline`: how many bytes of a part stay in Redis, at most `segment`."""
+
+    inline: int = INLINE_BYTES
+    segment: int = SEGMENT_BYTES
+
+    def must_flush(self, content: PartContent, added: int, *, is_closing: bool) -> bool:
+        """Whether the tail goes into segments when so many bytes are appended."""
+        tail, flushed = content.tail + added, content.flushed
+        if not flushed:
+            return tail > self.inline
+        filled = self.open_bytes(content) + tail >= self.segment
+        return filled or tail >= max(self.inline, flushed) or (is_closing and tail > 0)
+
+    def open_bytes(self, content: PartContent) -> int:
+        """Return the size of the last segment if that is not full, 0 otherwise."""
+        last = content.segments[-1].size if content.segments else 0
+        return last if last < self.segment else 0
+
+    def cut(self, loose: bytes, *, is_closing: bool) -> tuple[list[bytes], bytes]:
+        """Return the segments that the end of a part comes to, and its tail."""
+        full = len(loose) // self.segment * self.segment
+        segments = [loose[at : at + self.segment] for at in range(0, full, self.segment)]
+        rest = loose[full:]
+        if rest and (is_closing or not segments):
+            return [*segments, rest], b""
+        return segments, rest
+
+
+@dataclass(eq=False)
+class Layout:
+    """What has to be done so that the content of a changed artifact is as `contents` says, once laid out.
+
+    `puts` are new blobs by key; `joins` are to be made of others, by key; `tails` is what is written to the
+    tails of parts: behind them, or in their place.
+    """
+
+    before: ArtifactRecord | None
+    changed: Changed
+    sizes: Sizes
+    read_tail: ReadTail
+    blobs: ArtifactBlobs
+
+    def __post_init__(self) -> None:
+        self.puts: dict[str, bytes] = {}
+        self.joins: dict[str, list[str]] = {}
+        self.tails: list[Write] = []
+        self.contents = list(self.before.contents) if self.before and not self.changed.is_new else []
+        self._before = self.before.contents if self.before else ()
+        self._address = ArtifactAddress(self.changed.artifact.context_id, self.changed.artifact.artifact_id)
+        # One that failed stays as it is: it has to end also when its blobs are lost, or their store is away.
+        self._is_closing = self.changed.artifact.status is ArtifactStatus.COMPLETE
+
+    async def lay_out(self) -> None:
+        """Find a place for what is written; when the artifact is complete, also for the tails that are there.
+
+        Raises:
+            BlobError: what has to be put anew cannot be read.
+        """
+        for write in self.changed.writes:
+            if write.is_new:
+                self.contents[write.index : write.index + 1] = [PartContent(generation=uuid.uuid4().hex)]
+            await self._extend(write)
+        if self._is_closing:
+            for index in range(len(self.contents)):
+                await self._extend(Write(index, b""))
+            if self.blobs.links is not None:
+                self._join()
+        gone = range(len(self.contents), len(self._before))
+        self.tails += [Write(index, b"", is_new=True) for index in gone]
+
+    def contents_with(self, blobs: Sequence[str]) -> tuple[PartContent, ...]:
+        """Return the contents without the joined blobs that are not among these, by key."""
+        there = {key.rpartition("/")[2] for key in blobs}
+        left_out = {key.rpartition("/")[2] for key in self.joins} - there
+        return tuple(
+            content.model_copy(update={"joined": ""}) if content.joined in left_out else content
+            for content in self.contents
+        )
+
+    def released(self) -> list[str]:
+        """Return the keys of blobs that are named no more."""
+        named = {name for content in self.contents for name in content.blob_names}
+        left = (name for content in self._before for name in content.blob_names)
+        return [self._address.blob_key(name) for name in left if name not in named]
+
+    def _join(self) -> None:
+        """Let each part of several segments be one blob as well."""
+        for index, content in enumerate(self.contents):
+            if len(content.segments) > 1:
+                name = self.blobs.new_name()
+                sources = [self._address.blob_key(segment.name) for segment in content.segments]
+                self.joins[self._address.blob_key(name)] = sources
+                self.contents[index] = content.model_copy(update={"joined": name})
+
+    async def _extend(self, write: Write) -> None:
+        content, added = self.contents[write.index], write.content
+        if self.sizes.must_flush(content, len(added), is_closing=self._is_closing):
+            await self._flush(write.index, added)
+        elif added or write.is_new:
+            crc = zlib.crc32(added, content.tail_crc)
+            update = {"tail": content.tail + len(added), "tail_crc": crc}
+            self.contents[write.index] = content.model_copy(update=update)
+            self.tails.append(write)
+
+    async def _flush(self, index: int, added: bytes) -> None:
+        content = self.contents[index]
+        kept, loose = content.segments, list[bytes]()
+        if self.sizes.open_bytes(content):
+            kept = content.segments[:-1]
+            loose.append(await self.blobs.get(self._address.blob_key(content.segments[-1].name)))
+        if content.tail:
+            tail_key = self._address.tail_key(index)
+            loose.append(content.check_tail(await self.read_tail(self._address, index), tail_key))
+        pieces, tail = self.sizes.cut(b"".join([*loose, added]), is_closing=self._is_closing)
+        self.contents[index] = PartContent(
+            generation=content.generation,
+            segments=(*kept, *self._put(pieces)),
+            tail=len(tail),
+            tail_crc=zlib.crc32(tail),
+        )
+        self.tails.append(Write(index, tail, is_new=True))
+
+    def _put(self, pieces: list[bytes]) -> Iterator[Segment]:
+        for piece in pieces:
+            name = self.blobs.new_name()
+            self.puts[self._address.blob_key(name)] = piece
+            yield Segment(name=name, size=len(piece))
+
+
+# The changes themselves.
 
 _MAX_TRIES = 100
 _MAX_TOKENS = 100
@@ -65,6 +210,7 @@ class _Plan:
         return bool(self.named) and now > self.at + PENDING_TIME / 2
 
 
+@dataclass(eq=False)
 class ArtifactWriter:
     """Reads the record, plans, puts the blobs, and commits if the record is still the same; if not, again.
 
@@ -73,25 +219,17 @@ class ArtifactWriter:
     token in the record tells. `ttl` counts from the last change.
     """
 
-    def __init__(  # noqa: PLR0913 -- what artifacts are kept in, and how
-        self,
-        redis: Redis,
-        blobs: ArtifactBlobs,
-        views: TaskViews,
-        read_tail: ReadTail,
-        *,
-        ttl: timedelta,
-        sizes: Sizes,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._redis = redis
-        self._cipher = cipher_of(redis)
-        self._blobs = blobs
-        self._views = views
-        self._read_tail = read_tail
-        self._ttl = ttl
-        self._sizes = sizes
-        self._clock = clock
+    redis: Redis
+    blobs: ArtifactBlobs
+    views: TaskViews
+    read_tail: ReadTail
+    _: KW_ONLY
+    ttl: timedelta
+    sizes: Sizes
+    clock: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        self._cipher = cipher_of(self.redis)
 
     async def write(self, request: Request) -> StoredArtifact:
         """Make the change and return the artifact as it is then."""
@@ -106,11 +244,13 @@ class ArtifactWriter:
                     raise
                 continue
             if is_done:
-                await self._announce(request, plan.events)
-                await self._blobs.forget(plan.layout.released(), request.address.pending_key)
+                # The second step; who repeats the operation does it in our place.
+                if (new := request.announcement) and plan.events:
+                    await self.views.publish(new.task_id, new.run_id, plan.events)
+                await self.blobs.forget(plan.layout.released(), request.address.pending_key)
                 return plan.record.artifact
             # Its transaction cannot come through any more: the record that it watches has changed.
-            await self._blobs.forget(plan.named, request.address.pending_key)
+            await self.blobs.forget(plan.named, request.address.pending_key)
             plan = await self._plan(request)
         raise WatchError(_BUSY)
 
@@ -127,7 +267,7 @@ class ArtifactWriter:
         raise WatchError(_BUSY)
 
     async def _plan_from(self, request: Request, found: str | None) -> _Plan | StoredArtifact:
-        at = self._clock()
+        at = self.clock()
         kept = unseal_record(found, request.address.record_key, self._cipher) if found else None
         before = kept.artifact if kept and kept.expires_at > at else None
         changed = await _changed(request, before, at)
@@ -135,30 +275,30 @@ class ArtifactWriter:
             return changed
         announcement = request.announcement
         events = announcement.events_of(before, changed.artifact) if announcement else ()
-        layout = Layout(kept, changed, self._sizes, self._read_tail, self._blobs)
+        layout = Layout(kept, changed, self.sizes, self.read_tail, self.blobs)
         await layout.lay_out()
-        named = await self._blobs.put(layout.puts, layout.joins, request.address.pending_key)
+        named = await self.blobs.put(layout.puts, layout.joins, request.address.pending_key)
         record = ArtifactRecord(
             artifact=changed.artifact,
             contents=layout.contents_with(named),
-            expires_at=at + self._ttl,
+            expires_at=at + self.ttl,
             tokens=(*(kept.tokens if kept else ()), request.token)[-_MAX_TOKENS:],
         )
         return _Plan(found, record, layout, events, tuple(named), at)
 
     async def _found(self, request: Request) -> str | None:
-        return cast("str | None", await self._redis.get(request.address.record_key))
+        return cast("str | None", await self.redis.get(request.address.record_key))
 
     async def _commit(self, request: Request, plan: _Plan) -> bool:
         """Whether the record is as planned now; if not, another has changed it, or the blobs got too old."""
         key, record = request.address.record_key, plan.record
-        async with self._redis.pipeline(transaction=True) as pipeline:
+        async with self.redis.pipeline(transaction=True) as pipeline:
             await pipeline.watch(key)
             found = cast("str | None", await pipeline.get(key))
             if found != plan.found:
                 # An earlier transaction of ours may have been done although its answer was lost.
                 return bool(found) and request.token in unseal_record(found, key, self._cipher).tokens
-            if plan.is_stale(self._clock()):
+            if plan.is_stale(self.clock()):
                 return False
             await self._tell_housekeeping(request.address, plan)
             pipeline.multi()
@@ -175,14 +315,9 @@ class ArtifactWriter:
         """
         if plan.found is None:
             expires_at = plan.record.expires_at.timestamp()
-            await self._redis.zadd(EXPIRING_ARTIFACTS_KEY, {address.record_key: expires_at})
+            await self.redis.zadd(EXPIRING_ARTIFACTS_KEY, {address.record_key: expires_at})
         if plan.layout.released():
-            await self._blobs.list_pending(address.pending_key)
-
-    async def _announce(self, request: Request, events: Sequence[TaskEvent]) -> None:
-        """Publish a change that is made, the second step; who repeats the operation does it in our place."""
-        if (new := request.announcement) and events:
-            await self._views.publish(new.task_id, new.run_id, events)
+            await self.blobs.list_pending(address.pending_key)
 
     def _queue_content(self, pipeline: Pipeline, address: ArtifactAddress, plan: _Plan) -> None:
         for write in plan.layout.tails:
@@ -192,7 +327,7 @@ class ArtifactWriter:
             elif write.content:
                 write_to = pipeline.set if write.is_new else pipeline.append
                 write_to(key, seal_tail(write.content, key, self._cipher))
-        self._blobs.queue_names(pipeline, address.pending_key, plan.named, plan.layout.released())
+        self.blobs.queue_names(pipeline, address.pending_key, plan.named, plan.layout.released())
 
 
 async def _changed(request: Request, before: StoredArtifact | None, at: datetime) -> Changed | StoredArtifact:

@@ -15,8 +15,8 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import Content, Row, ToolContext
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Append, Create
-from everloop.stores.artifacts.layout import SEGMENT_BYTES
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.artifacts.writer import SEGMENT_BYTES
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everloop.activities.conversation.memory import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
 from everloop.activities.conversation.recall import (
     MAX_ARGUMENT_CHARACTERS,
     MAX_CHARACTERS,
@@ -16,7 +17,6 @@ from everloop.activities.conversation.recall import (
     MAX_RESULT_CHARACTERS,
     remembered,
 )
-from everloop.activities.conversation.summaries import FAN_IN, MAX_BLOCK_CHARACTERS, SummaryStep, next_step
 from everloop.stores.conversations.store import ConversationSummary
 from everloop.workflows.contract.calls import CREATE_TASK, ConversationMessage
 from everloop.workflows.contract.messages import (
