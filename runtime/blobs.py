@@ -80,10 +80,8 @@ class BlobsUnfitError(BlobError, StartError):
 class Blobs(ABC):
     """Key → bytes that never change. Safe to call from several processes at once."""
 
-    @property
-    @abstractmethod
-    def location(self) -> str:
-        """Name the store for operators: its kind and where it is, without credentials."""
+    location: str
+    """Names the store for operators: its kind and where it is, without credentials."""
 
     @property
     def links(self) -> "BlobLinks | None":
@@ -140,10 +138,8 @@ class LinkTerms:
 class BlobLinks(ABC):
     """Addresses at which clients fetch blobs from the store itself."""
 
-    @property
-    @abstractmethod
-    def seconds(self) -> int:
-        """How long a link is to last, by the settings."""
+    seconds: int
+    """How long a link is to last, by the settings."""
 
     @abstractmethod
     async def join(self, key: str, sources: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import structlog
@@ -156,17 +155,12 @@ class ArtifactStreams:
     context_id: str
     position: int
     attempt: int
-    writers: Mapping[str, Tool]
+    tools: Mapping[str, Tool]
 
     def __post_init__(self) -> None:
         self._is_first_attempt = DraftNumbers(self.attempt).is_first_attempt
         self._calls: dict[int, _Call] = {}
         self._drafted: set[str] = set()
-
-    @property
-    def tools(self) -> AbstractSet[str]:
-        """The names of the tools whose calls it shows."""
-        return self.writers.keys()
 
     def add(self, delta: ArgumentsDelta) -> None:
         """Take a piece of the arguments of a call."""
@@ -180,7 +174,7 @@ class ArtifactStreams:
     async def finish(self, reply: AssistantMessage) -> list[ArtifactChunk]:
         """Return what is still missing of the calls of the whole reply, whose arguments fit."""
         chunks: list[ArtifactChunk] = []
-        for number, draft in drafts_of(reply, self.writers).items():
+        for number, draft in drafts_of(reply, self.tools).items():
             if call := self._call(number, reply.tool_calls[number].name):
                 chunks += await self._chunks_for(call, draft)
         return chunks
@@ -200,7 +194,7 @@ class ArtifactStreams:
         Raises:
             OvertakenError: a later attempt has claimed the call.
         """
-        if not self.writers:
+        if not self.tools:
             return
         repeated = await self._repeat(reply) if reply else {}
         await self.publisher.publish([chunk for chunks in repeated.values() for chunk in chunks])
@@ -211,7 +205,7 @@ class ArtifactStreams:
     async def _repeat(self, reply: AssistantMessage) -> dict[str, list[ArtifactChunk]]:
         """Return, by artifact, what shows it whole as a call leaves it; no chunks where it is seen so."""
         repeated: dict[str, list[ArtifactChunk]] = {}
-        for draft in filter(is_renderable, drafts_of(reply, self.writers).values()):
+        for draft in filter(is_renderable, drafts_of(reply, self.tools).values()):
             base = await self._find_base(draft) if draft.extends else None
             if base or not draft.extends:
                 parts = joined_parts([*_parts_of(base), *_parts_of(draft)])
@@ -224,7 +218,7 @@ class ArtifactStreams:
 
     def _call(self, number: int, tool: str) -> _Call | None:
         """Return the call of that number, which may have been unheard of."""
-        read = self.writers[tool].draft_of
+        read = self.tools[tool].draft_of
         return self._calls.setdefault(number, _Call(read, DraftNumbers(self.attempt))) if read else None
 
     def _first_calls(self) -> Iterator[tuple[_Call, ArtifactDraft]]:

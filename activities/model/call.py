@@ -144,23 +144,11 @@ class ModelCalls(ModelPort):
     async def _call(
         self, call: CallModelInput, agent: Agent, lease: CallLease, opened: _Opened, heartbeat: Heartbeat
     ) -> AssistantMessage:
-        attempt = self._attempt(call, lease, agent, heartbeat)
-        try:
-            return await self._reply(attempt, opened, self._name_of(call, agent))
-        except OvertakenError:
-            raise
-        except ApplicationError as failure:
-            await self._publish_failure(attempt, failure)
-            raise
-
-    def _attempt(
-        self, call: CallModelInput, lease: CallLease, agent: Agent, heartbeat: Heartbeat
-    ) -> _Attempt:
         number = attempt_number(call.tries, lease.attempts)
         drafted = {name: tool for name, tool in agent.tools.items() if tool.draft_of}
         publisher = ArtifactPublisher(self.artifacts, call.task, call.length, self.views, lease=lease.lease)
         context = context_key(call.task.owner, call.task.context_id)
-        return _Attempt(
+        attempt = _Attempt(
             call,
             lease,
             agent,
@@ -169,6 +157,13 @@ class ModelCalls(ModelPort):
             artifacts=ArtifactStreams(publisher, context, call.length, number, drafted),
             plugins=ModelPlugins(agent, call, self.records, lease.lease),
         )
+        try:
+            return await self._reply(attempt, opened, self._name_of(call, agent))
+        except OvertakenError:
+            raise
+        except ApplicationError as failure:
+            await self._publish_failure(attempt, failure)
+            raise
 
     async def _open(self, call: CallModelInput, agent: Agent, lease: CallLease) -> _Opened:
         """Claim the call, read its transcript, and publish in the same trip what a first attempt does."""
@@ -333,7 +328,7 @@ class ModelCalls(ModelPort):
         Returns it, and how many thoughts there are now.
         """
         call, name = attempt.call, attempt.agent.name
-        assembler = self.models.assembler(request, call.length, attempt.artifacts.tools)
+        assembler = self.models.assembler(request, call.length, attempt.artifacts.tools.keys())
         assembler.thoughts = thoughts
         async with self.models.stream(call.task, request, assembler, agent_name=name) as stream:
             await self._try_publish(attempt, recovery_events(call, attempt.lease.attempts))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import cast
 
@@ -35,27 +35,6 @@ FINAL_ANSWER = "final_answer"
 _RUNGS = ("json_schema", "json_object", "tool", "prompt")
 
 _BY = {"response_format": ("json_schema", "json_object"), "tool": ("tool",), "prompt": ("prompt",)}
-
-
-@dataclass(frozen=True)
-class Rungs:
-    """Which means to try, and those that providers have refused since this process began."""
-
-    refused: set[tuple[str, bool, str]] = field(default_factory=set[tuple[str, bool, str]])
-
-    def of(self, chosen: ChosenModel, request: ModelRequest) -> Sequence[ModelRequest]:
-        """Return the request by each means that is left, best first; as it is where any answer will do."""
-        if not request.output:
-            return (request,)
-        wanted = _BY.get(request.settings.output_by or "auto")
-        known = wanted or chosen.output or _RUNGS
-        left = [by for by in known if (chosen.name, bool(request.tools), by) not in self.refused]
-        return [_asked_by(by, request, request.output) for by in left or known[-1:]]
-
-    def refuse(self, chosen: ChosenModel, request: ModelRequest, sent: ModelRequest) -> None:
-        """Note that the provider does not take a request by these means; with tools it may take fewer."""
-        if sent.output:
-            self.refused.add((chosen.name, bool(request.tools), sent.output.by))
 
 
 def _asked_by(by: str, request: ModelRequest, output: OutputSchema) -> ModelRequest:
@@ -107,17 +86,31 @@ _log = structlog.get_logger()
 
 
 class Clients:
-    """The models by provider, each made when it is first asked, and what is known of them since then."""
+    """The models by provider, each made when it is first asked, and what they have refused since then."""
 
     def __init__(self) -> None:
-        self.rungs = Rungs()
         self._made: dict[str, Model] = {}
+        self._refused: set[tuple[str, bool, str]] = set()
 
     def of(self, provider: Provider) -> Model:
         """Return the model of a provider."""
         if provider.name not in self._made:
             self._made[provider.name] = make_model(provider)
         return self._made[provider.name]
+
+    def by_each_means(self, chosen: ChosenModel, request: ModelRequest) -> Sequence[ModelRequest]:
+        """Return the request by each means that is left, best first; as it is where any answer will do."""
+        if not request.output:
+            return (request,)
+        wanted = _BY.get(request.settings.output_by or "auto")
+        known = wanted or chosen.output or _RUNGS
+        left = [by for by in known if (chosen.name, bool(request.tools), by) not in self._refused]
+        return [_asked_by(by, request, request.output) for by in left or known[-1:]]
+
+    def refuse(self, chosen: ChosenModel, request: ModelRequest, sent: ModelRequest) -> None:
+        """Note that the provider does not take a request by these means; with tools it may take fewer."""
+        if sent.output:
+            self._refused.add((chosen.name, bool(request.tools), sent.output.by))
 
     async def aclose(self) -> None:
         """Let go of all their connections; what one of an author raises is logged."""

@@ -122,8 +122,8 @@ class ResponseDraft:
         """
         self._written.append(text)
         whole = "".join(self._written)
-        size = len(json.dumps(whole, ensure_ascii=False).encode(errors="replace"))
-        if not self._numbers.has_begun or size <= MAX_WHOLE_BYTES:
+        sent = json.dumps(whole, ensure_ascii=False) if self._numbers.has_begun else ""
+        if len(sent.encode(errors="replace")) <= MAX_WHOLE_BYTES:
             return [self.complete(TextPart(text=whole))]
         return [self._chunk(TextPart(text=text), last_chunk=True), self.complete(TextPart(text=whole))]
 

@@ -259,15 +259,15 @@ class Models:
     async def _reply(self, chosen: ChosenModel, request: ModelRequest) -> AsyncGenerator[Delta]:
         """Yield the reply; an answer that has to be data is asked for by the best means that are taken."""
         with _failing_by_kind(chosen.provider.name):
-            model, rungs = self.clients.of(chosen.provider), self.clients.rungs
-            *better, last = rungs.of(chosen, request)
+            model = self.clients.of(chosen.provider)
+            *better, last = self.clients.by_each_means(chosen, request)
             for sent in better:
                 try:
                     async with aclosing(_deltas(model, sent, chosen)) as deltas:
                         async for delta in deltas:
                             yield delta
                 except OutputUnsupportedError as error:
-                    rungs.refuse(chosen, request, sent)
+                    self.clients.refuse(chosen, request, sent)
                     _log.info("model takes no such output", model=chosen.name, codes=error.codes)
                 else:
                     return

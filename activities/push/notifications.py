@@ -32,9 +32,17 @@ def write_body(config: PushConfig, subject: Subject) -> Body:
         case TaskView():
             response = pb.StreamResponse(task=to_task(subject, config.public_url))
         case StatusChanged():
-            response = pb.StreamResponse(status_update=_status_update(subject, task_url))
+            status, metadata = to_status(_status(subject), task_url), to_struct(subject.metadata)
+            update = pb.TaskStatusUpdateEvent(
+                task_id=config.task_id, context_id=config.context_id, status=status, metadata=metadata
+            )
+            response = pb.StreamResponse(status_update=update)
         case Artifact():
-            response = pb.StreamResponse(artifact_update=_artifact_update(subject, task_url))
+            whole = to_artifact(subject, task_url)
+            update = pb.TaskArtifactUpdateEvent(
+                task_id=config.task_id, context_id=config.context_id, artifact=whole, last_chunk=True
+            )
+            response = pb.StreamResponse(artifact_update=update)
     return Body(_encode(MessageToDict(response)), "application/a2a+json")
 
 
@@ -53,25 +61,6 @@ def with_status(view: TaskView, event: StatusChanged) -> TaskView:
 
 def _status(event: StatusChanged) -> TaskStatus:
     return TaskStatus(state=event.state, at=event.at, message=event.message, metadata=event.metadata)
-
-
-def _status_update(event: StatusChanged, task_url: TaskUrl) -> pb.TaskStatusUpdateEvent:
-    return pb.TaskStatusUpdateEvent(
-        task_id=task_url.task_id,
-        context_id=task_url.context_id,
-        status=to_status(_status(event), task_url),
-        metadata=to_struct(event.metadata),
-    )
-
-
-def _artifact_update(artifact: Artifact, task_url: TaskUrl) -> pb.TaskArtifactUpdateEvent:
-    return pb.TaskArtifactUpdateEvent(
-        task_id=task_url.task_id,
-        context_id=task_url.context_id,
-        artifact=to_artifact(artifact, task_url),
-        append=False,
-        last_chunk=True,
-    )
 
 
 def _encode(value: object) -> bytes:

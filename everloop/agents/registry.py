@@ -197,15 +197,10 @@ class AgentRegistry:
 
     def __init__(self, agents: Iterable[Agent]) -> None:
         self._versions: dict[str, dict[str, Agent]] = {}
-        for agent in _with_delegates(agents):
-            versions = self._versions.setdefault(agent.id, {})
-            if twin := versions.get(agent.spec.version):
-                raise AgentDefinitionError(
-                    f"{agent.place}: two agents have the id {agent.id!r} and the version "
-                    f"{agent.spec.version!r}, the other one is in {twin.place}; "
-                    "give each an id of its own, or each version of one agent its own `version`"
-                )
-            versions[agent.spec.version] = agent
+        listed = list(agents)
+        _refuse_twins(listed)
+        for agent in _with_delegates(listed):
+            self._versions.setdefault(agent.id, {})[agent.spec.version] = agent
         if not self._versions:
             raise AgentDefinitionError(
                 "no agent is defined; set EVERLOOP_AGENTS to a file NAME.py, a directory, or module:attribute"
@@ -251,9 +246,20 @@ class AgentRegistry:
         ]
 
 
-def _with_delegates(agents: Iterable[Agent]) -> list[Agent]:
+def _refuse_twins(agents: Sequence[Agent]) -> None:
+    """Name the places of two agents that cannot be told apart; one that is listed twice is one."""
+    known: dict[tuple[str, str], Agent] = {}
+    for agent in agents:
+        twin = known.setdefault((agent.id, agent.spec.version), agent)
+        if twin is not agent:
+            raise AgentDefinitionError(
+                f"{agent.place}: agent {agent.id!r}: {twin.place} has one of the same id and version "
+                f"{agent.spec.version!r}; give each an id of its own, or each version its own `version`"
+            )
+
+
+def _with_delegates(listed: Sequence[Agent]) -> list[Agent]:
     """Return the agents, and behind them those that they were given to work for them."""
-    listed = list(agents)
     given = [agent for each in listed for agent in _delegates(each)]
     first = [agent for agent in listed if not any(agent is each for each in given)]
     known = {(agent.id, agent.spec.version) for agent in first}
@@ -280,22 +286,12 @@ def load_agents(locations: str) -> AgentRegistry:
     Raises:
         AgentDefinitionError: a location cannot be imported, or holds something else than agents.
     """
-    _find_modules_here()
-    named = [part for part in map(str.strip, locations.split(",")) if part]
-    _check_names(Path(part).expanduser() for part in named if _is_directory(part))
-    found: list[Agent] = []
-    for location in named:
-        for each in _load(location):
-            if not any(each is known for known in found):
-                _refuse_twin(each, found)
-                found.append(each)
-    return AgentRegistry(found)
-
-
-def _find_modules_here() -> None:
-    """Let the working directory come first among those of modules, as `python -m` does; scripts do not."""
+    # The working directory comes first among those of modules, as with `python -m`; of scripts it does not.
     if not sys.flags.safe_path and not {"", str(Path.cwd())} & {*sys.path}:
         sys.path.insert(0, str(Path.cwd()))
+    named = [part for part in map(str.strip, locations.split(",")) if part]
+    _check_names(Path(part).expanduser() for part in named if _is_directory(part))
+    return AgentRegistry(agent for location in named for agent in _load(location))
 
 
 def _load(location: str) -> list[Agent]:
@@ -320,13 +316,3 @@ def _is_directory(location: str) -> bool:
 
 def _current(versions: dict[str, Agent]) -> Agent:
     return next(iter(versions.values()))
-
-
-def _refuse_twin(agent: Agent, known: Sequence[Agent]) -> None:
-    """Name the places of two agents that cannot be told apart."""
-    for each in known:
-        if (each.id, each.spec.version) == (agent.id, agent.spec.version):
-            raise AgentDefinitionError(
-                f"{agent.place}: agent {agent.id!r}: {each.place} has one of the same id and version "
-                f"{agent.spec.version!r}; give each an id of its own, or each version its own `version`"
-            )

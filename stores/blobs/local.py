@@ -108,18 +108,10 @@ class LocalBlobs(Blobs, BlobListing):
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory.absolute()
+        self.directory = directory.absolute()
+        self.location = f"the blob directory {self.directory}"
         self._had_probe = False
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="blobs")
-
-    @property
-    def directory(self) -> Path:
-        """Where the files are, as an absolute path."""
-        return self._directory
-
-    @property
-    def location(self) -> str:
-        return f"the blob directory {self._directory}"
 
     def close(self) -> None:
         """Begin no more work, and wait for none that hangs."""
@@ -140,7 +132,7 @@ class LocalBlobs(Blobs, BlobListing):
         )
 
     async def remove(self, key: str, age: timedelta) -> bool:
-        path = self._directory / check_key(key)
+        path = self.directory / check_key(key)
         return await self._in_thread(lambda: _is_removed(path, time.time() - age.total_seconds()))
 
     async def remove_unfinished(self, age: timedelta) -> int:
@@ -155,7 +147,7 @@ class LocalBlobs(Blobs, BlobListing):
     def _list_old(self, folder: str, before: float, cursor: str) -> BlobPage:
         keys: list[str] = []
         for number, key in enumerate(self._files(folder, cursor), start=1):
-            if is_key(key) and _changed_at(self._directory / key) <= before:
+            if is_key(key) and _changed_at(self.directory / key) <= before:
                 keys.append(key)
             if number == LOOKED_AT or len(keys) == PAGE:
                 return BlobPage(tuple(keys), key)
@@ -163,7 +155,7 @@ class LocalBlobs(Blobs, BlobListing):
 
     def _files(self, folder: str, after: str) -> Iterator[str]:
         """Yield the keys of all files below a folder whose paths come after this one, in order."""
-        for name, is_folder in _entries(self._directory / folder):
+        for name, is_folder in _entries(self.directory / folder):
             path = f"{folder}/{name}"
             if is_folder and _may_hold(path, after):
                 yield from self._files(path, after)
@@ -171,12 +163,12 @@ class LocalBlobs(Blobs, BlobListing):
                 yield path
 
     def _remove_unfinished(self, before: float) -> int:
-        names = [name for name, _ in _entries(self._directory / UNFINISHED)]
-        return sum(_is_unlinked(self._directory / UNFINISHED / name, before) for name in names)
+        names = [name for name, _ in _entries(self.directory / UNFINISHED)]
+        return sum(_is_unlinked(self.directory / UNFINISHED / name, before) for name in names)
 
     def _path(self, key: str) -> Path:
-        path = self._directory / check_key(key)
-        if not path.resolve().is_relative_to(self._directory.resolve()):
+        path = self.directory / check_key(key)
+        if not path.resolve().is_relative_to(self.directory.resolve()):
             raise BlobsUnavailableError(
                 self.location, f"a symbolic link leads {key} out of it; remove the link"
             )
@@ -196,9 +188,9 @@ class LocalBlobs(Blobs, BlobListing):
 
     def _make(self, folder: Path) -> None:
         """Make a folder below the directory, and that one; nobody else can look into them."""
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._directory
-        for step in folder.relative_to(self._directory).parts:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self.directory
+        for step in folder.relative_to(self.directory).parts:
             path /= step
             path.mkdir(mode=0o700, exist_ok=True)
 
@@ -206,14 +198,14 @@ class LocalBlobs(Blobs, BlobListing):
         """Make sure that the file outlives a power failure; return whether it is still there."""
         # Also where another process wrote the file: it may not have come as far as this.
         try:
-            for folder in (path.parent, *path.parent.relative_to(self._directory).parents):
-                _sync(self._directory / folder)
+            for folder in (path.parent, *path.parent.relative_to(self.directory).parents):
+                _sync(self.directory / folder)
         except FileNotFoundError:
             return False
         return path.exists()
 
     def _write(self, path: Path, content: bytes, digest: bytes) -> None:
-        unfinished = self._directory / UNFINISHED / uuid.uuid4().hex
+        unfinished = self.directory / UNFINISHED / uuid.uuid4().hex
         for folder in (unfinished.parent, path.parent):
             self._make(folder)
         try:
@@ -242,7 +234,7 @@ class LocalBlobs(Blobs, BlobListing):
         return content
 
     def _require_probe(self, key: str) -> None:
-        if key != PROBE_KEY and not (self._directory / PROBE_KEY).exists():
+        if key != PROBE_KEY and not (self.directory / PROBE_KEY).exists():
             reason = f"it does not hold the file {PROBE_KEY} with its id; mount it, or restore it"
             raise BlobsUnavailableError(self.location, reason)
 

@@ -53,15 +53,12 @@ class RedisBlobs(Blobs, BlobListing):
     are listed by what is left of their time to live.
     """
 
+    location = LOCATION
     expires = True
 
     def __init__(self, redis: Redis, *, ttl: timedelta = BLOB_TTL) -> None:
         self._redis = redis
         self._ttl = int(ttl.total_seconds())
-
-    @property
-    def location(self) -> str:
-        return LOCATION
 
     async def put(self, key: str, content: bytes) -> None:
         held = await self._get(key)  # a workflow that is replayed puts all of its payloads again

@@ -321,21 +321,13 @@ class S3Blobs(Blobs, BlobLinks, BlobListing):
         wanted = {"ServerSideEncryption": sse, "SSEKMSKeyId": sse_key_id}
         encryption = {name: value for name, value in wanted.items() if value}
         self._objects = S3Objects(bucket, endpoint, prefix, encryption)
-        self._location = f"the S3 bucket {bucket}" + (f" at {endpoint}" if endpoint else "")
-        self._presigned = presigned
+        self.location = f"the S3 bucket {bucket}" + (f" at {endpoint}" if endpoint else "")
+        self.seconds = presigned
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
 
     @property
-    def location(self) -> str:
-        return self._location
-
-    @property
     def links(self) -> BlobLinks | None:
-        return self if self._presigned else None
-
-    @property
-    def seconds(self) -> int:
-        return self._presigned
+        return self if self.seconds else None
 
     def close(self) -> None:
         """Begin no more requests."""

@@ -84,7 +84,7 @@ async def expected_contents(change: Change) -> list[bytes]:
 def kept_blobs(rig: ArtifactRig) -> set[str]:
     """The keys of all blobs of artifacts that there are."""
     assert isinstance(rig.blobs, LocalBlobs)
-    directory = rig.blobs._directory
+    directory = rig.blobs.directory
     return {str(path.relative_to(directory)) for path in directory.glob("artifact/*/*")}
 
 

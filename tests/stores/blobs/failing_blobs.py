@@ -29,9 +29,8 @@ class FailingBlobs(Blobs):
     before_get: Callable[[], Awaitable[object]] | None = None
     calls: int = 0
 
-    @property
-    def location(self) -> str:
-        return self.inner.location
+    def __post_init__(self) -> None:
+        self.location = self.inner.location
 
     @property
     def links(self) -> BlobLinks | None:

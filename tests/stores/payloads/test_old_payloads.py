@@ -124,7 +124,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
     """When they, and Redis, are older than an artifact lives; not those that are named, or wait for it."""
     rig = local_rig(own_redis, request)
     assert isinstance(rig.blobs, LocalBlobs)
-    directory = rig.blobs._directory
+    directory = rig.blobs.directory
     for artifact_id in ("kept", "lost"):
         await rig.artifacts.apply(rig.context_id, artifact_id, Create("task", (NewPart("file", b"0" * 900),)))
     named, lost = set((await rig.record("kept")).blob_keys()), await rig.record("lost")

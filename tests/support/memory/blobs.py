@@ -10,12 +10,10 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 class MemoryBlobs(Blobs):
     """Keeps everything, each blob with its sha256 behind it, until the process ends."""
 
+    location = "the memory of this process"
+
     def __init__(self) -> None:
         self._sealed: dict[str, bytes] = {}
-
-    @property
-    def location(self) -> str:
-        return "the memory of this process"
 
     async def put(self, key: str, content: bytes) -> None:
         self._sealed[check_key(key)] = content + hashlib.sha256(content).digest()

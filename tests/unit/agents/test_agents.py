@@ -164,7 +164,7 @@ def test_the_first_agent_is_the_default_and_ids_are_unique() -> None:
     assert registry.find("two").id == "two"
     with pytest.raises(UnknownAgentError, match="serves: one, two"):
         registry.find("three")
-    with pytest.raises(AgentDefinitionError, match="two agents have the id 'one' and the version"):
+    with pytest.raises(AgentDefinitionError, match=r"agent 'one': .* has one of the same id and version"):
         AgentRegistry([agent("one"), agent("one")])
 
 
@@ -181,7 +181,7 @@ def test_definitions_without_a_version_are_told_apart_by_what_they_say() -> None
     registry = AgentRegistry([new, old])
 
     assert registry.find("one", old.spec.version) is old
-    with pytest.raises(AgentDefinitionError, match="two agents have the id 'one'"):
+    with pytest.raises(AgentDefinitionError, match=r"agent 'one': .* has one of the same id"):
         AgentRegistry([new, agent(plugins=[prompt("Be brief.")])])
 
 
