@@ -1,7 +1,9 @@
-"""Looks for a text wherever a deployment may have left it: as it is, or inside base64."""
+"""Looks for a text wherever a deployment may have left it: as it is, inside base64, or compressed."""
 
+import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import cast
@@ -32,7 +34,7 @@ def _content(path: Path) -> bytes:
 
 
 async def redis_keys_with(url: str, text: str) -> set[str]:
-    """Return the keys whose value holds the text."""
+    """Return the keys whose name or value holds the text."""
     found = set[str]()
     async with connect_redis(url, NO_CIPHER) as client:
         for server in await primaries(client):
@@ -40,7 +42,7 @@ async def redis_keys_with(url: str, text: str) -> set[str]:
             server_url = f"redis://{place['host']}:{place['port']}/{place.get('db') or 0}"
             async with Redis.from_url(server_url) as redis:
                 keys = cast("list[bytes]", await redis.keys())
-                found |= {key.decode() for key in keys if contains(await _value(redis, key), text)}
+                found |= {key.decode() for key in keys if contains(key + await _value(redis, key), text)}
     return found
 
 
@@ -67,6 +69,8 @@ async def _value(redis: Redis, key: bytes) -> bytes:
 def _words(value: object) -> Iterator[bytes]:
     if isinstance(value, bytes):
         yield value
+        with suppress(zlib.error):  # as `Cipher.pack` leaves it
+            yield zlib.decompress(value.removeprefix(b"z"))
     elif isinstance(value, dict):
         for pair in cast("dict[object, object]", value).items():
             yield from _words(pair)

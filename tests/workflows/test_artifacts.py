@@ -37,7 +37,7 @@ async def test_serial_calls_of_a_reply_run_one_after_another(start_task: StartTa
     assert [call_id for call_id in order if call_id != "x"] == ["a", "b", "c"]
     assert order.index("x") < order.index("b")
     assert tools.most_at_once <= 2
-    assert {(call.call.id, call.reply, call.position) for call in tools.calls} == {
+    assert {(call.call.id, call.asked_at, call.position) for call in tools.calls} == {
         ("a", 1, 2),
         ("b", 1, 3),
         ("x", 1, 4),

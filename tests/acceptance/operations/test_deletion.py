@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from uuid import uuid4
 
 import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
-from redis.client import NEVER_DECODE
 from temporalio.client import Client as TemporalClient
 
 from everloop.client import Client, Deletion, ForbiddenError, NotFoundError
@@ -26,6 +25,7 @@ from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status, submitted
 from tests.support.agents.artifacts import ARTIFACT_AGENT
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_service
+from tests.support.secret_search import redis_keys_with
 from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.scripted_openai import Reply, by_model, tool_call
 
@@ -53,7 +53,8 @@ class Rig:
 
     async def places_of(self, *words: str) -> list[str]:
         """Return where any of these words is still found: keys and values, workflows, blobs."""
-        in_redis = [name async for name, value in self._kept() if _has(words, name.encode() + value)]
+        url = self.service.everloop.redis_url
+        in_redis = [key for each in words for key in await redis_keys_with(url, each)]
         in_temporal = [
             each.id
             async for each in self.temporal.list_workflows()
@@ -63,19 +64,6 @@ class Rig:
         blobs = self.service.everloop.directory / "blobs"
         in_blobs = [str(path) for path in blobs.rglob("*") if _has(words, _named(path))]
         return in_redis + in_temporal + in_blobs
-
-    async def _kept(self) -> AsyncGenerator[tuple[str, bytes]]:
-        dump = cast("Callable[..., Awaitable[Any]]", self.redis.execute_command)
-        readers: dict[str, tuple[str | int, ...]] = {
-            "string": ("GET",),
-            "hash": ("HGETALL",),
-            "list": ("LRANGE", 0, -1),
-            "zset": ("ZRANGE", 0, -1),
-            "stream": ("XRANGE", "-", "+"),
-        }
-        for name in cast("list[str]", await self.redis.keys("*")):
-            command, *rest = readers.get(str(await self.redis.type(name)), ("EXISTS",))
-            yield name, repr(await dump(command, name, *rest, **{NEVER_DECODE: True})).encode()
 
 
 def _has(words: tuple[str, ...], text: bytes) -> bool:
