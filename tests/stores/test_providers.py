@@ -194,6 +194,7 @@ class CountingRedis(Redis):
         return cast("object", await super().execute_command(*args, **options))
 
 
+@pytest.mark.one_server  # it counts the trips of one connection
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_worker_looks_now_and_then_whether_a_provider_without_limits_still_answers(
     gates: list[ProviderGates], redis: Redis, *, answers: bool
