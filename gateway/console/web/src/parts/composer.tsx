@@ -1,7 +1,7 @@
 // Where the user writes: text, and files by choosing, dropping or pasting.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Part, textPart } from "../api/a2a";
 import { toast } from "../state/store";
 import { bytes } from "./ui";
@@ -32,8 +32,8 @@ export function Composer({ placeholder, disabled = false, children, initial = ""
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
 
-  useEffect(() => {
-    if (initial) area.current?.focus();
+  useLayoutEffect(() => {
+    if (initial) area.current?.focus(); // before it is painted: who sees the words may press Enter
   }, []);
   useEffect(() => {
     const element = area.current;
