@@ -171,3 +171,10 @@ async def test_an_unknown_format_is_refused(site: Site, kind: PartKind, query: s
     """400 says which there are."""
     await site.put(NewPart(kind=kind))
     check_error(await site.get(site.address() + query), 400, words)
+
+
+async def test_formulas_are_text_in_a_csv(site: Site) -> None:
+    """Unless the gateway is set to keep them: a spreadsheet would run them."""
+    await site.put(NewPart(kind="rows", content=b'{"name": "=1+1"}\n'))
+    answer = await site.get(site.address() + "?format=csv")
+    assert answer.content == b"name\r\n'=1+1\r\n"
