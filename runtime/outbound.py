@@ -15,7 +15,7 @@ import inspect
 import math
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -57,6 +57,7 @@ _NOT_PUBLIC = tuple(
             "100::/64",  # discarded (RFC 6666)
             "2001::/23",  # protocol assignments, Teredo among them (RFC 2928, RFC 4380)
             "2001:db8::/32",  # documentation
+            "2002::/16",  # 6to4, which nobody should use any more (RFC 7526)
             "3fff::/20",  # documentation (RFC 9637)
             "5f00::/16",  # segment routing (RFC 9602)
             "fec0::/10",  # site-local (RFC 3879)
@@ -295,29 +296,20 @@ def parse_address(text: str) -> Address | None:
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody may be sent there: also whoever is carried inside the address has to be public."""
-    if isinstance(address, IPv6Address) and address in _TRANSLATED:
-        return all(map(is_public, _carried(address)))
-    is_special = (
-        not address.is_global
-        or address.is_multicast
+    """Whether anybody may be sent there; an address that carries another one is what it carries."""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped:
+            return is_public(address.ipv4_mapped)
+        if address in _TRANSLATED:
+            return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
+        if int(address) >> 32 & 0xFFFFFFFF in _ISATAP_MARKS:
+            return False
+    return address.is_global and not (
+        address.is_multicast
         or address.is_reserved
         or address.is_unspecified
         or any(address in network for network in _NOT_PUBLIC)
-        or (isinstance(address, IPv6Address) and int(address) >> 32 & 0xFFFFFFFF in _ISATAP_MARKS)
     )
-    return not is_special and all(map(is_public, _carried(address)))
-
-
-def _carried(address: Address) -> Iterator[IPv4Address]:
-    if isinstance(address, IPv4Address):
-        return
-    if address.ipv4_mapped:
-        yield address.ipv4_mapped
-    if address.sixtofour:
-        yield address.sixtofour
-    if address in _TRANSLATED:
-        yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
 # Headers that authors of agents give to the servers of others, and how they are kept out of texts.

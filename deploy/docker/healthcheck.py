@@ -1,7 +1,7 @@
 """Exit 0 if an address answers with success, else 1: `python healthcheck.py http://127.0.0.1:8080/healthz`."""
 
 import sys
-from urllib.error import URLError
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 TIMEOUT = 4
@@ -13,7 +13,10 @@ def answers(url: str) -> bool:
     try:
         with build_opener(ProxyHandler({})).open(url, timeout=TIMEOUT):
             return True
-    except (URLError, OSError):
+    except HTTPError as refusal:
+        refusal.close()
+        return False
+    except OSError:
         return False
 
 

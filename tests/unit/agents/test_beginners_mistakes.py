@@ -86,7 +86,7 @@ CALLS = [
     ("narrator(interval='5')", "narrator: interval is '5'; give a number of seconds, from 1"),
     ("budget(cost='1')", "budget: cost is '1'; it should be a valid number"),
     ("mcp('https://a.example/', timeout=60)", "timeout is 60; write timeout=timedelta(seconds=60)"),
-    ("mcp('https://a.example/', header={})", "'header'; did you mean 'headers'?"),
+    ("mcp('https://a.example/', header={})", "'headers'?"),  # the words are Python's, from 3.14 on
     ("mcp(command=['x'], env={'A': 1})", "mcp('x'): env has a value that is no text; put each in quotes"),
     ("peer('https://a.example/', timeout=60)", "timeout is 60; write timeout=timedelta(seconds=60)"),
     ("peer('https://a.example/', hosts='b')", "hosts is a list, such as ['b']"),
