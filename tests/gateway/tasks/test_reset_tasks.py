@@ -40,7 +40,7 @@ SELDOM = 3600.0
 @pytest.fixture
 def redis_url(redis_url: str) -> str:
     """A database of our own: a sweep fails where another test has left a task that no worker can tell of."""
-    return redis_url.replace("/0", "/1")
+    return redis_url.replace("/0", "/2")
 
 
 @pytest_asyncio.fixture
