@@ -1,6 +1,7 @@
 """Show what Everloop does: two scenes on a stack of their own, in a fresh directory."""
 
 import asyncio
+import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,7 +155,7 @@ def _links(stack: LocalStack, settings: StackSettings, tasks: list[str]) -> str:
     lines = ["\nThe tasks in Temporal's UI, each step with what went in and what came out:\n"]
     lines += [f"   {stack.temporal_ui}/namespaces/default/workflows/{task_id}" for task_id in tasks]
     lines += ["\nEverything stops now. This state comes back, at the same addresses, with\n"]
-    lines += [f"   everloop up --directory {stack.directory}"]
+    lines += [f"   everloop up --directory {shlex.quote(str(stack.directory))}"]
     if settings.uses_demo_model:
         lines += ["", ABOUT_THE_MODEL]
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """`everloop schedules`: let agents start tasks by themselves."""
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -185,7 +186,9 @@ def list_(*, as_json: AsJson = False) -> None:
 def pause(schedule: Id) -> None:
     """Let a schedule start nothing until it is resumed."""
     _asked(lambda schedules: schedules.pause(schedule))
-    print_line(f"paused {schedule}; it starts nothing until `everloop schedules resume {schedule}`")
+    print_line(
+        f"paused {schedule}; it starts nothing until `everloop schedules resume {shlex.quote(schedule)}`"
+    )
 
 
 @app.command()

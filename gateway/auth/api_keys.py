@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shlex
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def read_keys(path: Path) -> dict[str, ApiKey]:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise ApiKeyFileError(
             f"cannot read the API keys in {path}: {reason}; make it with: "
-            f"everloop keys add OWNER --file {path}"
+            f"everloop keys add OWNER --file {shlex.quote(str(path))}"
         ) from None
     keys: dict[str, ApiKey] = {}
     for number, line in enumerate(lines, start=1):

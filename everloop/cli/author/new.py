@@ -2,6 +2,7 @@
 
 import keyword
 import re
+import shlex
 import sys
 from pathlib import Path
 from string import Template
@@ -157,7 +158,7 @@ def _next_steps(folder: Path) -> list[str]:
     in_environment = sys.prefix != sys.base_prefix
     install = [] if in_environment else ["python3 -m venv .venv && . .venv/bin/activate"]
     install += [] if is_ready else ['pip install -e ".[test]"']
-    return [f"cd {folder}", *install, "pytest", "everloop dev"]
+    return [f"cd {shlex.quote(str(folder))}", *install, "pytest", "everloop dev"]
 
 
 def _check_name(name: str) -> None:

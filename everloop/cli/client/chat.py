@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -174,8 +175,8 @@ class _Chat:
                     break
                 await self._take(text)
         if self._context:
-            agent = f" --agent {self._agent}" if self._agent else ""
-            again = f"everloop chat --context {self._context}{agent}{option_of(self._profile)}"
+            agent = f" --agent {shlex.quote(self._agent)}" if self._agent else ""
+            again = f"everloop chat --context {shlex.quote(self._context)}{agent}{option_of(self._profile)}"
             self._say(f"come back with: {again}", "dim")
 
     def _mark(self) -> str:

@@ -1,6 +1,7 @@
 """`everloop new` and `everloop add`: what they write, and what they leave as it is."""
 
 import ast
+import shlex
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,18 @@ def test_all_that_is_added_to_a_new_project_is_loaded(
     assert list(agents) == ["some-agent", "helper", "other"]
     assert list(agents["some-agent"].tools) == ["temperature", "second", "helper", "other"]
     assert [plugin.name for plugin in agents["some-agent"].plugins][3:5] == ["tools.example", "uvx"]
+
+
+def test_what_to_type_next_can_be_typed_as_it_stands(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the path has a space, as many folders of people have."""
+    path = folder / "My projects" / "some-agent"
+    assert run(["new", str(path)]) == 0
+
+    (step,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  cd "))
+
+    assert shlex.split(step) == ["cd", str(path)]
 
 
 @pytest.mark.parametrize("text", [BY_HAND, WITHOUT_PLUGINS, BY_HAND.replace("\n", "\r\n")])

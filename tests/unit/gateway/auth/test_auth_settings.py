@@ -76,8 +76,11 @@ def test_a_wrong_setting_is_named(settings: dict[str, str], words: str) -> None:
 UNFIT: dict[str, tuple[dict[str, str], str]] = {
     "no key file": ({"auth": "api-key"}, "EVERLOOP_API_KEYS_FILE is not set"),
     "missing key file": (
-        {"auth": "api-key", "api_keys_file": "/nowhere/keys"},
-        "EVERLOOP_API_KEYS_FILE: cannot read the API keys in /nowhere/keys: No such file or directory",
+        {"auth": "api-key", "api_keys_file": "/no where/keys"},
+        (
+            "EVERLOOP_API_KEYS_FILE: cannot read the API keys in /no where/keys: No such file or directory; "
+            "make it with: everloop keys add OWNER --file '/no where/keys'"
+        ),
     ),
     "unused key file": (
         {"api_keys_file": "keys"},
