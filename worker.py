@@ -40,7 +40,7 @@ from everloop.agents.registry import AgentRegistry, AgentSettings, load_agents
 from everloop.models.catalogue import Catalogue, ModelsSettings
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import StartError, explain, hide_environment, report_unknown
+from everloop.runtime.settings import StartError, allow_files, explain, hide_environment, report_unknown
 from everloop.runtime.telemetry.settings import TelemetrySettings
 from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import NAMESPACE_TIMEOUT, TemporalUnreachableError, connect_worker
@@ -344,6 +344,7 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
 def work(given: WorkerArguments) -> int:
     """Run a worker and return the exit code of the process; what stops it at start is one line."""
     hide_environment()  # MCP servers are processes of the same user
+    allow_files()
     if not given.is_child:
         report_unknown("worker")
     try:

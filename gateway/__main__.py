@@ -25,7 +25,7 @@ from everloop.gateway.operations.push import make_push, notifier
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.runtime.lean import freeze_startup
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
-from everloop.runtime.settings import StartError, explain, report_unknown
+from everloop.runtime.settings import StartError, allow_files, explain, report_unknown
 from everloop.runtime.telemetry.setup import configure_telemetry
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.stores.artifacts.schedule_files import make_schedule_files
@@ -39,6 +39,10 @@ from everloop.stores.quotas import Quotas
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
+
+OWN_FILES = 240
+"""What a gateway opens besides its connections, with some to spare. Of the 10,240 of macOS it leaves as many
+as there may be streams by default."""
 
 _log = structlog.get_logger()
 
@@ -126,7 +130,7 @@ async def run(
                 await grpc_server.start(app.state.handler)
                 opened.push_async_callback(grpc_server.stopped)
                 stops.append(grpc_server.stop)
-            server = GatewayServer(app, settings)
+            server = GatewayServer(app, settings, _connections(settings))
             _on_signals(*stops, server.stop)
             if inherited:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.leave)
@@ -138,6 +142,19 @@ async def run(
         _log.info("gateway stopped")
     finally:
         telemetry.shutdown()
+
+
+def _connections(settings: GatewaySettings) -> int:
+    """Return how many connections the process may have, besides the files and connections of its own."""
+    files = allow_files()
+    connections = max(files - OWN_FILES, 1)
+    if connections < settings.max_streams:
+        _log.warning(
+            f"this process may open {files:,} files, which is too few for {settings.max_streams:,} streams "
+            "(EVERLOOP_MAX_STREAMS); raise its limit (ulimit -n), or lower the setting",
+            connections=connections,
+        )
+    return connections
 
 
 def _on_signals(*stops: Callable[[], None]) -> None:

@@ -1,10 +1,11 @@
-"""What a process reads of its environment, and how it says which of that is wrong."""
+"""What a process reads of its environment, how it says which of that is wrong, what it asks of its system."""
 
 import ctypes
 import os
 import stat
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -120,3 +121,24 @@ def warn_of_readers(path: Path) -> None:
     """Log a warning if a file of secrets can be read by everybody on this machine."""
     if path.stat().st_mode & stat.S_IROTH:
         _log.warning("everybody on this machine can read a file of secrets", file=str(path))
+
+
+MOST_FILES = 65_536
+OPEN_MAX = 10_240
+"""What macOS takes where it says that there is no limit (setrlimit(2))."""
+
+
+def allow_files() -> int:
+    """Let this process have as many files and connections open as it may, and return how many.
+
+    Shells allow 1,024, those of macOS 256, and more to who asks: `MOST_FILES` at most, here.
+    """
+    import resource  # noqa: PLC0415 -- not on every system
+
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_MAX if most == resource.RLIM_INFINITY else min(most, MOST_FILES)
+    if allowed != resource.RLIM_INFINITY and allowed < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            allowed = wanted
+    return MOST_FILES if allowed == resource.RLIM_INFINITY else allowed

@@ -144,9 +144,12 @@ class AddressInUseError(StartError):
 
 
 class GatewayServer(uvicorn.Server):
-    """Serves the application; `stop` lets open streams end before the server does."""
+    """Serves the application; `stop` lets open streams end before the server does.
 
-    def __init__(self, app: Starlette, settings: GatewaySettings) -> None:
+    Requests beyond so many `connections` get 503: what the process has to open for the others goes on.
+    """
+
+    def __init__(self, app: Starlette, settings: GatewaySettings, connections: int | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -158,6 +161,7 @@ class GatewayServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # a client could say that it comes from a trusted proxy
+                limit_concurrency=connections,
                 timeout_keep_alive=KEEP_ALIVE,
                 timeout_graceful_shutdown=math.ceil(settings.shutdown_grace),
             )

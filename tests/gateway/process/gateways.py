@@ -54,16 +54,17 @@ def outcomes(*variables: Mapping[str, str]) -> list[tuple[int, str]]:
     return [(code, output) for code, output in json.loads(ran.stdout)]
 
 
-def gateway_process(log: Path, variables: Mapping[str, str]) -> ServerProcess:
-    return ServerProcess(
-        [sys.executable, "-m", "everloop.gateway"], log, {"EVERLOOP_AGENTS": AGENTS, **variables}
-    )
+def gateway_process(log: Path, variables: Mapping[str, str], limits: str = "") -> ServerProcess:
+    """Return a gateway that is not started; `limits`: what its shell does first."""
+    command = [sys.executable, "-m", "everloop.gateway"]
+    limited = ["sh", "-c", f'{limits}; exec "$@"', "sh", *command] if limits else command
+    return ServerProcess(limited, log, {"EVERLOOP_AGENTS": AGENTS, **variables})
 
 
-async def started(log: Path, variables: Mapping[str, str]) -> tuple[ServerProcess, str]:
+async def started(log: Path, variables: Mapping[str, str], limits: str = "") -> tuple[ServerProcess, str]:
     """Start a gateway on a free port; return it when it answers, and its address."""
     port = free_port()
-    process = gateway_process(log, {"EVERLOOP_PORT": str(port), **variables})
+    process = gateway_process(log, {"EVERLOOP_PORT": str(port), **variables}, limits)
     url = f"http://{LOOPBACK}:{port}"
     process.start()
 
@@ -80,10 +81,10 @@ async def started(log: Path, variables: Mapping[str, str]) -> tuple[ServerProces
 
 @asynccontextmanager
 async def running_process(
-    log: Path, variables: Mapping[str, str]
+    log: Path, variables: Mapping[str, str], limits: str = ""
 ) -> AsyncGenerator[tuple[ServerProcess, str]]:
     """Run a gateway until the block ends; yield it when it answers, and its address."""
-    process, url = await started(log, variables)
+    process, url = await started(log, variables, limits)
     try:
         yield process, url
     finally:

@@ -110,6 +110,34 @@ async def test_a_call_that_outlives_the_grace_period_is_told_to_come_again(
     assert exit_code == 0
 
 
+async def test_a_gateway_has_as_many_connections_as_its_system_lets_it(
+    tmp_path: Path, temporal_address: str, redis_url: str
+) -> None:
+    """It asks for more than its shell gives it; what it cannot serve gets 503, and the others go on."""
+    variables = {"TEMPORAL_ADDRESS": temporal_address, "EVERLOOP_REDIS_URL": redis_url}
+    async with running_process(tmp_path / "log", variables, limits="ulimit -Sn 50; ulimit -Hn 300") as (
+        process,
+        url,
+    ):
+        writers = list[asyncio.StreamWriter]()
+
+        async def ask() -> int:
+            reader, writer = await asyncio.open_connection(LOOPBACK, httpx.URL(url).port)
+            writers.append(writer)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return int((await reader.readline()).split()[1])
+
+        statuses = [await ask() for _ in range(80)]
+        for writer in writers:
+            writer.close()
+        while await ask() != 200:
+            writers.pop().close()
+        writers.pop().close()
+    served = statuses.index(503)
+    assert (served, set(statuses[:served]), set(statuses[served:])) == (59, {200}, {503})
+    assert "300 files, which is too few for 10,000 streams" in process.output
+
+
 def test_answers_are_sent_at_once() -> None:
     """Connections do not collect small writes (Nagle), which would hold each answer up for 40 ms."""
     with listen(GatewaySettings(port=0)) as listener, socket.create_connection(listener.getsockname()):
