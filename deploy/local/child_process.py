@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 
 from everloop.deploy.local.keeper import dies_with
 
@@ -15,6 +16,8 @@ FIRST_DELAY = 0.5
 LONGEST_DELAY = 10.0
 STEADY_AFTER = 30.0
 TAIL_LINES = 20
+LEAST_SPACE = 1024 * 1024
+"""Bytes; a disk with less is full."""
 
 
 IsReady = Callable[[float], Awaitable[bool]]
@@ -174,7 +177,8 @@ class ChildProcess:
             await self._end()
             if time.time() - self._started_at >= STEADY_AFTER:
                 delay = FIRST_DELAY
-            self._say(f"{self.name} ended ({self.exit_status}); it is started again in {delay:g} s")
+            why = self._no_space()
+            self._say(f"{self.name} ended ({self.exit_status}{why}); it is started again in {delay:g} s")
             await asyncio.sleep(delay)
             delay = min(delay * 2, LONGEST_DELAY)
             try:
@@ -183,6 +187,14 @@ class ChildProcess:
                 self._say(f"{self.name} cannot be started: {error}")
             else:
                 self._say(f"{self.name} runs again (process {self.pid})")
+
+    def _no_space(self) -> str:
+        """Return that the disk is full, which a server cannot write into its log; empty if it is not."""
+        folder = self._log.parent
+        with contextlib.suppress(OSError):
+            if disk_usage(folder).free < LEAST_SPACE:
+                return f": no space is left on the disk of {folder}"
+        return ""
 
     async def _end(self) -> None:
         """Wait until the process has ended, and end what it left behind in its group."""

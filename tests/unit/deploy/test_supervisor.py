@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from everloop.deploy.local import child_process
 from everloop.deploy.local.child_process import Service
 from everloop.deploy.local.errors import NotReadyError
 from everloop.deploy.local.supervisor import Supervisor
@@ -104,6 +106,23 @@ async def test_a_killed_service_is_started_again_later_each_time(tmp_path: Path)
         f"a runs again (process {pids[2]})",
     ]
     assert is_gone(pids[-1])
+
+
+async def test_a_full_disk_is_said_since_no_log_can_say_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that cannot write ends, and its log is on the same disk."""
+    said: list[str] = []
+
+    def disk_usage(folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(folder=folder, free=4096)
+
+    monkeypatch.setattr(child_process, "disk_usage", disk_usage)
+    async with supervising([Service("a", SLEEP, at_once)], tmp_path, said) as supervisor:
+        await supervisor.kill("a")
+        await supervisor.wait_until_ready("a")
+
+    assert said[1].startswith(f"a ended (SIGKILL: no space is left on the disk of {tmp_path / 'logs'});")
 
 
 async def test_a_service_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
