@@ -60,158 +60,87 @@ EFFORT = "'none', 'minimal', 'low', 'medium', 'high', 'xhigh' or 'max'"
 CHOICE = '"auto", "none", "required", or the name of a tool'
 DICTS = "give a list of dicts of JSON, such as {'type': 'web_search'}"
 BYTES = "give a whole number of bytes, from 1"
+YEARS = timedelta(days=3651)
 TIME = "give a timedelta above 0, of at most 3650 days"
 
 
-@pytest.mark.parametrize(
-    ("define", "settings", "line"),
-    [
-        (Limits, {"iterations": 0}, "Limits: iterations is 0; give a whole number from 1"),
-        (Limits, {"tokens": 0}, f"Limits: tokens is 0; {NO_LIMIT}"),
-        (Limits, {"cost": float("nan")}, "Limits: cost is nan; give a number above 0, or None for no limit"),
-        (
-            Limits,
-            {"wall_clock": timedelta(days=3651)},
-            f"Limits: wall_clock is 3651 days, 0:00:00; {TIME}, or None for no limit",
-        ),
-        (Limits, {"token": 5}, "Limits: it has no 'token'; did you mean 'tokens'?"),
-        (Retries, {"attempts": 0}, "Retries: attempts is 0; give a whole number from 1 (no retry)"),
-        (
-            Retries,
-            {"longest": timedelta(0)},
-            "Retries: delay is 0:00:01; give one from 0 to longest (0:00:00)",
-        ),
-        (
-            Memory,
-            {"max_messages": 0},
-            "Memory: max_messages is 0; give a whole number from 1; no memory is memory=None",
-        ),
-        (
-            Compaction,
-            {"strategy": "forget"},
-            "Compaction: strategy is 'forget'; it should be 'window' or 'summary'",
-        ),
-        (Compaction, {"prompt_tokens": 0}, f"Compaction: prompt_tokens is 0; {REFUSAL}"),
-        (ModelSettings, {"temperature": 2.1}, "ModelSettings: temperature is 2.1; give a number from 0 to 2"),
-        (ModelSettings, {"temperature": "1"}, "ModelSettings: temperature is '1'; give a number from 0 to 2"),
-        (ModelSettings, {"top_p": 0}, "ModelSettings: top_p is 0; give a number above 0, at most 1"),
-        (ModelSettings, {"max_tokens": 0}, "ModelSettings: max_tokens is 0; give a whole number from 1"),
-        (ModelSettings, {"stop": "END"}, "ModelSettings: stop is 'END'; give a list of texts"),
-        (ModelSettings, {"stop": [1]}, "ModelSettings: stop[0] is 1; give a list of texts"),
-        (
-            ModelSettings,
-            {"thinking_tags": ["<think>"]},
-            f"ModelSettings: thinking_tags[0] is '<think>'; {TAGS}",
-        ),
-        (
-            ModelSettings,
-            {"effort": "hard"},
-            f"ModelSettings: effort is 'hard'; it should be {EFFORT}",
-        ),
-        (
-            ModelSettings,
-            {"tool_choice": {"type": "function"}},
-            f"ModelSettings: tool_choice is of type dict; give {CHOICE}",
-        ),
-        (
-            ModelSettings,
-            {"provider_tools": ["web_search"]},
-            f"ModelSettings: provider_tools[0] is 'web_search'; {DICTS}",
-        ),
-        (
-            ModelSettings,
-            {"extra_body": {"top_k": 5, "stream": False, "model": "other"}},
-            "ModelSettings: extra_body has model, stream, which cannot be set",
-        ),
-        (
-            ModelSettings,
-            {"extra_body": []},
-            "ModelSettings: extra_body is of type list; give a dict of JSON values",
-        ),
-        (
-            ModelSettings,
-            {"extra_headers": {"X Y": "1"}},
-            "ModelSettings: extra_headers: 'X Y' is no name of a header",
-        ),
-        (ModelSettings, {"retries": -1}, "ModelSettings: retries is -1; give a whole number from 0 to 100"),
-        (
-            ModelSettings,
-            {"first_token": 5},
-            "ModelSettings: first_token is 5; write first_token=timedelta(seconds=5)",
-        ),
-        (
-            ModelSettings,
-            {"first_token": timedelta(0)},
-            "ModelSettings: first_token is 0:00:00; give a timedelta above 0",
-        ),
-        (
-            ModelSettings,
-            {"on_length": "stop"},
-            "ModelSettings: on_length is 'stop'; it should be 'continue', 'tell', 'accept' or 'fail'",
-        ),
-        (
-            ModelSettings,
-            {"temprature": 1},
-            "ModelSettings: it has no 'temprature'; did you mean 'temperature'?",
-        ),
-        (NeedsApproval, {"approvers": "agents:x"}, f"NeedsApproval: approvers is 'agents:x'; {SCOPE}"),
-        (
-            Skill,
-            {"id": "sum", "name": "Sum", "description": "", "tags": "x"},
-            "skill 'sum': tags is 'x'; give a list of texts",
-        ),
-        (Agent, {"id": 1, "name": "A", "description": ""}, "Agent: id is 1; it should be a valid string"),
-        (agent, {"parallel_tools": 0}, "agent 'one': parallel_tools is 0; give a whole number from 1"),
-        (
-            agent,
-            {"needs_approval": 1, "model": 2},
-            "agent 'one': model is 2; give the name of a model, or None; and needs_approval is 1; give "
-            + POLICY,
-        ),
-        (agent, {"models": "gpt"}, "agent 'one': models is 'gpt'; give a list of names of models"),
-        (
-            agent,
-            {"on_model_failure": "hope"},
-            "agent 'one': on_model_failure is 'hope'; it should be 'fail' or 'wait'",
-        ),
-        (
-            agent,
-            {"model_takes": "image/*"},
-            "agent 'one': model_takes is 'image/*'; give a list of media types, such as 'image/*'",
-        ),
-        (agent, {"output": dict}, "agent 'one': output is dict; give the class of a pydantic model"),
-        (
-            agent,
-            {"limits": {"tokens": 5}},
-            "agent 'one': limits is of type dict; write limits=Limits(tokens=…)",
-        ),
-        (
-            agent,
-            {"task_queue": "a,b"},
-            "agent 'one': task_queue is 'a,b'; give up to 200 bytes without commas",
-        ),
-        (agent, {"max_result": 0}, f"agent 'one': max_result is 0; {BYTES}"),
-        (
-            agent,
-            {"settings": {"temperature": 1}},
-            "agent 'one': settings is of type dict; write settings=ModelSettings(temperature=…)",
-        ),
-        (agent, {"plugin": []}, "agent 'one': it has no 'plugin'; did you mean 'plugins'?"),
-        (act, {"timeout": timedelta(days=3651)}, f"tool 'act': timeout is 3651 days, 0:00:00; {TIME}"),
-        (
-            act,
-            {"unknown_outcome": "guess"},
-            "tool 'act': unknown_outcome is 'guess'; it should be 'tell' or 'ask'",
-        ),
-        (act, {"needs_approval": policy}, "tool 'act': needs_approval is an async function; give " + POLICY),
-        (act, {"max_result": 1.5}, f"tool 'act': max_result is 1.5; {BYTES}"),
-        (act, {"retries": 3}, "tool 'act': retries is 3; write retries=Retries(attempts=3)"),
-    ],
-    ids=count(),
-)
+def skill(**settings: object) -> Skill:
+    return Skill(**{"id": "sum", "name": "Sum", "description": "", **settings})  # pyright: ignore[reportArgumentType] -- wrong on purpose
+
+
+PLACES: dict[Callable[..., object], str] = {agent: "agent 'one'", act: "tool 'act'", skill: "skill 'sum'"}
+"""What lines begin with; those of classes do with their names."""
+
+WRONG: list[tuple[Callable[..., object], Settings, str]] = [
+    (Limits, {"iterations": 0}, "iterations is 0; give a whole number from 1"),
+    (Limits, {"tokens": 0}, f"tokens is 0; {NO_LIMIT}"),
+    (Limits, {"cost": float("nan")}, "cost is nan; give a number above 0, or None for no limit"),
+    (Limits, {"wall_clock": YEARS}, f"wall_clock is 3651 days, 0:00:00; {TIME}, or None for no limit"),
+    (Limits, {"token": 5}, "it has no 'token'; did you mean 'tokens'?"),
+    (Retries, {"attempts": 0}, "attempts is 0; give a whole number from 1 (no retry)"),
+    (Retries, {"longest": timedelta(0)}, "delay is 0:00:01; give one from 0 to longest (0:00:00)"),
+    (Memory, {"max_messages": 0}, "max_messages is 0; give a whole number from 1; no memory is memory=None"),
+    (Compaction, {"strategy": "forget"}, "strategy is 'forget'; it should be 'window' or 'summary'"),
+    (Compaction, {"prompt_tokens": 0}, f"prompt_tokens is 0; {REFUSAL}"),
+    (ModelSettings, {"temperature": 2.1}, "temperature is 2.1; give a number from 0 to 2"),
+    (ModelSettings, {"temperature": "1"}, "temperature is '1'; give a number from 0 to 2"),
+    (ModelSettings, {"top_p": 0}, "top_p is 0; give a number above 0, at most 1"),
+    (ModelSettings, {"max_tokens": 0}, "max_tokens is 0; give a whole number from 1"),
+    (ModelSettings, {"stop": "END"}, "stop is 'END'; give a list of texts"),
+    (ModelSettings, {"stop": [1]}, "stop[0] is 1; give a list of texts"),
+    (ModelSettings, {"thinking_tags": ["<think>"]}, f"thinking_tags[0] is '<think>'; {TAGS}"),
+    (ModelSettings, {"effort": "hard"}, f"effort is 'hard'; it should be {EFFORT}"),
+    (ModelSettings, {"tool_choice": {"type": "function"}}, f"tool_choice is of type dict; give {CHOICE}"),
+    (ModelSettings, {"provider_tools": ["web_search"]}, f"provider_tools[0] is 'web_search'; {DICTS}"),
+    (
+        ModelSettings,
+        {"extra_body": {"top_k": 5, "stream": False, "model": "other"}},
+        "extra_body has model, stream, which cannot be set",
+    ),
+    (ModelSettings, {"extra_body": []}, "extra_body is of type list; give a dict of JSON values"),
+    (ModelSettings, {"extra_headers": {"X Y": "1"}}, "extra_headers: 'X Y' is no name of a header"),
+    (ModelSettings, {"retries": -1}, "retries is -1; give a whole number from 0 to 100"),
+    (ModelSettings, {"first_token": 5}, "first_token is 5; write first_token=timedelta(seconds=5)"),
+    (ModelSettings, {"first_token": timedelta(0)}, "first_token is 0:00:00; give a timedelta above 0"),
+    (
+        ModelSettings,
+        {"on_length": "stop"},
+        "on_length is 'stop'; it should be 'continue', 'tell', 'accept' or 'fail'",
+    ),
+    (ModelSettings, {"temprature": 1}, "it has no 'temprature'; did you mean 'temperature'?"),
+    (NeedsApproval, {"approvers": "agents:x"}, f"approvers is 'agents:x'; {SCOPE}"),
+    (skill, {"tags": "x"}, "tags is 'x'; give a list of texts"),
+    (Agent, {"id": 1, "name": "A", "description": ""}, "id is 1; it should be a valid string"),
+    (agent, {"parallel_tools": 0}, "parallel_tools is 0; give a whole number from 1"),
+    (
+        agent,
+        {"needs_approval": 1, "model": 2},
+        f"model is 2; give the name of a model, or None; and needs_approval is 1; give {POLICY}",
+    ),
+    (agent, {"models": "gpt"}, "models is 'gpt'; give a list of names of models"),
+    (agent, {"on_model_failure": "hope"}, "on_model_failure is 'hope'; it should be 'fail' or 'wait'"),
+    (
+        agent,
+        {"model_takes": "image/*"},
+        "model_takes is 'image/*'; give a list of media types, such as 'image/*'",
+    ),
+    (agent, {"output": dict}, "output is dict; give the class of a pydantic model"),
+    (agent, {"limits": {"tokens": 5}}, "limits is of type dict; write limits=Limits(tokens=…)"),
+    (agent, {"task_queue": "a,b"}, "task_queue is 'a,b'; give up to 200 bytes without commas"),
+    (agent, {"max_result": 0}, f"max_result is 0; {BYTES}"),
+    (agent, {"plugin": []}, "it has no 'plugin'; did you mean 'plugins'?"),
+    (act, {"timeout": YEARS}, f"timeout is 3651 days, 0:00:00; {TIME}"),
+    (act, {"unknown_outcome": "guess"}, "unknown_outcome is 'guess'; it should be 'tell' or 'ask'"),
+    (act, {"needs_approval": policy}, f"needs_approval is an async function; give {POLICY}"),
+    (act, {"max_result": 1.5}, f"max_result is 1.5; {BYTES}"),
+    (act, {"retries": 3}, "retries is 3; write retries=Retries(attempts=3)"),
+]
+
+
+@pytest.mark.parametrize(("define", "settings", "line"), WRONG, ids=count())
 def test_a_wrong_setting_is_one_line(define: Callable[..., object], settings: Settings, line: str) -> None:
     """It names the agent or tool, or else the class; the setting, its value, and what to give instead."""
-    assert _refused(define, **settings) == line
+    assert _refused(define, **settings) == f"{PLACES.get(define) or define.__name__}: {line}"
 
 
 @pytest.mark.parametrize(

@@ -93,138 +93,116 @@ def progress(**fields: object) -> TaskProgress:
 STEP, CALL = ("q", WORKFLOW), ("q", ACTIVITY)
 WAITS = CallState.SCHEDULED
 
+
+def calling(kind: str = "call_model", state: CallState = CallState.STARTED, **fields: object) -> Inspection:
+    """Return a run with one call."""
+    return inspection(call(kind, state, **fields))
+
+
+def since(seconds: float, build: str = "") -> Inspection:
+    """Return a run whose step has been due for so long."""
+    return inspection(step_due_at=before(seconds), build=build)
+
+
 CASES: dict[str, tuple[Facts, str | None, tuple[str, ...]]] = {}
 
 
 def case(  # noqa: PLR0913 -- one row of the table
     name: str,
     run: Inspection,
-    why: str | None,
-    *actions: str,
+    why: str | None = None,
+    actions: str = "",
     queues: Mapping[QueueKey, QueueState] | None = None,
+    *,
     told: TaskProgress | None = None,
     cause: str = "",
 ) -> None:
-    CASES[name] = Facts(run, queues or {}, NOW, before(60), told, cause), why, actions
+    CASES[name] = Facts(run, queues or {}, NOW, before(60), told, cause), why, tuple(actions.split())
 
 
-case("a model that writes", inspection(call()), None)
-case(
-    "a retry that is under way",
-    inspection(call(attempt=2, failure="503")),
-    "the model cannot",
-    "resume",
-    "cancel",
-)
+IN_9_S = NOW + timedelta(seconds=9)
+RETRIED = "the model cannot answer: 503 (attempt 2, the next at 2026-11-26T12:00:09.000Z)"
+UNTAKEN = "no worker takes work from the task queue 'q'; start one"
+BEHIND = "its work waits behind other work: 1 worker takes from the task queue 'q', 3 wait in it"
+PAUSE = Pause(before(9), "eve", "a look")
+HANGS = progress(pending_tools=("hang",), pending_calls=("c1",))
+BROKEN = "its workflow's code fails at each attempt: RuntimeError; "
+
+case("a model that writes", calling())
+case("a retry that is under way", calling(attempt=2, failure="503"), "the model cannot", "resume cancel")
 case(
     "a call that waits for its next attempt",
-    inspection(
-        call(state=WAITS, attempt=2, failure="503", due_at=NOW + timedelta(seconds=9), failed_at=before(1))
-    ),
-    "the model cannot answer: 503 (attempt 2, the next at 2026-11-26T12:00:09.000Z)",
-    "resume",
-    "cancel",
+    calling(state=WAITS, attempt=2, failure="503", due_at=IN_9_S, failed_at=before(1)),
+    RETRIED,
+    "resume cancel",
 )
 case(
     "a plugin that is away",
-    inspection(call("prepare_task", WAITS, attempt=2, failure="docs is away")),
+    calling("prepare_task", WAITS, attempt=2, failure="docs is away"),
     "a plugin cannot list its tools: docs is away",
-    "resume",
-    "cancel",
+    "resume cancel",
 )
 case(
     "a tool that is tried again",
-    inspection(call("run_tool", WAITS, attempt=3, failure="no")),
+    calling("run_tool", WAITS, attempt=3, failure="no"),
     "a tool fails, and is tried again: no",
-    "resume",
-    "skip",
-    "cancel",
+    "resume skip cancel",
 )
 case(
     "a step of our own that fails",
-    inspection(call("publish", WAITS, attempt=3, failure="Redis is away")),
+    calling("publish", WAITS, attempt=3, failure="Redis is away"),
     "the step publish fails, and is tried again: Redis is away",
-    "resume",
-    "cancel",
+    "resume cancel",
 )
-case("a tool that runs for a while", inspection(call("run_tool", started_at=before(59))), None)
+case("a tool that runs for a while", calling("run_tool", started_at=before(59)))
 case(
     "a tool that runs for long",
-    inspection(call("run_tool", started_at=before(61))),
+    calling("run_tool", started_at=before(61)),
     "a tool (hang) has run for 61 s; it is stopped after 3600 s at the latest",
-    "skip",
-    "cancel",
-    told=progress(pending_tools=("hang",), pending_calls=("c1",)),
+    "skip cancel",
+    told=HANGS,
 )
-case("a narrator, which nobody waits for", inspection(call("narrate", failure="no")), None)
+case("a narrator, which nobody waits for", calling("narrate", failure="no"))
 case(
     "a paused call",
-    inspection(call("run_tool", CallState.PAUSED, pause=Pause(before(9), "eve", "a look"))),
+    calling("run_tool", CallState.PAUSED, pause=PAUSE),
     "a call (run_tool) is paused by eve (a look)",
-    "resume",
-    "skip",
-    "cancel",
+    "resume skip cancel",
 )
 case(
     "a paused task",
     inspection(pause=Pause(before(9), "eve", "")),
     "the task is paused by eve; ",
-    "resume",
-    "cancel",
+    "resume cancel",
 )
-case("a step that failed twice", inspection(attempt=2), None)
-case(
-    "a step that fails",
-    inspection(attempt=3),
-    "its workflow's code fails at each attempt: RuntimeError; ",
-    cause="RuntimeError",
-)
+case("a step that failed twice", inspection(attempt=2))
+case("a step that fails", inspection(attempt=3), BROKEN, cause="RuntimeError")
 case("problems that the server reports", inspection(problems=True), "its workflow's code fails at each")
-case("a step that waits for a moment", inspection(step_due_at=before(9)), None, queues={STEP: NOBODY})
-case(
-    "a step that no worker takes",
-    inspection(step_due_at=before(11)),
-    "no worker takes work from the task queue 'q'; start one",
-    "cancel",
-    queues={STEP: NOBODY},
-)
-case(
-    "a step whose worker has died",
-    inspection(step_due_at=before(11)),
-    "no worker takes work",
-    "cancel",
-    queues={STEP: GONE},
-)
+case("a step that waits for a moment", since(9), queues={STEP: NOBODY})
+case("a step that no worker takes", since(11), UNTAKEN, "cancel", {STEP: NOBODY})
+case("a step whose worker has died", since(11), "no worker takes work", "cancel", {STEP: GONE})
 case(
     "a step of a build whose workers are gone",
-    inspection(step_due_at=before(11), build="everloop:1"),
+    since(11, build="everloop:1"),
     "no worker of build 'everloop:1' takes work",
     "cancel",
-    queues={STEP: OF_ANOTHER_BUILD},
+    {STEP: OF_ANOTHER_BUILD},
 )
-case("a step behind others", inspection(step_due_at=before(59)), None, queues={STEP: SOMEBODY})
-case(
-    "a step that is behind others for long",
-    inspection(step_due_at=before(61)),
-    "its work waits behind other work: 1 worker takes from the task queue 'q', 3 wait in it",
-    "cancel",
-    queues={STEP: SOMEBODY},
-)
+case("a step behind others", since(59), queues={STEP: SOMEBODY})
+case("a step that is behind others for long", since(61), BEHIND, "cancel", {STEP: SOMEBODY})
 case(
     "a call that no worker takes",
-    inspection(call("run_tool", WAITS, due_at=before(11))),
-    "no worker takes work from the task queue 'q'; start one",
-    "skip",
-    "cancel",
-    queues={CALL: NOBODY},
+    calling("run_tool", WAITS, due_at=before(11)),
+    UNTAKEN,
+    "skip cancel",
+    {CALL: NOBODY},
 )
-case("a quick tool that runs in a step", inspection(is_stepping=True), None)
+case("a quick tool that runs in a step", inspection(is_stepping=True))
 case(
     "a task that waits for an operator",
     inspection(),
     "it waits for an operator: wrong key",
-    "resume",
-    "cancel",
+    "resume cancel",
     told=progress(waits_for_resume="wrong key"),
 )
 
@@ -246,7 +224,7 @@ def test_a_task_that_does_not_go_on_says_why(name: str) -> None:
 
 def test_the_only_call_that_can_be_skipped_is_named() -> None:
     """Of several, none is."""
-    slow = inspection(call("run_tool", started_at=before(61)))
+    slow = calling("run_tool", started_at=before(61))
     one, two = progress(pending_calls=("c1",)), progress(pending_calls=("c1", "c2"))
     found = [diagnose(Facts(slow, {}, NOW, NOW, told)) for told in (one, two, None)]
 
@@ -286,10 +264,10 @@ def test_a_reset_is_offered_where_it_helps(task_id: str, reason: str, *, helps: 
 @pytest.mark.parametrize(
     ("run", "state", "told", "awaited"),
     [
-        (inspection(call()), TaskState.WORKING, None, "the model"),
-        (inspection(call("run_tool")), TaskState.WORKING, None, "a tool"),
-        (inspection(call("run_tool")), TaskState.WORKING, progress(pending_tools=("pay",)), "pay"),
-        (inspection(call("publish")), TaskState.WORKING, None, None),
+        (calling(), TaskState.WORKING, None, "the model"),
+        (calling("run_tool"), TaskState.WORKING, None, "a tool"),
+        (calling("run_tool"), TaskState.WORKING, progress(pending_tools=("pay",)), "pay"),
+        (calling("publish"), TaskState.WORKING, None, None),
         (inspection(children=("t/c",)), TaskState.WORKING, None, "sub-agent t/c"),
         (inspection(), TaskState.SUBMITTED, None, "a worker"),
         (inspection(), TaskState.INPUT_REQUIRED, None, "people"),

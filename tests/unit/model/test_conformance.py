@@ -2,11 +2,33 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from everloop.models import conformance
-from everloop.models.conformance import MODEL_CHECKS, Check, NotConformingError
+from everloop.models.conformance import (
+    BUSY_FOR,
+    MODEL_CHECKS,
+    Check,
+    NotConformingError,
+    a_cut_is_no_end,
+    a_refusal_is_no_answer,
+    a_schema_is_asked_for,
+    arguments_are_whole,
+    calls_run_side_by_side,
+    closing_hangs_up,
+    failures_are_distinguished,
+    opaque_fields_come_back,
+    parallel_calls_have_numbers,
+    reasons_come_through,
+    settings_are_sent,
+    text_comes_in_pieces,
+    the_end_comes_last,
+    thought_comes_before_the_text,
+    tools_are_sent_where_offered,
+    usage_is_counted,
+)
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -71,13 +93,13 @@ def each(change: Callable[[Delta], Delta]) -> Callable[[list[Delta]], Sequence[D
     return lambda deltas: [change(delta) for delta in deltas]
 
 
-def otherwise(wrong: ModelError) -> Callable[[ModelError], Sequence[Delta]]:
-    """Return what raises another error."""
+def otherwise(wrong: ModelError) -> Callable[[Model], Model]:
+    """Return what makes a model raise another error."""
 
     def fail(error: ModelError) -> Sequence[Delta]:
         raise wrong
 
-    return fail
+    return partial(Bent, error=fail)
 
 
 def joined(deltas: list[Delta]) -> list[Delta]:
@@ -153,96 +175,47 @@ class Stubborn(Model):
         return self._model.stream(replace(first, messages=request.messages), model)
 
 
+QUOTING = ModelBusyError("it is busy: Hi", retry_after=BUSY_FOR)
 WRONG: dict[str, tuple[Check, Callable[[Model], Model]]] = {
-    "the text at once": (conformance.text_comes_in_pieces, lambda m: Bent(m, deltas=joined)),
-    "another text": (
-        conformance.text_comes_in_pieces,
-        lambda m: Bent(m, deltas=lambda deltas: deltas[1:]),
-    ),
-    "thought behind the text": (
-        conformance.thought_comes_before_the_text,
-        lambda m: Bent(m, deltas=thoughts_last),
-    ),
-    "thought in the text": (
-        conformance.thought_comes_before_the_text,
-        lambda m: Bent(m, deltas=each(thought_in_text)),
-    ),
-    "all calls are one": (
-        conformance.parallel_calls_have_numbers,
-        lambda m: Bent(m, deltas=each(without_numbers)),
-    ),
-    "calls from 1": (
-        conformance.parallel_calls_have_numbers,
-        lambda m: Bent(m, deltas=each(numbers_from_1)),
-    ),
-    "a piece of the arguments is lost": (
-        conformance.arguments_are_whole,
-        lambda m: Bent(m, deltas=without_first_arguments),
-    ),
-    "no end": (conformance.the_end_comes_last, lambda m: Bent(m, deltas=lambda deltas: deltas[:-1])),
-    "two ends": (
-        conformance.the_end_comes_last,
-        lambda m: Bent(m, deltas=lambda deltas: [*deltas, deltas[-1]]),
-    ),
-    "nothing is counted": (conformance.usage_is_counted, lambda m: Bent(m, deltas=end(usage=None))),
-    "a refusal is the text": (
-        conformance.a_refusal_is_no_answer,
-        lambda m: Bent(m, deltas=each(thought_in_text)),
-    ),
-    "every end is an ordinary one": (
-        conformance.reasons_come_through,
-        lambda m: Bent(m, deltas=end(reason="stop")),
-    ),
-    "all failures are one": (
-        conformance.failures_are_distinguished,
-        lambda m: Bent(m, error=otherwise(ModelRefusedError("it failed"))),
-    ),
+    "the text at once": (text_comes_in_pieces, partial(Bent, deltas=joined)),
+    "another text": (text_comes_in_pieces, partial(Bent, deltas=lambda deltas: deltas[1:])),
+    "thought behind the text": (thought_comes_before_the_text, partial(Bent, deltas=thoughts_last)),
+    "thought in the text": (thought_comes_before_the_text, partial(Bent, deltas=each(thought_in_text))),
+    "all calls are one": (parallel_calls_have_numbers, partial(Bent, deltas=each(without_numbers))),
+    "calls from 1": (parallel_calls_have_numbers, partial(Bent, deltas=each(numbers_from_1))),
+    "a piece of the arguments is lost": (arguments_are_whole, partial(Bent, deltas=without_first_arguments)),
+    "no end": (the_end_comes_last, partial(Bent, deltas=lambda deltas: deltas[:-1])),
+    "two ends": (the_end_comes_last, partial(Bent, deltas=lambda deltas: [*deltas, deltas[-1]])),
+    "nothing is counted": (usage_is_counted, partial(Bent, deltas=end(usage=None))),
+    "a refusal is the text": (a_refusal_is_no_answer, partial(Bent, deltas=each(thought_in_text))),
+    "every end is an ordinary one": (reasons_come_through, partial(Bent, deltas=end(reason="stop"))),
+    "all failures are one": (failures_are_distinguished, otherwise(ModelRefusedError("it failed"))),
     "nobody says until when it is busy": (
-        conformance.failures_are_distinguished,
-        lambda m: Bent(m, error=otherwise(ModelBusyError("it is busy"))),
+        failures_are_distinguished,
+        otherwise(ModelBusyError("it is busy")),
     ),
-    "an error quotes the prompt": (
-        conformance.failures_are_distinguished,
-        lambda m: Bent(
-            m, error=otherwise(ModelBusyError("it is busy: Hi", retry_after=conformance.BUSY_FOR))
-        ),
-    ),
-    "a cut is an end": (
-        conformance.a_cut_is_no_end,
-        lambda m: Bent(m, error=lambda _: [Ended("stop")]),
-    ),
-    "a cut is for good": (
-        conformance.a_cut_is_no_end,
-        lambda m: Bent(m, error=otherwise(PromptTooLongError("it was cut"))),
-    ),
-    "nobody hangs up": (conformance.closing_hangs_up, Hoarder),
+    "an error quotes the prompt": (failures_are_distinguished, otherwise(QUOTING)),
+    "a cut is an end": (a_cut_is_no_end, partial(Bent, error=lambda _: [Ended("stop")])),
+    "a cut is for good": (a_cut_is_no_end, otherwise(PromptTooLongError("it was cut"))),
+    "nobody hangs up": (closing_hangs_up, Hoarder),
     "opaque fields are lost on the way in": (
-        conformance.opaque_fields_come_back,
-        lambda m: Bent(m, deltas=end(opaque=Opaque())),
+        opaque_fields_come_back,
+        partial(Bent, deltas=end(opaque=Opaque())),
     ),
     "opaque fields are lost on the way back": (
-        conformance.opaque_fields_come_back,
-        lambda m: Bent(m, request=without_opaque),
+        opaque_fields_come_back,
+        partial(Bent, request=without_opaque),
     ),
-    "opaque fields are shown": (
-        conformance.opaque_fields_come_back,
-        lambda m: Bent(m, deltas=opaque_as_text),
-    ),
-    "no schema is sent": (
-        conformance.a_schema_is_asked_for,
-        lambda m: Bent(m, request=lambda request: replace(request, output=None)),
-    ),
-    "no tool is sent": (
-        conformance.tools_are_sent_where_offered,
-        lambda m: Bent(m, request=lambda request: replace(request, tools=())),
-    ),
-    "old tools are sent": (conformance.tools_are_sent_where_offered, Stubborn),
+    "opaque fields are shown": (opaque_fields_come_back, partial(Bent, deltas=opaque_as_text)),
+    "no schema is sent": (a_schema_is_asked_for, partial(Bent, request=partial(replace, output=None))),
+    "no tool is sent": (tools_are_sent_where_offered, partial(Bent, request=partial(replace, tools=()))),
+    "old tools are sent": (tools_are_sent_where_offered, Stubborn),
     "no setting is sent": (
-        conformance.settings_are_sent,
-        lambda m: Bent(m, request=lambda request: replace(request, settings=ModelSettings())),
+        settings_are_sent,
+        partial(Bent, request=partial(replace, settings=ModelSettings())),
     ),
-    "old settings are sent": (conformance.settings_are_sent, Stubborn),
-    "replies mix": (conformance.calls_run_side_by_side, Shared),
+    "old settings are sent": (settings_are_sent, Stubborn),
+    "replies mix": (calls_run_side_by_side, Shared),
 }
 
 

@@ -69,166 +69,90 @@ def fate(judged: AssistantMessage) -> Fate:
     return "rejected" if judged.rejects else "stands"
 
 
-Row = tuple[AssistantMessage, dict[str, Any], tuple[TranscriptMessage, ...], Fate, str, str]
+Transcript = tuple[TranscriptMessage, ...]
+Row = tuple[AssistantMessage, Fate, str, str, Transcript, ModelSettings]
+
+
+def row(
+    ended: AssistantMessage,
+    fate: Fate,
+    reason: str,
+    said: str,
+    after: Transcript = ASKED,
+    **settings: Any,  # noqa: ANN401 -- a table
+) -> Row:
+    """Return a reply and what becomes of it behind this transcript, with these settings."""
+    return ended, fate, reason, said, after, ModelSettings(**settings)
+
+
 LIMIT = "at the model's limit, after 9 tokens"
+ALL_THOUGHT = "the model used all 9 tokens for thinking; raise max_tokens"
+BY_FILTER = "the provider's content filter stopped the reply"
+TELLING = "within the call of write; nothing of it was run; write less"
 ROWS: dict[str, Row] = {
-    "well": (reply("stop", "Hi."), {}, ASKED, "stands", "", ""),
-    "calls, and stop": (reply("stop", "", HALF), {}, ASKED, "stands", "", ""),
-    "cut": (reply("length", "Hi"), {}, ASKED, "stands", CUT, f"the answer was cut off {LIMIT}"),
-    "cut, accepted": (
-        reply("length", "Hi"),
-        {"on_length": "accept"},
-        ASKED,
-        "stands",
-        CUT,
-        f"cut off {LIMIT}",
+    "well": row(reply("stop", "Hi."), "stands", "", ""),
+    "calls, and stop": row(reply("stop", "", HALF), "stands", "", ""),
+    "cut": row(reply("length", "Hi"), "stands", CUT, f"the answer was cut off {LIMIT}"),
+    "cut, accepted": row(reply("length", "Hi"), "stands", CUT, f"cut off {LIMIT}", on_length="accept"),
+    "cut, told": row(reply("length", "Hi"), "told", CUT, "; write less", on_length="tell"),
+    "cut, told before": row(
+        reply("length", "Hi"), "stands", CUT, "was cut off", after=told(CUT), on_length="tell"
     ),
-    "cut, told": (reply("length", "Hi"), {"on_length": "tell"}, ASKED, "told", CUT, "; write less"),
-    "cut, told before": (
-        reply("length", "Hi"),
-        {"on_length": "tell"},
-        told(CUT),
-        "stands",
-        CUT,
-        "was cut off",
+    "cut, fails": row(reply("length", "Hi"), "fails", CUT, "raise max_tokens", on_length="fail"),
+    "half a call": row(reply("length", "So", HALF), "told", CUT, TELLING, on_length="accept"),
+    "half a call again": row(
+        reply("length", "", HALF), "fails", CUT, f"the call of write {LIMIT}", after=told(CUT)
     ),
-    "cut, fails": (reply("length", "Hi"), {"on_length": "fail"}, ASKED, "fails", CUT, "raise max_tokens"),
-    "half a call": (
-        reply("length", "So", HALF),
-        {"on_length": "accept"},
-        ASKED,
-        "told",
-        CUT,
-        "within the call of write; nothing of it was run; write less",
+    "half a call behind a whole one": row(reply("length", "So", WHOLE, HALF), "stands", "", ""),
+    "a call without arguments yet": row(reply("length", "", called("f", "")), "told", CUT, "call of f"),
+    "thoughts": row(reply("length", reasoning="Hm"), "fails", CUT, ALL_THOUGHT),
+    "thoughts, accepted": row(reply("length"), "stands", CUT, "for thinking", on_length="accept"),
+    "filtered": row(reply("content_filter", "So", WHOLE), "fails", FILTERED, BY_FILTER),
+    "filtered, told": row(
+        reply("content_filter"), "told", FILTERED, "content filter stopped it", on_content_filter="tell"
     ),
-    "half a call again": (
-        reply("length", "", HALF),
-        {},
-        told(CUT),
-        "fails",
-        CUT,
-        f"the call of write {LIMIT}",
+    "filtered, told before": row(
+        reply("content_filter"), "fails", FILTERED, BY_FILTER, after=told(FILTERED), on_content_filter="tell"
     ),
-    "half a call behind a whole one": (reply("length", "So", WHOLE, HALF), {}, ASKED, "stands", "", ""),
-    "a call without arguments yet": (
-        reply("length", "", called("f", "")),
-        {},
-        ASKED,
-        "told",
-        CUT,
-        "call of f",
+    "filtered, accepted": row(
+        reply("content_filter", "So"), "stands", FILTERED, "content filter", on_content_filter="accept"
     ),
-    "thoughts": (
-        reply("length", reasoning="Hm"),
-        {},
-        ASKED,
-        "fails",
-        CUT,
-        "the model used all 9 tokens for thinking; raise max_tokens",
+    "declined": row(reply("refusal", "I won't."), "rejected", DECLINED, "the model declined: I won't."),
+    "declined without a word": row(reply("refusal"), "rejected", DECLINED, "gave no reason"),
+    "declined, accepted": row(
+        reply("refusal", "No."), "stands", DECLINED, "the model declined to answer", on_refusal="accept"
     ),
-    "thoughts, accepted": (reply("length"), {"on_length": "accept"}, ASKED, "stands", CUT, "for thinking"),
-    "filtered": (
-        reply("content_filter", "So", WHOLE),
-        {},
-        ASKED,
-        "fails",
-        FILTERED,
-        "the provider's content filter stopped the reply",
+    "declined, fails": row(reply("refusal", "No."), "fails", DECLINED, "declined: No.", on_refusal="fail"),
+    "empty": row(reply("stop"), "told", EMPTY, "it was empty: answer, or call a tool"),
+    "calls without any": row(reply("tool_calls", " \n"), "told", EMPTY, "it was empty"),
+    "all in thoughts": row(reply("stop", reasoning="42"), "told", EMPTY, "it was empty"),
+    "empty again": row(
+        reply("stop"), "fails", EMPTY, "the model gave an empty answer (twice", after=told(EMPTY)
     ),
-    "filtered, told": (
-        reply("content_filter"),
-        {"on_content_filter": "tell"},
-        ASKED,
-        "told",
-        FILTERED,
-        "content filter stopped it",
+    "empty, after a summary": row(
+        reply("stop"), "fails", EMPTY, "twice", after=told(EMPTY, SummaryMessage(end=1))
     ),
-    "filtered, told before": (
-        reply("content_filter"),
-        {"on_content_filter": "tell"},
-        told(FILTERED),
-        "fails",
-        FILTERED,
-        "content filter",
+    "empty, told of something else": row(reply("stop"), "told", EMPTY, "it was empty", after=told(CUT)),
+    "empty, told long ago": row(
+        reply("stop"), "told", EMPTY, "it was empty", after=(*told(EMPTY), *WROTE[1:2])
     ),
-    "filtered, accepted": (
-        reply("content_filter", "So"),
-        {"on_content_filter": "accept"},
-        ASKED,
-        "stands",
-        FILTERED,
-        "content filter",
-    ),
-    "declined": (
-        reply("refusal", "I won't."),
-        {},
-        ASKED,
-        "rejected",
-        DECLINED,
-        "the model declined: I won't.",
-    ),
-    "declined without a word": (reply("refusal"), {}, ASKED, "rejected", DECLINED, "gave no reason"),
-    "declined, accepted": (
-        reply("refusal", "I won't."),
-        {"on_refusal": "accept"},
-        ASKED,
-        "stands",
-        DECLINED,
-        "the model declined to answer",
-    ),
-    "declined, fails": (
-        reply("refusal", "No."),
-        {"on_refusal": "fail"},
-        ASKED,
-        "fails",
-        DECLINED,
-        "declined: No.",
-    ),
-    "empty": (reply("stop"), {}, ASKED, "told", EMPTY, "it was empty: answer, or call a tool"),
-    "calls without any": (reply("tool_calls", " \n"), {}, ASKED, "told", EMPTY, "it was empty"),
-    "all in thoughts": (reply("stop", reasoning="42"), {}, ASKED, "told", EMPTY, "it was empty"),
-    "empty again": (reply("stop"), {}, told(EMPTY), "fails", EMPTY, "the model gave an empty answer (twice"),
-    "empty, after a summary": (
-        reply("stop"),
-        {},
-        told(EMPTY, SummaryMessage(end=1)),
-        "fails",
-        EMPTY,
-        "twice",
-    ),
-    "empty, told of something else": (reply("stop"), {}, told(CUT), "told", EMPTY, "it was empty"),
-    "empty, told long ago": (reply("stop"), {}, (*told(EMPTY), *WROTE[1:2]), "told", EMPTY, "it was empty"),
-    "empty, accepted": (
-        reply("stop"),
-        {"on_empty": "accept"},
-        ASKED,
-        "stands",
-        EMPTY,
-        "gave an empty answer",
-    ),
-    "empty, fails": (reply("stop"), {"on_empty": "fail"}, WROTE, "fails", EMPTY, "gave an empty answer"),
-    "empty, with an artifact": (reply("stop"), {}, WROTE, "stands", EMPTY, "gave an empty answer"),
-    "empty, with an old artifact": (reply("stop"), {}, (*WROTE, *ASKED), "told", EMPTY, "it was empty"),
-    "malformed": (reply("malformed", "", HALF), {}, ASKED, "told", CUT, "call that could not be read"),
-    "malformed again": (reply("malformed"), {}, told(CUT), "fails", CUT, "could not be read (twice"),
-    "a plugin's no": (reply("length", "Hi", refused="no"), {}, ASKED, "told", "", "no"),
-    "a plugin's end": (reply("stop", closing="enough"), {}, ASKED, "stands", "", "enough"),
-    "cut, and a plugin's word": (
-        reply("length", "Hi", closing="x"),
-        {},
-        ASKED,
-        "stands",
-        CUT,
-        "x; the answer was",
-    ),
+    "empty, accepted": row(reply("stop"), "stands", EMPTY, "gave an empty answer", on_empty="accept"),
+    "empty, fails": row(reply("stop"), "fails", EMPTY, "gave an empty answer", after=WROTE, on_empty="fail"),
+    "empty, with an artifact": row(reply("stop"), "stands", EMPTY, "gave an empty answer", after=WROTE),
+    "empty, with an old artifact": row(reply("stop"), "told", EMPTY, "it was empty", after=(*WROTE, *ASKED)),
+    "malformed": row(reply("malformed", "", HALF), "told", CUT, "call that could not be read"),
+    "malformed again": row(reply("malformed"), "fails", CUT, "could not be read (twice", after=told(CUT)),
+    "a plugin's no": row(reply("length", "Hi", refused="no"), "told", "", "no"),
+    "a plugin's end": row(reply("stop", closing="enough"), "stands", "", "enough"),
+    "cut, and a plugin's word": row(reply("length", "Hi", closing="x"), "stands", CUT, "x; the answer was"),
 }
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_how_a_reply_ended_decides_what_becomes_of_it(row: Row) -> None:
     """It stands, goes back to the model once, or ends the task; in words, and by a name."""
-    ended, settings, transcript, wanted, reason, said = row
-    judged = judge(ended, transcript, ModelSettings(**settings))
+    ended, wanted, reason, said, transcript, settings = row
+    judged = judge(ended, transcript, settings)
     assert (fate(judged), judged.reason) == (wanted, reason)
     assert said in (judged.refused if wanted == "told" else judged.closing)
     assert HALF not in judged.tool_calls or ended.finish_reason == "stop"
