@@ -8,14 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.machines.network import (
-    Fault,
-    Host,
-    Network,
-    one_way,
-    partition,
-    require_namespaces,
-)
+from tests.machines.network import Fault, Host, Network, one_way, partition, require_namespaces
 
 PORT = 5000
 

@@ -4,12 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 
-from temporalio.client import (
-    Client,
-    ScheduleActionExecutionStartWorkflow,
-    ScheduleHandle,
-    WorkflowHistory,
-)
+from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, ScheduleHandle, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.temporal.deletions import Deletions

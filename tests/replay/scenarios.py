@@ -413,7 +413,6 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     ),
     "plugin_veto": _plays(_fail(failures.PLUGIN_VETO), agent=AgentSpec(id="agent", hooks=("on_error",))),
     "continues_as_new": lambda: Scenario(
-        FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))),
-        agent=FULL_AGENT,
+        FakePorts(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(12)), answer("done"))), agent=FULL_AGENT
     ),
 }

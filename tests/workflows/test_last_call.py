@@ -105,10 +105,7 @@ async def test_a_message_that_the_last_call_has_not_seen_is_not_answered(start_t
 
 @pytest.mark.parametrize(
     "agent",
-    [
-        TWICE.model_copy(update={"last_call": False}),
-        TWICE.model_copy(update={"artifact_tool": "write"}),
-    ],
+    [TWICE.model_copy(update={"last_call": False}), TWICE.model_copy(update={"artifact_tool": "write"})],
     ids=["not wanted", "an answer is not enough"],
 )
 async def test_there_is_no_last_call(start_task: StartTask, agent: AgentSpec) -> None:

@@ -46,11 +46,7 @@ def refused(text: str, why: str) -> AssistantMessage:
     return answer(text).model_copy(update={"refused": why})
 
 
-BETWEEN = {
-    "nothing": (),
-    "a tool": (asks(("1", "x")),),
-    "a veto": (refused("{}", "rude"),),
-}
+BETWEEN = {"nothing": (), "a tool": (asks(("1", "x")),), "a veto": (refused("{}", "rude"),)}
 
 
 async def test_listed_tools_are_pinned_for_the_task(start_task: StartTask) -> None:

@@ -38,9 +38,7 @@ class QuickTools(CountingTools):
     """Notes the ids of the calls that were local; `fail` may let one fail."""
 
     def __init__(
-        self,
-        fail: Fail | None = None,
-        reply: Callable[[RunToolInput], ToolReply | None] = lambda _: None,
+        self, fail: Fail | None = None, reply: Callable[[RunToolInput], ToolReply | None] = lambda _: None
     ) -> None:
         super().__init__(reply=reply)
         self.local: list[str] = []

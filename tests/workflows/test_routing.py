@@ -82,8 +82,7 @@ async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: Start
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [("Half of", ["Half of", "[the answer was cut off]"]), ("", ["the answer was cut off"])],
+    ("text", "said"), [("Half of", ["Half of", "[the answer was cut off]"]), ("", ["the answer was cut off"])]
 )
 async def test_a_message_says_how_its_reply_ended(start_task: StartTask, text: str, said: list[str]) -> None:
     """There is no status that could."""

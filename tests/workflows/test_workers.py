@@ -8,9 +8,7 @@ from uuid import uuid4
 import pytest
 from temporalio.api.enums.v1 import RateLimitSource, TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DescribeTaskQueueRequest,
-)
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.worker import (
     FixedSizeSlotSupplier,

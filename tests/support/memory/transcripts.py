@@ -5,11 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from everloop.stores.steps import Lease, Step
 from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts, fitting
-from everloop.workflows.contract.messages import (
-    AssistantMessage,
-    SummaryMessage,
-    TranscriptMessage,
-)
+from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage
 from tests.support.memory.steps import MemorySteps, memory_step
 
 

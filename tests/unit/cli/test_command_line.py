@@ -74,10 +74,7 @@ def test_help_loads_nothing_that_commands_need() -> None:
             ["worker", "--queues", "model,"],
             "--queues: 'model,' has an empty name; give names separated by commas",
         ),
-        (
-            ["send", "Look.", "--file", "-", "--file", "-"],
-            "stdin can be one file only; give `-` once",
-        ),
+        (["send", "Look.", "--file", "-", "--file", "-"], "stdin can be one file only; give `-` once"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(

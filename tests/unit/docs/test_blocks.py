@@ -9,14 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.deploy.documents import (
-    PAGES,
-    RUN_ELSEWHERE,
-    Block,
-    blocks_of,
-    definitions_of,
-    in_a_file,
-)
+from tests.support.deploy.documents import PAGES, RUN_ELSEWHERE, Block, blocks_of, definitions_of, in_a_file
 from tests.support.servers.processes import ROOT
 
 NOTES = {"", "fails", "file", "not run", "printed", "serves"}

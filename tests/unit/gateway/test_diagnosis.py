@@ -17,13 +17,7 @@ from everloop.gateway.extension.operator.diagnosis import (
 )
 from everloop.gateway.tasks.steering import Signature, signer_of, signer_of_reset
 from everloop.runtime.temporal.describe import RunDescription
-from everloop.runtime.temporal.inspection import (
-    REPORTED_PROBLEMS,
-    CallState,
-    Inspection,
-    Pause,
-    PendingCall,
-)
+from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS, CallState, Inspection, Pause, PendingCall
 from everloop.runtime.temporal.queues import ACTIVITY, WORKFLOW, Poller, QueueState
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import Usage

@@ -118,14 +118,8 @@ KEY_MISSING = (
 @pytest.mark.parametrize(
     ("variables", "missing"),
     [
-        (
-            {},
-            KEY_MISSING,
-        ),
-        (
-            {"OFFICE_KEY": " "},
-            KEY_MISSING,
-        ),
+        ({}, KEY_MISSING),
+        ({"OFFICE_KEY": " "}, KEY_MISSING),
         (
             {"OFFICE_KEY": "s3cr\u00e9t", "OFFICE_SIGN": "s"},
             KEY_MISSING.replace("not set", "no printable ASCII"),

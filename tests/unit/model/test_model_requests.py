@@ -209,10 +209,7 @@ COVERED: dict[str, tuple[tuple[TranscriptMessage, ...], list[str | None]]] = {
         (*TRANSCRIPT[:4], sums(3, ""), *TRANSCRIPT[4:], sums(6, "")),
         ["Start", "[4]", None, "1"],
     ),
-    "a result without its call, which no workflow asks for": (
-        (*TRANSCRIPT, sums(6)),
-        ["Start", "[Sum]"],
-    ),
+    "a result without its call, which no workflow asks for": ((*TRANSCRIPT, sums(6)), ["Start", "[Sum]"]),
 }
 
 

@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 from tiktoken import Encoding
 
-from everloop.stores.token_counts import (
-    FILE_TOKENS,
-    TokenSettings,
-    counting,
-    estimate_tokens,
-    token_counter,
-)
+from everloop.stores.token_counts import FILE_TOKENS, TokenSettings, counting, estimate_tokens, token_counter
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,

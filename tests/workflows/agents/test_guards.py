@@ -19,13 +19,7 @@ from everloop.workflows.contract.tasks import TaskState
 from tests.support.fakes.ports import Script, ScriptedModel, answer, asks, task_of
 from tests.support.fakes.real_tools import RealTools, an_agent
 from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, asker
-from tests.workflows.conftest import (
-    Handle,
-    StartTask,
-    asked_of_client,
-    say,
-    user,
-)
+from tests.workflows.conftest import Handle, StartTask, asked_of_client, say, user
 
 SCOPE = "tasks:approve"
 DENIED = "the tool 'send' is not allowed here (allowed: all others)"

@@ -14,11 +14,7 @@ from everloop.stores.push.configs import PushConfig
 from everloop.stores.push.deliveries import PushDeliveries
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workers.settings import MAX_CONCURRENT_DELIVERIES
-from everloop.workflows.contract.calls import (
-    TASK_UNREADABLE,
-    DeliverPushResult,
-    PushRef,
-)
+from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushResult, PushRef
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.names import PUSH_NEWS, context_key, push_workflow_id
 from everloop.workflows.contract.tasks import TaskState

@@ -5,12 +5,7 @@ from collections.abc import Callable
 
 from temporalio import activity
 
-from everloop.workflows.contract.calls import (
-    PublishInput,
-    RunToolInput,
-    SaveContextResult,
-    ToolReply,
-)
+from everloop.workflows.contract.calls import PublishInput, RunToolInput, SaveContextResult, ToolReply
 from everloop.workflows.contract.messages import UserMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
 from tests.support.fakes.ports import (

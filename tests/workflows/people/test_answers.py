@@ -8,21 +8,11 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import (
-    CallModelInput,
-    RunToolInput,
-    ToolReply,
-)
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, UserMessage, text_of
 from everloop.workflows.contract.questions import WITHHELD, Approval, ApproverAnswer, Question, QuestionKind
 from everloop.workflows.contract.tasks import Identity
-from tests.support.fakes.ports import (
-    CountingTools,
-    FakePorts,
-    ScriptedModel,
-    answer,
-    asks,
-)
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, current_details, say, user
 from tests.workflows.people.asking import asking, naming, questions
 

@@ -11,20 +11,11 @@ from temporalio.exceptions import CancelledError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
-from everloop.workflows.contract.calls import (
-    RunToolInput,
-    ToolReply,
-)
+from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import DataPart, text_of
 from everloop.workflows.contract.questions import Approval
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
-from tests.support.fakes.ports import (
-    CountingTools,
-    FakePorts,
-    ScriptedModel,
-    answer,
-    asks,
-)
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import StartTask, run, say, user
 from tests.workflows.people.asking import HeldUp, asking, naming
 

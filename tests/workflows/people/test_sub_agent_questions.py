@@ -6,23 +6,11 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 
 from everloop.workflows.agent_task import AgentTask
-from everloop.workflows.contract.calls import (
-    CallModelInput,
-    RunToolInput,
-    ToolReply,
-)
-from everloop.workflows.contract.messages import (
-    AssistantMessage,
-)
+from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
+from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.questions import WITHHELD, ApproverAnswer, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState
-from tests.support.fakes.ports import (
-    CountingTools,
-    FakePorts,
-    ScriptedModel,
-    answer,
-    asks,
-)
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
 from tests.workflows.conftest import Handle, StartTask, run, say, user
 from tests.workflows.people.asking import HeldUp
 from tests.workflows.people.writers import PARENT, asks_writer, writers_task
@@ -54,9 +42,7 @@ def of(ports: FakePorts, task_id: str) -> list[TaskState]:
 
 
 async def until_asked_by(ports: FakePorts, handle: Handle, times: int = 1) -> None:
-    await ports.publish.until(
-        lambda: sum(state.is_interrupted for state in of(ports, handle.id)) >= times,
-    )
+    await ports.publish.until(lambda: sum(state.is_interrupted for state in of(ports, handle.id)) >= times)
 
 
 def one_question(**fields: object) -> FakePorts:

@@ -1,13 +1,8 @@
 """An agent that asks another one, the writer."""
 
-from everloop.workflows.contract.messages import (
-    AssistantMessage,
-    ToolCall,
-)
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
-from tests.support.fakes.ports import (
-    task_of,
-)
+from tests.support.fakes.ports import task_of
 
 PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
 
