@@ -190,10 +190,11 @@ NUMBERS: dict[str, list[tuple[int | None, str, str]]] = {
     "by id, whatever the index": [(1, "a", "f"), (0, "a", "f"), (0, "b", "f"), (1, "b", "f"), (0, "a", "f")],
     "an id that comes late": [(0, "", "f"), (0, "a", "")],
     "neither, each with a name": [(None, "", "f"), (None, "", ""), (None, "", "f")],
+    "all at index 0, with ids": [(0, "a", "f"), (0, "b", "f")],
     "from one on": [(1, "a", "f"), (2, "b", "f"), (1, "", "")],
     "the text null": [(0, "null", "f"), (1, "null", "f")],
 }
-EXPECTED = [[0, 0, 1, 0], [0, 0, 1, 1, 0], [0, 0], [0, 0, 1], [0, 1, 0], [0, 1]]
+EXPECTED = [[0, 0, 1, 0], [0, 0, 1, 1, 0], [0, 0], [0, 0, 1], [0, 1], [0, 1, 0], [0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -320,13 +321,6 @@ def test_a_provider_is_asked_in_its_own_words() -> None:
     assert "seed" not in body(settings=settings, models=models)
     assert body(settings=settings, models=models)["stream_options"] == {}
     assert "stream_options" not in body(models=models)
-
-
-def test_late_system_prompts_have_the_role_that_is_taken() -> None:
-    """Those that begin the conversation stay what they are."""
-    messages = tuple({"role": role, "content": role} for role in ("system", "system", "user", "system"))
-    made = body(ModelRequest("p/m", messages), late_system="user")["messages"]
-    assert [message["role"] for message in made] == ["system", "system", "user", "user"]
 
 
 @pytest.mark.parametrize(

@@ -337,18 +337,18 @@ def test_hints_can_be_switched_off(hints: str) -> None:
 @pytest.mark.parametrize(
     ("wants", "sent"),
     [
-        ({}, "assistant tool user tool system user"),
-        ({"late_system": "user"}, "assistant tool user tool user user"),
-        ({"reply_after_results": True}, "assistant tool assistant user tool system user"),
+        ({}, "system system user tool user tool system user"),
+        ({"late_system": "user"}, "system system user tool user tool user user"),
+        ({"reply_after_results": True}, "system system user tool assistant user tool system user"),
         (
             {"reply_after_results": True, "late_system": "user"},
-            "assistant tool assistant user tool assistant user user",
+            "system system user tool assistant user tool assistant user user",
         ),
     ],
 )
 def test_messages_stand_in_the_order_that_the_provider_takes(wants: dict[str, Any], sent: str) -> None:
-    """Some want no message of the user right behind results, and no system prompt behind anything."""
-    roles = ("assistant", "tool", "user", "tool", "system", "user")
+    """Some want no message of the user right behind results, and no system prompt but at the beginning."""
+    roles = ("system", "system", "user", "tool", "user", "tool", "system", "user")
     request = replace(REQUEST, messages=tuple({"role": role, "content": "x"} for role in roles))
     body = json.loads(json.dumps(chat_body(request, "m", Provider("p", **wants))))
     assert " ".join(message["role"] for message in body["messages"]) == sent
@@ -372,11 +372,6 @@ def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
     replies = [AssistantMessage(refused="No."), AssistantMessage(text="Words", refused="No.")]
     messages = build_request("m", BARE, [ASKED, *replies, said("No.")]).messages
     assert [_brief(message) for message in messages] == ["Start", "Words", "No."]
-
-
-def test_what_an_agent_lacks_is_left_out() -> None:
-    """An agent without tools sends no empty list, which providers refuse."""
-    assert "tools" not in sent(build_request("m", BARE, []))
 
 
 @pytest.mark.parametrize("written", ["", " ", "{", "[1]", "null", "no JSON", "[" * 10_000, '{"a": 1}'])

@@ -30,23 +30,6 @@ def carried(outbox: Outbox) -> list[int]:
         return [status.version for status in statuses]
 
 
-def test_a_status_leaves_with_the_call_that_carried_it(state: TaskRunState) -> None:
-    """The next call carries what is new."""
-    outbox = Outbox(state)
-    assert carried(outbox) == [1]
-    assert carried(outbox) == []
-    change(state)
-    assert carried(outbox) == [2]
-
-
-def test_a_call_that_fails_leaves_what_it_carried(state: TaskRunState) -> None:
-    """It may not have begun, so the next one carries the same."""
-    outbox = Outbox(state)
-    with pytest.raises(RuntimeError), outbox.carried():
-        raise RuntimeError
-    assert carried(outbox) == [1]
-
-
 def test_calls_at_the_same_time_carry_a_status_once(state: TaskRunState) -> None:
     """Unless there is a newer one: no view takes it before the older one."""
     outbox = Outbox(state)

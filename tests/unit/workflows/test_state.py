@@ -59,37 +59,12 @@ def test_only_artifacts_of_calls_that_worked_count() -> None:
     assert state.artifact_ids == ["ok"]
 
 
-def test_a_reply_and_its_tool_results_count_as_cached() -> None:
-    """The activities that made them have put them into the cache; only messages of the client are new."""
-    state = TaskRunState.begin(user("m1"), NOW)
-    state.take_inbox()
-    state.fold_reply(AssistantMessage(tool_calls=(ToolCall(id="a", name="x", arguments="{}"),)))
-    state.fold_tool_results([ToolMessage(call_id="a", name="x", content="1")])
-    assert state.new_messages == ()
-
-    state.inbox.append(user("m2"))
-    state.take_inbox()
-
-    assert state.new_messages == (user("m2"),)
-    assert len(state.transcript) == 4
-
-
 def test_what_a_provider_wants_back_stays_with_the_reply() -> None:
     """Whoever runs a call, or is asked about it, gets none of it."""
     state, call = TaskRunState.begin(user("m1"), NOW), ToolCall(id="a", name="x", arguments="{}", opaque="{}")
     state.fold_reply(AssistantMessage(tool_calls=(call,)))
     assert [each.opaque for each in state.pending] == [""]
     assert state.transcript[-1] == AssistantMessage(tool_calls=(call,))
-
-
-def test_a_replaced_status_message_moves_to_the_history() -> None:
-    """In the order in which a view folds the same event: the old message, then what was received."""
-    state = TaskRunState.begin(user("m1"), NOW)
-    state.change_status(TaskState.WORKING, NOW, message=agent("s1"), received=(user("m1"),))
-    event = state.change_status(TaskState.WORKING, NOW, received=(user("m2"),))
-    assert event.version == 2
-    assert event.received == (user("m2"),)
-    assert [message.message_id for message in state.history] == ["m1", "s1", "m2"]
 
 
 @pytest.mark.parametrize("asks", [TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED])
