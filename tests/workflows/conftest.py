@@ -1,6 +1,6 @@
 """Each step of a workflow is replayed from history; the loop, long tasks and people also meet cached ones."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ApplicationError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
@@ -109,6 +109,12 @@ def cached() -> int:
     return 0
 
 
+@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
+def cached_or_replayed(request: pytest.FixtureRequest) -> int:
+    """What `cached` is where a module tries both."""
+    return int(request.param)
+
+
 @pytest.fixture
 def start_task(cached: int, client: Client) -> StartTask:
     """Start a task on a worker of its own, with the fakes of the test behind its ports."""
@@ -125,6 +131,21 @@ async def run(starting: AbstractAsyncContextManager[Handle]) -> TaskResult:
     """Start a task, and wait for its result."""
     async with starting as handle:
         return await handle.result()
+
+
+async def refusal_of(update: Awaitable[object]) -> ApplicationError:
+    """Wait until a task has refused an update; return why."""
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await update
+    assert isinstance(refused.value.cause, ApplicationError)
+    return refused.value.cause
+
+
+async def until_canceled(handle: Handle) -> None:
+    """Wait until a task has ended because it was cancelled."""
+    with pytest.raises(WorkflowFailureError) as failed:
+        await handle.result()
+    assert isinstance(failed.value.cause, CancelledError)
 
 
 async def failure_of(handle: Handle) -> ApplicationError:

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
@@ -19,13 +18,10 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
-from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, run, user
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks, fails
+from tests.workflows.conftest import StartTask, cached_or_replayed, run, user
 
-
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def cached(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+cached = cached_or_replayed
 
 
 @pytest.mark.parametrize("is_published", [True, False])
@@ -91,7 +87,7 @@ async def test_a_message_that_comes_while_the_model_works_is_answered(start_task
 
 async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> None:
     """TranscriptMissing is answered with the whole transcript, then the same call."""
-    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+    lost = fails(failures.TRANSCRIPT_MISSING, "lost")
     ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, answer("done")))
     await run(start_task(ports))
     (stored,) = ports.transcript.stored
@@ -102,7 +98,7 @@ async def test_a_lost_transcript_is_sent_again_once(start_task: StartTask) -> No
 
 async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTask) -> None:
     """But for what was sent again just now: there a worker of another version reads with other eyes."""
-    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+    lost = fails(failures.TRANSCRIPT_MISSING, "lost")
     ports = FakePorts(ScriptedModel(asks(("a", "x")), lost, asks(("b", "x")), answer("done")))
     async with start_task(ports, AgentSpec(id="agent", memory=Memory())) as handle:
         await handle.result()
@@ -117,7 +113,7 @@ async def test_each_call_names_the_digest_of_its_transcript(start_task: StartTas
 
 async def test_a_status_survives_a_lost_transcript(start_task: StartTask) -> None:
     """What the first call would have taken in as new is carried by the status of the second one."""
-    lost = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+    lost = fails(failures.TRANSCRIPT_MISSING, "lost")
     ports = FakePorts(ScriptedModel(lost, answer("done")))
     await run(start_task(ports))
     first, second = ports.model.calls

@@ -5,10 +5,18 @@ import pytest
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
 from everloop.workflows.contract.questions import Approval, Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
+from tests.support.fakes.ports import (
+    CountingTools,
+    FakePorts,
+    Script,
+    ScriptedModel,
+    answer,
+    asks,
+    asks_writer,
+)
 from tests.workflows.conftest import StartTask, failure_of, run
 
 SERIAL = ToolSpec(serial=True)
@@ -99,10 +107,7 @@ async def test_a_task_without_its_artifact_fails(start_task: StartTask, reply: A
 
 async def test_a_sub_agent_tells_what_it_wrote(start_task: StartTask) -> None:
     """What a sub-agent leaves in the context counts as an artifact of the task that asked it."""
-    request = ToolCall(id="w", name="writer", arguments='{"request": "Write."}')
-    ports = scripted(
-        AssistantMessage(tool_calls=(request,)), asks(("1", "write")), answer("ok"), answer("Done.")
-    )
+    ports = scripted(asks_writer("w"), asks(("1", "write")), answer("ok"), answer("Done."))
     ports.agents.spec = AgentSpec(id="writer", tools={"write": SERIAL})
     spec = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")}, artifact_tool="write")
     result = await run(start_task(ports, spec))

@@ -5,8 +5,7 @@ import contextlib
 
 import pytest
 from temporalio import activity
-from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
-from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.client import Client, WorkflowFailureError
 
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows import limits
@@ -24,8 +23,26 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.settings import Compaction
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from tests.support.fakes.ports import TASK_WORK, CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, failure_of, run, start_workflow, unique_queue, user
+from tests.support.fakes.ports import (
+    TASK_WORK,
+    CountingTools,
+    FakePorts,
+    Script,
+    ScriptedModel,
+    answer,
+    asks,
+    fails,
+)
+from tests.workflows.conftest import (
+    StartTask,
+    failure_of,
+    refusal_of,
+    run,
+    start_workflow,
+    unique_queue,
+    until_canceled,
+    user,
+)
 
 
 async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
@@ -34,17 +51,15 @@ async def test_an_ending_task_refuses_messages(start_task: StartTask) -> None:
     ports.publish.gate = asyncio.Event()
     async with start_task(ports) as handle:
         await ports.publish.entered.wait()
-        with pytest.raises(WorkflowUpdateFailedError) as refused:
-            await handle.execute_update(AgentTask.add_message, user("late"))
+        refused = await refusal_of(handle.execute_update(AgentTask.add_message, user("late")))
         ports.publish.gate.set()
         await handle.result()
-    assert isinstance(refused.value.cause, ApplicationError)
-    assert refused.value.cause.type == failures.TASK_TERMINAL
+    assert refused.type == failures.TASK_TERMINAL
 
 
 async def test_a_model_failure_ends_the_task_with_its_cause(start_task: StartTask) -> None:
     """A client reads the provider's reason in the status message; Temporal shows the task as failed."""
-    refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+    refused = fails(failures.MODEL_REFUSED, "no such model")
     ports = FakePorts(ScriptedModel(refused))
     async with start_task(ports) as handle:
         failed = await failure_of(handle)
@@ -99,7 +114,7 @@ async def _until_cancelled() -> None:
             await asyncio.sleep(0.05)
 
 
-LOST = ApplicationError("lost", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+LOST = fails(failures.TRANSCRIPT_MISSING, "lost")
 
 PLAIN = AgentSpec(id="agent")
 FALLS_BACK = AgentSpec(id="agent", fallback_models=("second",))
@@ -133,17 +148,14 @@ async def test_cancellation_ends_a_model_call(start_task: StartTask, agent: Agen
         if end == "canceled":
             raise asyncio.CancelledError
         if end != "well":
-            raise ApplicationError("not now", type=end, non_retryable=True)
+            raise fails(end, "not now")
         return answer("Just in time.")
 
     ports = FakePorts(ScriptedModel(endless, answer("too late")))
     async with start_task(ports, agent) as handle:
         await started.wait()
         await handle.cancel()
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-
-    assert isinstance(failed.value.cause, CancelledError)
+        await until_canceled(handle)
     assert len(ports.model.calls) == 1
     *remarks, status = ports.publish.statuses
     assert status.state is TaskState.CANCELED
@@ -163,15 +175,12 @@ async def test_cancellation_ends_a_summary_that_was_to_be_sent_more(start_task: 
             self.summary_failures = [LOST]
             return await super().compact_context(call)
 
-    too_long = ApplicationError("too long", type=failures.CONTEXT_TOO_LONG, non_retryable=True)
+    too_long = fails(failures.CONTEXT_TOO_LONG, "too long")
     ports = FakePorts(SummingUp(asks(("a", "x")), asks(("b", "x")), too_long, answer("too late")))
     async with start_task(ports, AgentSpec(id="agent", compaction=Compaction())) as handle:
         await started.wait()
         await handle.cancel()
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-
-    assert isinstance(failed.value.cause, CancelledError)
+        await until_canceled(handle)
     assert len(ports.model.compactions) == 1
 
 
@@ -207,8 +216,7 @@ async def test_cancellation_waits_for_every_tool(start_task: StartTask, *, ends_
     async with start_task(ports, STANDS_IN) as handle:
         await tools.all_run.wait()
         await handle.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
+        await until_canceled(handle)
 
     assert running_when_published == [0]
     assert [call.call.name for call in tools.calls] == ["x"] * 5
@@ -234,8 +242,7 @@ async def test_a_status_whose_call_never_started_is_published_at_the_end(client:
     handle = await start_workflow(client, queue)
     await handle.cancel()
     async with running_workers(client, ports.wired(), WorkerSettings(task_queue=queue), TASK_WORK):
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
+        await until_canceled(handle)
     first, last = ports.publish.statuses
     assert [text_of(message.parts) for message in first.received] == ["Hello"]
     assert (first.version, last.version, last.state) == (1, 2, TaskState.CANCELED)
@@ -246,19 +253,18 @@ async def test_a_message_that_a_failing_task_took_in_is_not_lost(start_task: Sta
     """It stands in the history, although nobody answered it."""
     started, added = asyncio.Event(), asyncio.Event()
 
-    async def fails(_call: CallModelInput) -> AssistantMessage:
+    async def refuses(_call: CallModelInput) -> AssistantMessage:
         started.set()
         await added.wait()
-        raise ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+        raise fails(failures.MODEL_REFUSED, "no such model")
 
-    ports = FakePorts(ScriptedModel(fails))
+    ports = FakePorts(ScriptedModel(refuses))
     more = user("And this?")
     async with start_task(ports) as handle:
         await started.wait()
         await handle.execute_update(AgentTask.add_message, more, id=more.message_id)
         added.set()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
+        await failure_of(handle)
         view = await handle.query(AgentTask.view)
     assert ports.publish.statuses[-1].received == (more,)
     assert view.history[-1] == more

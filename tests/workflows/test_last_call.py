@@ -3,22 +3,25 @@
 import asyncio
 
 import pytest
-from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, failure_of, run, user
+from tests.support.fakes.ports import (
+    CountingTools,
+    FakePorts,
+    Script,
+    ScriptedModel,
+    answer,
+    asks,
+    asks_writer,
+    fails,
+)
+from tests.workflows.conftest import StartTask, cached_or_replayed, failure_of, run, user
 
-
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def cached(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
+cached = cached_or_replayed
 USAGE = Usage(input_tokens=40, output_tokens=10, cost=0.25)
 TWICE = AgentSpec(id="agent", max_iterations=2, last_call=True)
 REACHED = "the task has reached its limit of"
@@ -61,7 +64,7 @@ async def test_the_model_answers_at_a_limit(
 
 REFUSED = answer("").model_copy(update={"refused": "it was empty"})
 INVALID = answer("four").model_copy(update={"refused": "it is no number", "is_invalid": True})
-AWAY = ApplicationError("the provider is away", type=failures.MODEL_UNAVAILABLE, non_retryable=True)
+AWAY = fails(failures.MODEL_UNAVAILABLE, "the provider is away")
 
 
 @pytest.mark.parametrize(
@@ -127,9 +130,7 @@ async def test_a_new_run_makes_the_last_call(start_long_task: StartTask) -> None
     assert (result.state, result.iterations) == (TaskState.COMPLETED, 2)
 
 
-ASKS_WRITER = AssistantMessage(
-    tool_calls=(ToolCall(id="w", name="writer", arguments='{"request": "Write."}'),), usage=USAGE
-)
+ASKS_WRITER = asks_writer("w").model_copy(update={"usage": USAGE})
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,9 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import Handle, StartTask, say, starter, user
+from tests.workflows.conftest import Handle, StartTask, cached_or_replayed, say, starter, user
 
-
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def cached(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
-
-
+cached = cached_or_replayed
 ITERATIONS = 20
 USAGE = Usage(input_tokens=3, output_tokens=1, cost=0.5)
 AGENT = AgentSpec(id="agent", max_iterations=100)

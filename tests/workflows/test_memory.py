@@ -2,19 +2,26 @@
 
 from collections.abc import Callable
 
-import pytest
-from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import ApplicationError
+from temporalio.client import Client
 
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall
+from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.settings import Compaction, Memory
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
-from tests.support.fakes.ports import TASK_WORK, FakePorts, RecordingContext, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, run, start_workflow, unique_queue, user
+from tests.support.fakes.ports import (
+    TASK_WORK,
+    FakePorts,
+    RecordingContext,
+    ScriptedModel,
+    answer,
+    asks,
+    asks_writer,
+    fails,
+)
+from tests.workflows.conftest import StartTask, failure_of, run, start_workflow, unique_queue, user
 
 MEMORY = Memory(max_messages=4, strategy="summary")
 AGENT = AgentSpec(id="agent", memory=MEMORY)
@@ -69,7 +76,7 @@ async def test_an_answer_at_once_is_kept(start_task: StartTask) -> None:
 
 async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) -> None:
     """Of a task that recalls a conversation, not the oldest message stays, but its own first one."""
-    too_long = ApplicationError("too long", type=failures.CONTEXT_TOO_LONG, non_retryable=True)
+    too_long = fails(failures.CONTEXT_TOO_LONG, "too long")
     ports = recalling(ScriptedModel(*(asks((f"c{n}", "x")) for n in range(4)), too_long, answer("done")))
     await run(start_task(ports, AGENT.model_copy(update={"compaction": Compaction()})))
     (compacted,) = ports.model.compactions
@@ -78,17 +85,16 @@ async def test_compaction_keeps_what_the_task_is_about(start_task: StartTask) ->
 
 
 async def test_what_fails_is_not_kept(start_task: StartTask) -> None:
-    refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+    refused = fails(failures.MODEL_REFUSED, "no such model")
     ports = recalling(ScriptedModel(refused))
     async with start_task(ports, AGENT) as handle:
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
+        await failure_of(handle)
     assert ports.publish.remembered == []
 
 
 def lost_once() -> Callable[[SaveContextInput], SaveContextResult]:
     """The cache is empty when the conversation is kept for the first time."""
-    lost = [ApplicationError("the cache is empty", type=failures.TRANSCRIPT_MISSING, non_retryable=True)]
+    lost = [fails(failures.TRANSCRIPT_MISSING, "the cache is empty")]
 
     def remember(_: SaveContextInput) -> SaveContextResult:
         if lost:
@@ -110,8 +116,7 @@ async def test_a_lost_cache_is_filled_again_before_it_is_kept(start_task: StartT
 
 async def test_a_sub_agent_knows_only_what_it_is_asked(start_task: StartTask) -> None:
     """Its task stands in the context of the client, whose conversation is none of its business."""
-    call = ToolCall(id="w", name="writer", arguments='{"request": "Write."}')
-    ports = recalling(ScriptedModel(AssistantMessage(tool_calls=(call,)), answer("A poem."), answer("done")))
+    ports = recalling(ScriptedModel(asks_writer("w"), answer("A poem."), answer("done")))
     ports.agents.spec = AGENT
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
     await run(start_task(ports, agent))
@@ -123,7 +128,7 @@ async def test_a_cache_that_stays_lost_costs_the_conversation_alone(start_task: 
     """The answer is there: the client hears of the end."""
 
     def lost(_: SaveContextInput) -> SaveContextResult:
-        raise ApplicationError("the cache is empty", type=failures.TRANSCRIPT_MISSING, non_retryable=True)
+        raise fails(failures.TRANSCRIPT_MISSING, "the cache is empty")
 
     ports = recalling(ScriptedModel(answer("Four.")))
     ports.publish.on_remember = lost

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
@@ -14,18 +12,14 @@ from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from everloop.workflows.contract.settings import Compaction, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from everloop.workflows.turns import model_turn
-from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks
-from tests.workflows.conftest import Handle, StartTask, failure_of, run
+from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks, fails
+from tests.workflows.conftest import Handle, StartTask, failure_of, run, until_canceled
 
 MODELS = AgentSpec(
     id="agent", model="first", fallback_models=("second", "third"), settings=ModelSettings(effort="high")
 )
 WAITS = AgentSpec(id="agent", on_model_failure="wait")
 COMPACTS = AgentSpec(id="agent", compaction=Compaction())
-
-
-def fails(failure: str) -> ApplicationError:
-    return ApplicationError("the provider said no", type=failure, non_retryable=True)
 
 
 async def model_call_lines(handle: Handle) -> AsyncIterator[str]:
@@ -127,16 +121,14 @@ async def test_a_waiting_task_is_cancelled(start_task: StartTask) -> None:
     async with start_task(ports, WAITS) as handle:
         await ports.publish.entered.wait()
         await handle.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
+        await until_canceled(handle)
     assert ports.publish.statuses[-1].state is TaskState.CANCELED
 
 
 async def test_a_prompt_that_is_too_long_is_compacted_once(start_task: StartTask) -> None:
     """The summary takes a place in the transcript, with its range; then the same question is asked again."""
-    too_long = fails(failures.CONTEXT_TOO_LONG)
     replies = [asks((f"c{n}", "x")) for n in range(4)]
-    ports = FakePorts(ScriptedModel(*replies, too_long, answer("done")))
+    ports = FakePorts(ScriptedModel(*replies, fails(failures.CONTEXT_TOO_LONG), answer("done")))
     async with start_task(ports, COMPACTS) as handle:
         result = await handle.result()
         page = await handle.query(AgentTask.transcript, 0)

@@ -10,11 +10,11 @@ from temporalio.client import Client
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
+from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
-from everloop.workflows.contract.tasks import AgentSpec, ToolSpec
-from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks, task_of
+from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks, asks_writer
 from tests.workflows.conftest import Handle, StartTask, current_details, say, user
+from tests.workflows.people.writers import PARENT, writers_task
 
 APPROVAL = '{"call_id": "a", "approved": true, "note": ""}'
 
@@ -148,11 +148,9 @@ async def test_a_call_that_waits_for_people_is_skipped(start_task: StartTask) ->
 
 async def test_a_sub_agent_is_skipped(start_task: StartTask) -> None:
     """Its task is cancelled, and what it asks is not asked any more."""
-    call = ToolCall(id="w", name="writer", arguments='{"request": "Write."}')
-    model = ScriptedModel(AssistantMessage(tool_calls=(call,)), asks(("q", "asks")), answer("done"))
+    model = ScriptedModel(asks_writer("w"), asks(("q", "asks")), answer("done"))
     ports = FakePorts(model, _Hanging())
-    parent = AgentSpec(id="parent", tools={"writer": ToolSpec(agent="writer")})
-    async with start_task(ports, parent) as handle:
+    async with start_task(ports, PARENT) as handle:
         await ports.publish.until(
             lambda: any(id_ == handle.id and status.questions for id_, status in ports.publish.by_task)
         )
@@ -161,7 +159,7 @@ async def test_a_sub_agent_is_skipped(start_task: StartTask) -> None:
         results = await _results(handle)
     assert result.excerpt == "done"
     assert results["w"].content == f"an operator skipped this call: not now.{UNSURE}"
-    last = [s for id_, s in ports.publish.by_task if id_ == task_of(handle.id, call)][-1]
+    last = [s for id_, s in ports.publish.by_task if id_ == writers_task(handle.id)][-1]
     assert last.state == "canceled"
     assert [status.questions for id_, status in ports.publish.by_task if id_ == handle.id][-1] == ()
 

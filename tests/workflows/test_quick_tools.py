@@ -22,16 +22,14 @@ from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskResult, ToolSpec
 from everloop.workflows.turns import tool_turn
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import Handle, StartTask, asked_of_client, say, user
+from tests.workflows.conftest import Handle, StartTask, asked_of_client, cached_or_replayed, say, user
 
 Fail = Callable[[RunToolInput], Awaitable[None]]
 
 QUICK = AgentSpec(id="agent", tools={"look": ToolSpec(quick=True), "slow": ToolSpec()})
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "always_replayed"])
-def cached(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+cached = cached_or_replayed
 
 
 class QuickTools(CountingTools):

@@ -4,7 +4,6 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from temporalio.exceptions import ApplicationError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures, names
@@ -13,7 +12,7 @@ from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.names import unique_message_id
 from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
-from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks, fails
 from tests.workflows.conftest import StartTask, user
 
 AUTO = AgentSpec(id="agent", routing="auto", memory=Memory())
@@ -71,7 +70,7 @@ async def test_a_created_task_is_shown_before_its_work_begins(start_task: StartT
 
 async def test_a_message_whose_decision_fails_is_a_failed_task(start_task: StartTask) -> None:
     """The client is owed an end: the task is shown, and it says what went wrong."""
-    refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
+    refused = fails(failures.MODEL_REFUSED, "no such model")
     ports = FakePorts(ScriptedModel(refused))
     async with start_task(ports, AUTO) as handle:
         route = await handle.execute_update(AgentTask.wait_for_route)
@@ -95,21 +94,9 @@ async def test_a_message_says_how_its_reply_ended(start_task: StartTask, text: s
     assert route.message.metadata == {"reason": failures.REPLY_CUT}
 
 
-async def test_last_words_and_rejection_come_from_the_reply(start_task: StartTask) -> None:
-    """An agent without a model may end its task with a remark, and as rejected."""
-    ports = FakePorts(ScriptedModel(AssistantMessage(closing="not for me", rejects=True)))
-    async with start_task(ports) as handle:
-        result = await handle.result()
-        view = await handle.query(AgentTask.view)
-    assert result.state is view.status.state is TaskState.REJECTED
-    assert view.status.message is not None
-    assert text_of(view.status.message.parts) == "not for me"
-    assert view.artifacts == ()
-
-
 async def test_a_model_that_waits_for_an_operator_shows_the_task(start_task: StartTask) -> None:
     """Nobody would know what to resume; the reply that comes then is work on the task."""
-    refused = ApplicationError("no credit", type=failures.MODEL_REFUSED, non_retryable=True)
+    refused = fails(failures.MODEL_REFUSED, "no credit")
     ports = FakePorts(ScriptedModel(refused, answer("Four.")))
     agent = AgentSpec(id="agent", routing="auto", on_model_failure="wait")
     async with start_task(ports, agent) as handle:

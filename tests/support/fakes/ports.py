@@ -76,6 +76,17 @@ def asks(*calls: tuple[str, str], text: str = "") -> AssistantMessage:
     )
 
 
+def fails(failure: str, why: str = "the provider said no") -> ApplicationError:
+    """A failure of this name that no retry would help."""
+    return ApplicationError(why, type=failure, non_retryable=True)
+
+
+def asks_writer(*ids: str) -> AssistantMessage:
+    """A reply that asks the sub-agent `writer`, by calls of these ids."""
+    calls = (ToolCall(id=id_, name="writer", arguments='{"request": "Write."}') for id_ in ids)
+    return AssistantMessage(tool_calls=tuple(calls))
+
+
 def task_of(task_id: str, call: ToolCall) -> str:
     """Return the id of the task of the sub-agent that a call asks."""
     return child_task_id(task_id, call_key(call))

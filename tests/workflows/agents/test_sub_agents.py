@@ -8,8 +8,7 @@ import pytest
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
-from temporalio.exceptions import ApplicationError
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
@@ -20,7 +19,7 @@ from everloop.workflows.contract.calls import (
     RunToolInput,
     ToolReply,
 )
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, text_of
+from everloop.workflows.contract.messages import AssistantMessage, ToolMessage, Usage, text_of
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import (
     CountingTools,
@@ -29,26 +28,22 @@ from tests.support.fakes.ports import (
     ScriptedModel,
     answer,
     asks,
-    task_of,
+    asks_writer,
+    fails,
 )
-from tests.workflows.conftest import StartTask, run
-from tests.workflows.people import writers
+from tests.workflows.conftest import StartTask, failure_of, run, until_canceled
+from tests.workflows.people.writers import PARENT, writers_task
 
-PARENT = AgentSpec(id="agent", tools={"writer": ToolSpec(agent="writer")})
 FIRST_STEP = 4
 """The event of a history that ends the first workflow task."""
 
 USAGE = Usage(input_tokens=5, output_tokens=2)
+ASKS_WRITER = asks_writer("w").model_copy(update={"usage": USAGE})
 FALLBACKS: Mapping[str, ToolSpec] = {
     "a": ToolSpec(fallback="b"),
     "b": ToolSpec(fallback="c"),
     "c": ToolSpec(),
 }
-
-
-def asks_writer(arguments: str = '{"request": "Write."}') -> AssistantMessage:
-    call = ToolCall(id="w", name="writer", arguments=arguments)
-    return AssistantMessage(tool_calls=(call,), usage=USAGE)
 
 
 def endless(started: asyncio.Event) -> Callable[[object], Awaitable[AssistantMessage]]:
@@ -66,10 +61,10 @@ def endless(started: asyncio.Event) -> Callable[[object], Awaitable[AssistantMes
 async def test_a_sub_agent_answers_as_a_task_of_its_own(start_task: StartTask) -> None:
     """Its answer is the result of the call, in the cache of the parent; what it used counts for both."""
     written = answer("A poem.").model_copy(update={"usage": USAGE})
-    ports = FakePorts(ScriptedModel(asks_writer(), written, answer("done")))
+    ports = FakePorts(ScriptedModel(ASKS_WRITER, written, answer("done")))
     result = await run(start_task(ports, PARENT))
     parent, child, _ = ports.model.calls
-    assert child.task.task_id == task_of(parent.task.task_id, *asks_writer().tool_calls)
+    assert child.task.task_id == writers_task(parent.task.task_id)
     assert (child.task.agent_id, child.task.context_id) == ("writer", parent.task.context_id)
     assert text_of(child.new[0].parts) == "Write."
     (stored,) = ports.tools.results
@@ -92,7 +87,7 @@ async def test_a_sub_agent_that_does_not_end_well_says_so(
 ) -> None:
     """The agent that asked reads what the last status says; an empty answer would say that all is well."""
     written = answer("A poem.").model_copy(update={"closing": "it was cut off", **changes})
-    ports = FakePorts(ScriptedModel(asks_writer(), written, answer("done")))
+    ports = FakePorts(ScriptedModel(ASKS_WRITER, written, answer("done")))
     await run(start_task(ports, PARENT))
     (stored,) = ports.tools.results
     assert (stored.result.outcome, stored.result.content) == (outcome, content)
@@ -101,8 +96,8 @@ async def test_a_sub_agent_that_does_not_end_well_says_so(
 async def test_what_a_failed_sub_agent_used_counts_too(start_task: StartTask) -> None:
     """The model reads why it failed and goes on."""
     busy = asks(("x", "x")).model_copy(update={"usage": USAGE})
-    refused = ApplicationError("no such model", type=failures.MODEL_REFUSED, non_retryable=True)
-    ports = FakePorts(ScriptedModel(asks_writer(), busy, refused, answer("sorry")))
+    refused = fails(failures.MODEL_REFUSED, "no such model")
+    ports = FakePorts(ScriptedModel(ASKS_WRITER, busy, refused, answer("sorry")))
     result = await run(start_task(ports, PARENT))
     (stored,) = ports.tools.results
     assert (stored.result.content, stored.result.outcome) == ("writer failed: no such model", "error")
@@ -116,7 +111,7 @@ async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) 
         @activity.defn
         async def call_model(self, call: CallModelInput) -> AssistantMessage:
             self.calls.append(call)
-            return asks_writer() if call.length == 1 else answer("enough")
+            return ASKS_WRITER if call.length == 1 else answer("enough")
 
     class Agents(FakePorts):
         def __init__(self) -> None:
@@ -133,13 +128,12 @@ async def test_agents_that_ask_each_other_come_to_an_end(start_task: StartTask) 
 async def test_cancelling_a_task_cancels_its_sub_agent(start_task: StartTask, client: Client) -> None:
     """The child has ended, and said so, before its parent does."""
     started = asyncio.Event()
-    ports = FakePorts(ScriptedModel(asks_writer(), endless(started)))
+    ports = FakePorts(ScriptedModel(ASKS_WRITER, endless(started)))
     async with start_task(ports, PARENT) as handle:
         await started.wait()
         await handle.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
-        child = await client.get_workflow_handle(task_of(handle.id, *asks_writer().tool_calls)).describe()
+        await until_canceled(handle)
+        child = await client.get_workflow_handle(writers_task(handle.id)).describe()
     assert child.status is WorkflowExecutionStatus.CANCELED
     ends = [status.state for status in ports.publish.statuses if status.state.is_terminal]
     assert ends == [TaskState.CANCELED] * 2
@@ -156,23 +150,22 @@ async def test_a_cancelled_task_asks_no_sub_agent(start_task: StartTask) -> None
                 await endless(started)(call)
             return await super().load_agent(call)
 
-    ports = FakePorts(ScriptedModel(asks_writer(), answer("A poem."), answer("too late")))
+    ports = FakePorts(ScriptedModel(ASKS_WRITER, answer("A poem."), answer("too late")))
     ports.agents = Looking()
     async with start_task(ports, PARENT.model_copy(update={"hooks": ("before_tool",)})) as handle:
         await started.wait()
         await handle.cancel()
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
+        await until_canceled(handle)
     assert len(ports.model.calls) == 1
 
 
 async def test_a_sub_agent_that_is_cancelled_alone(start_task: StartTask, client: Client) -> None:
     """An operator ends the child only: the model of the parent reads so and goes on."""
     started = asyncio.Event()
-    ports = FakePorts(ScriptedModel(asks_writer(), endless(started), answer("Without a poem.")))
+    ports = FakePorts(ScriptedModel(ASKS_WRITER, endless(started), answer("Without a poem.")))
     async with start_task(ports, PARENT) as handle:
         await started.wait()
-        await client.get_workflow_handle(task_of(handle.id, *asks_writer().tool_calls)).cancel()
+        await client.get_workflow_handle(writers_task(handle.id)).cancel()
         result = await handle.result()
     assert result.excerpt == "Without a poem."
     (stored,) = ports.tools.results
@@ -190,7 +183,7 @@ async def test_a_task_that_is_reset_asks_its_sub_agent_anew(start_task: StartTas
     async def reply(call: CallModelInput) -> AssistantMessage:
         """Answer by who asks, and not in order: Temporal may have any call done again."""
         if call.task.agent_id == PARENT.id:
-            return asks_writer() if call.length == 1 else answer("done")
+            return ASKS_WRITER if call.length == 1 else answer("done")
         runs.append(activity.info().workflow_run_id or "")
         return await wait(call) if runs[-1] == runs[0] else answer("A poem.")
 
@@ -252,8 +245,8 @@ async def test_only_a_failure_calls_for_a_fallback(start_task: StartTask, outcom
 
 async def test_a_task_asks_other_agents_only_so_often(start_task: StartTask) -> None:
     """The model reads that it has to go on without."""
-    ports = FakePorts(ScriptedModel(writers.asks_writer("v", "w"), answer("A poem."), answer("done")))
-    await run(start_task(ports, writers.PARENT.model_copy(update={"max_sub_agents": 1})))
+    ports = FakePorts(ScriptedModel(asks_writer("v", "w"), answer("A poem."), answer("done")))
+    await run(start_task(ports, PARENT.model_copy(update={"max_sub_agents": 1})))
     outcomes = sorted(stored.result.outcome for stored in ports.tools.results)
     assert outcomes == ["error", "ok"]
     refused = next(s.result.content for s in ports.tools.results if s.result.outcome == "error")
@@ -263,10 +256,9 @@ async def test_a_task_asks_other_agents_only_so_often(start_task: StartTask) -> 
 async def test_a_sub_agent_has_what_is_left_of_the_budget(start_task: StartTask) -> None:
     """A child that would use more than its parent has left is stopped by the parent's limit."""
     busy = asks(("x", "x")).model_copy(update={"usage": Usage(input_tokens=60)})
-    first = writers.asks_writer("w").model_copy(update={"usage": Usage(input_tokens=40)})
+    first = asks_writer("w").model_copy(update={"usage": Usage(input_tokens=40)})
     ports = FakePorts(ScriptedModel(first, busy, answer("never")))
-    async with start_task(ports, writers.PARENT.model_copy(update={"max_tokens": 100})) as handle:
-        with pytest.raises(WorkflowFailureError):
-            await handle.result()
+    async with start_task(ports, PARENT.model_copy(update={"max_tokens": 100})) as handle:
+        await failure_of(handle)
     (stored,) = ports.tools.results
     assert stored.result.content.startswith("writer failed: stopped after 60 tokens")

@@ -16,7 +16,6 @@ from temporalio.client import (
     ScheduleUpdate,
     ScheduleUpdateInput,
 )
-from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.temporal.codec import KEY_ID
@@ -36,7 +35,7 @@ from everloop.workflows.contract.housekeeping import (
 from everloop.workflows.housekeeping import ROUNDS
 from tests.support.encryption import keyring
 from tests.support.fakes.housekeeping import ScriptedHousekeeping, Steps
-from tests.support.fakes.ports import FakePorts, ScriptedModel
+from tests.support.fakes.ports import FakePorts, ScriptedModel, fails
 from tests.workflows.conftest import unique_queue
 
 Run = Callable[..., Awaitable[tuple[HousekeepingResult, ScriptedHousekeeping]]]
@@ -86,7 +85,7 @@ async def test_each_kind_is_cleaned_up_until_nothing_is_left(run: Run) -> None:
 
 async def test_a_kind_that_fails_does_not_stop_the_others(run: Run) -> None:
     """What it did before, and why it failed, stand in the result."""
-    refused = ApplicationError("nobody knows", type=HOUSEKEEPING_REFUSED, non_retryable=True)
+    refused = fails(HOUSEKEEPING_REFUSED, "nobody knows")
     result, port = await run({Kind.VIEWS: [CleanResult(removed=2, cursor="a"), refused]})
     assert [kind for kind, _ in port.calls][-1] is Kind.RETENTIONS
     failed = result.kinds[Kind.VIEWS]

@@ -9,7 +9,7 @@ from everloop.workflows.contract.calls import CallModelInput, NarrateInput
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.tasks import AgentSpec, NarratorSpec, ToolSpec
-from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks
+from tests.support.fakes.ports import FakePorts, ScriptedModel, answer, asks, asks_writer
 from tests.workflows.conftest import StartTask, run
 
 AGENT = AgentSpec(id="agent", model="big", narrator=NarratorSpec(interval=2, model="small"))
@@ -69,10 +69,7 @@ async def test_nobody_waits_for_the_narrator(start_task: StartTask) -> None:
 async def test_sub_agents_are_not_narrated(start_task: StartTask) -> None:
     """Their client is the task that asks them, whose narrator sees what they do."""
     narrator = WaitingNarrator()
-    writer = asks(("w", "writer"))
-    call = writer.tool_calls[0].model_copy(update={"arguments": '{"request": "Write."}'})
-    writer = writer.model_copy(update={"tool_calls": (call,)})
-    ports = FakePorts(ScriptedModel(writer, answer("A poem."), narrator.answer))
+    ports = FakePorts(ScriptedModel(asks_writer("w"), answer("A poem."), narrator.answer))
     ports.narrator, ports.agents.spec = narrator, AGENT
     agent = AGENT.model_copy(update={"tools": {"writer": ToolSpec(agent="writer")}})
     await run(start_task(ports, agent))

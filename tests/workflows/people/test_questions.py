@@ -6,8 +6,6 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue
 from temporalio import activity
-from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import CancelledError
 
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
@@ -148,18 +146,3 @@ async def test_a_question_runs_out_of_time(
     await run(start_task(ports))
     (given,) = ports.tools.calls[1].answers
     assert (given.by, given.approved) == ("timeout", approved)
-
-
-async def test_a_parked_task_is_cancelled(start_task: StartTask) -> None:
-    """Nothing of it still runs or waits; its last status says so and asks nothing any more."""
-    ports = asking("a", a={})
-    async with start_task(ports) as handle:
-        await ports.publish.until_asked()
-        await handle.cancel()
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-        view = await handle.query(AgentTask.view)
-    assert isinstance(failed.value.cause, CancelledError)
-    assert view.status.state is TaskState.CANCELED
-    assert view.status.questions == ()
-    assert len(ports.tools.calls) == 1
