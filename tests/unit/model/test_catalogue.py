@@ -141,61 +141,43 @@ def test_variables_that_are_missing_are_known(
 
 
 PROVIDER = '[providers.p]\nbase_url = "http://p"\n'
+OPENAI_X = "[models.'openai/x']\n"
+NO_FIELD = "there is no such field; did you mean"
+
+WRONG = [
+    ("a =", "no TOML: Invalid value (at end of document)"),
+    ("[provider.p]", f"provider: {NO_FIELD} providers?"),
+    ("[providers.p]\nbase_ulr = 'x'", f"providers.p.base_ulr: {NO_FIELD} base_url?"),
+    ("[providers.p]\nkind = 'chat'", "providers.p: base_url is missing; give an address"),
+    ("[providers.p]\nbase_url = 'p/s3cret'", "providers.p.base_url: give an address, such as"),
+    ("[providers.p]\nbase_url = 'http://a:s3/cret@p'", "providers.p.base_url: give an address, such as"),
+    ("[models]\n'openai/x' = 1", "models.openai/x: give a table"),
+    (OPENAI_X + "price = 1", "models.openai/x.price: give a table"),
+    ("providers = 1", "providers: give a table"),
+    ("[models.'opnai/x']\nwindow = 1", "models.opnai/x: no provider is called 'opnai'; did you mean openai?"),
+    (OPENAI_X + "price = {input = 1}", "models.openai/x.price.output: Field required"),
+    (OPENAI_X + "price = {input = nan, output = 1}", "models.openai/x.price.input: Input should be"),
+    (OPENAI_X + "price = {inptu = 1, output = 1}", f"price.inptu: {NO_FIELD}"),
+]
+WRONG_IN_PROVIDER = [
+    ("kind = 'caht'", 'kind: give "chat", "responses", or where your own is'),
+    ("concurrency = 0", "concurrency: Input should be greater than or equal to 1"),
+    ("output = ['s3cret']", "output.0: Input should be 'json_schema', 'json_object'"),
+    ('headers = {"X\\n" = "s3cret"}', "headers: "),
+    ("settings = {temprature = 1}", f"settings.temprature: {NO_FIELD} temper"),
+    ("settings = {temperature = 3}", "settings.temperature: Input should be less than"),
+    ("settings = {first_token = 's3cret'}", "settings.first_token: give seconds, such as 60"),
+    (
+        'settings = {extra_headers = {"X Team" = "s3cret"}}',
+        "settings.extra_headers: 'X Team' is no name of a header",
+    ),
+    ("settings = 's3cret'", "settings: give a table, such as { name = 1 }"),
+]
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
-    [
-        ("a =", "no TOML: Invalid value (at end of document)"),
-        ("[provider.p]", "provider: there is no such field; did you mean providers?"),
-        (
-            "[providers.p]\nbase_ulr = 'x'",
-            "providers.p.base_ulr: there is no such field; did you mean base_url?",
-        ),
-        ("[providers.p]\nkind = 'chat'", "providers.p: base_url is missing; give an address"),
-        ("[providers.p]\nbase_url = 'p/s3cret'", "providers.p.base_url: give an address, such as"),
-        ("[providers.p]\nbase_url = 'http://a:s3/cret@p'", "providers.p.base_url: give an address, such as"),
-        (PROVIDER + "kind = 'caht'", 'providers.p.kind: give "chat", "responses", or where your own is'),
-        (PROVIDER + "concurrency = 0", "providers.p.concurrency: Input should be greater than or equal to 1"),
-        (
-            PROVIDER + "output = ['s3cret']",
-            "providers.p.output.0: Input should be 'json_schema', 'json_object'",
-        ),
-        (PROVIDER + 'headers = {"X\\n" = "s3cret"}', "providers.p.headers: "),
-        (
-            PROVIDER + "settings = {temprature = 1}",
-            "settings.temprature: there is no such field; did you mean temper",
-        ),
-        (
-            PROVIDER + "settings = {temperature = 3}",
-            "providers.p.settings.temperature: Input should be less than",
-        ),
-        (
-            PROVIDER + "settings = {first_token = 's3cret'}",
-            "providers.p.settings.first_token: give seconds, such as 60",
-        ),
-        (
-            PROVIDER + 'settings = {extra_headers = {"X Team" = "s3cret"}}',
-            "providers.p.settings.extra_headers: 'X Team' is no name of a header",
-        ),
-        (PROVIDER + "settings = 's3cret'", "providers.p.settings: give a table, such as { name = 1 }"),
-        ("[models]\n'openai/x' = 1", "models.openai/x: give a table"),
-        ("[models.'openai/x']\nprice = 1", "models.openai/x.price: give a table"),
-        ("providers = 1", "providers: give a table"),
-        (
-            "[models.'opnai/x']\nwindow = 1",
-            "models.opnai/x: no provider is called 'opnai'; did you mean openai?",
-        ),
-        ("[models.'openai/x']\nprice = {input = 1}", "models.openai/x.price.output: Field required"),
-        (
-            "[models.'openai/x']\nprice = {input = nan, output = 1}",
-            "models.openai/x.price.input: Input should be",
-        ),
-        (
-            "[models.'openai/x']\nprice = {inptu = 1, output = 1}",
-            "price.inptu: there is no such field; did you mean",
-        ),
-    ],
+    [*WRONG, *((PROVIDER + text, f"providers.p.{told}") for text, told in WRONG_IN_PROVIDER)],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, told: str) -> None:
     """It says where in the file, and what is expected, without the value."""

@@ -10,6 +10,12 @@ from everloop.runtime.settings import PREFIX, SETTINGS, Settings, explain, unkno
 from everloop.runtime.telemetry.settings import TelemetrySettings
 from tests.support.deploy.process_settings import process_settings, variables_of
 
+NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
+TOO_SMALL = "Input should be greater than or equal to 1"
+LEVELS = "Input should be 'debug', 'info', 'warning', 'error' or 'critical'"
+NO_PAGE = "expected the address of a web page such as https://temporal.example:8233"
+NO_REDIS = "expected redis://, rediss:// or unix://; correct it"
+
 
 @pytest.mark.parametrize(
     ("settings", "values", "line"),
@@ -17,29 +23,11 @@ from tests.support.deploy.process_settings import process_settings, variables_of
         (
             GatewaySettings,
             {"port": "secret", "max_body_bytes": 0},
-            (
-                "EVERLOOP_PORT: Input should be a valid integer, unable to parse string as an integer; "
-                "EVERLOOP_MAX_BODY_BYTES: Input should be greater than or equal to 1"
-            ),
+            f"EVERLOOP_PORT: {NO_NUMBER}; EVERLOOP_MAX_BODY_BYTES: {TOO_SMALL}",
         ),
-        (
-            GatewaySettings,
-            {"temporal_ui_url": "javascript:secret"},
-            (
-                "EVERLOOP_TEMPORAL_UI_URL: expected the address of a web page such as "
-                "https://temporal.example:8233"
-            ),
-        ),
-        (
-            TelemetrySettings,
-            {"EVERLOOP_LOG_LEVEL": "secret"},
-            "EVERLOOP_LOG_LEVEL: Input should be 'debug', 'info', 'warning', 'error' or 'critical'",
-        ),
-        (
-            StoreSettings,
-            {"redis_url": "secret"},
-            "EVERLOOP_REDIS_URL: expected redis://, rediss:// or unix://; correct it",
-        ),
+        (GatewaySettings, {"temporal_ui_url": "javascript:secret"}, f"EVERLOOP_TEMPORAL_UI_URL: {NO_PAGE}"),
+        (TelemetrySettings, {"EVERLOOP_LOG_LEVEL": "secret"}, f"EVERLOOP_LOG_LEVEL: {LEVELS}"),
+        (StoreSettings, {"redis_url": "secret"}, f"EVERLOOP_REDIS_URL: {NO_REDIS}"),
     ],
 )
 def test_each_wrong_variable_is_named(

@@ -110,8 +110,3 @@ def test_the_zoo_wants_reasoning_back_with_what_followed() -> None:
         assert words in json.loads(answer.pieces[0])["error"]["message"]
     assert ask(provider, {**BODY, "input": [QUESTION, thought, message, QUESTION]}).status == 200
     assert provider.regrets == []
-
-
-def test_quirks_name_their_source() -> None:
-    """Nothing is in the zoo for which nobody stands."""
-    assert all(known.source for known in (*OpenAIResponses.quirks, *OpenAIResponses.faults.values()))

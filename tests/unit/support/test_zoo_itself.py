@@ -19,6 +19,7 @@ from tests.support.servers.zoo.mistral import Mistral
 from tests.support.servers.zoo.openai_chat import Azure, OpenAI
 from tests.support.servers.zoo.openrouter import OpenRouter
 from tests.support.servers.zoo.provider import Object, Provider, calls_of, messages_of
+from tests.support.servers.zoo.responses import OpenAIResponses
 
 Change = Callable[[Object], object]
 
@@ -199,8 +200,8 @@ def test_the_zoo_takes_what_is_right(kind: type[Provider]) -> None:
     assert provider.regrets == []
 
 
-@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
-def test_quirks_name_their_source(kind: type[Provider]) -> None:
+@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS, OpenAIResponses])
+def test_quirks_name_their_source(kind: type[Provider | OpenAIResponses]) -> None:
     """Nothing is in the zoo for which nobody stands."""
     assert kind.quirks
     assert all(known.source for known in (*kind.quirks, *kind.faults.values()))

@@ -45,23 +45,14 @@ def test_elsewhere_that_has_to_be_said_twice(host: str) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, str], str]] = {
-    "unknown scheme": (
-        {"auth": "basic"},
-        "EVERLOOP_AUTH: Input should be 'none', 'api-key', 'jwt' or 'mtls'",
-    ),
-    "none and another": ({"auth": "none,jwt"}, "EVERLOOP_AUTH: expected none, or any of"),
-    "nothing": ({"auth": " , "}, "EVERLOOP_AUTH: expected none, or any of"),
-    "unsafe keys": (
-        {"jwt_jwks_url": "http://issuer.example/keys"},
-        "EVERLOOP_JWT_JWKS_URL: expected https://",
-    ),
-    "no URL": ({"jwt_jwks_url": "issuer"}, "EVERLOOP_JWT_JWKS_URL: expected https://"),
-    "no network": ({"mtls_proxies": "proxy"}, "EVERLOOP_MTLS_PROXIES: expected addresses or networks"),
-    "half a network": (
-        {"mtls_proxies": "10.0.0.1/8"},
-        "EVERLOOP_MTLS_PROXIES: expected addresses or networks",
-    ),
-    "everybody": ({"mtls_proxies": "10.0.0.1,0.0.0.0/0"}, "EVERLOOP_MTLS_PROXIES: not everybody is a proxy"),
+    "unknown scheme": ({"auth": "basic"}, "AUTH: Input should be 'none', 'api-key', 'jwt' or 'mtls'"),
+    "none and another": ({"auth": "none,jwt"}, "AUTH: expected none, or any of"),
+    "nothing": ({"auth": " , "}, "AUTH: expected none, or any of"),
+    "unsafe keys": ({"jwt_jwks_url": "http://issuer.example/keys"}, "JWT_JWKS_URL: expected https://"),
+    "no URL": ({"jwt_jwks_url": "issuer"}, "JWT_JWKS_URL: expected https://"),
+    "no network": ({"mtls_proxies": "proxy"}, "MTLS_PROXIES: expected addresses or networks"),
+    "half a network": ({"mtls_proxies": "10.0.0.1/8"}, "MTLS_PROXIES: expected addresses or networks"),
+    "everybody": ({"mtls_proxies": "10.0.0.1,0.0.0.0/0"}, "MTLS_PROXIES: not everybody is a proxy"),
 }
 
 
@@ -70,46 +61,40 @@ def test_a_wrong_setting_is_named(settings: dict[str, str], words: str) -> None:
     """By its variable, with what was expected."""
     with pytest.raises(ValidationError) as caught:
         AuthSettings.model_validate(settings)
-    assert explain(caught.value).startswith(words)
+    assert explain(caught.value).startswith(f"EVERLOOP_{words}")
 
 
+NO_KEYS = (
+    "API_KEYS_FILE: cannot read the API keys in /no where/keys: No such file or directory; "
+    "make it with: everloop keys add OWNER --file '/no where/keys'"
+)
+NO_KEY = "JWT_PUBLIC_KEY_FILE: cannot read /nowhere/key: No such file or directory"
+ONE_OF = "JWT_JWKS_URL, EVERLOOP_JWT_PUBLIC_KEY_FILE and EVERLOOP_JWT_SECRET_FILE"
 UNFIT: dict[str, tuple[dict[str, str], str]] = {
-    "no key file": ({"auth": "api-key"}, "EVERLOOP_API_KEYS_FILE is not set"),
-    "missing key file": (
-        {"auth": "api-key", "api_keys_file": "/no where/keys"},
-        (
-            "EVERLOOP_API_KEYS_FILE: cannot read the API keys in /no where/keys: No such file or directory; "
-            "make it with: everloop keys add OWNER --file '/no where/keys'"
-        ),
-    ),
-    "unused key file": (
-        {"api_keys_file": "keys"},
-        "EVERLOOP_API_KEYS_FILE is set, but EVERLOOP_AUTH does not name",
-    ),
-    "unused issuer": ({"auth": "mtls", "jwt_issuer": "x"}, "EVERLOOP_JWT_ISSUER is set, but EVERLOOP_AUTH"),
-    "unused proxies": ({"mtls_proxies": "10.0.0.1"}, "EVERLOOP_MTLS_PROXIES is set, but EVERLOOP_AUTH"),
-    "no issuer": ({"auth": "jwt", "jwt_audience": "x"}, "EVERLOOP_JWT_ISSUER is not set"),
-    "no audience": ({"auth": "jwt", "jwt_issuer": "x"}, "EVERLOOP_JWT_AUDIENCE is not set"),
-    "no key": ({**JWT}, "set one of EVERLOOP_JWT_JWKS_URL, EVERLOOP_JWT_PUBLIC_KEY_FILE and"),
-    "two keys": ({**JWT, "jwt_secret_file": "a", "jwt_public_key_file": "b"}, "set one of"),
-    "missing public key": (
-        {**JWT, "jwt_public_key_file": "/nowhere/key"},
-        "EVERLOOP_JWT_PUBLIC_KEY_FILE: cannot read /nowhere/key: No such file or directory",
-    ),
-    "missing secret": ({**JWT, "jwt_secret_file": "/nowhere/key"}, "EVERLOOP_JWT_SECRET_FILE: cannot read"),
+    "no key file": ({"auth": "api-key"}, "API_KEYS_FILE is not set"),
+    "missing key file": ({"auth": "api-key", "api_keys_file": "/no where/keys"}, NO_KEYS),
+    "unused key file": ({"api_keys_file": "keys"}, "API_KEYS_FILE is set, but EVERLOOP_AUTH does not name"),
+    "unused issuer": ({"auth": "mtls", "jwt_issuer": "x"}, "JWT_ISSUER is set, but EVERLOOP_AUTH"),
+    "unused proxies": ({"mtls_proxies": "10.0.0.1"}, "MTLS_PROXIES is set, but EVERLOOP_AUTH"),
+    "no issuer": ({"auth": "jwt", "jwt_audience": "x"}, "JWT_ISSUER is not set"),
+    "no audience": ({"auth": "jwt", "jwt_issuer": "x"}, "JWT_AUDIENCE is not set"),
+    "no key": ({**JWT}, ONE_OF),
+    "two keys": ({**JWT, "jwt_secret_file": "a", "jwt_public_key_file": "b"}, ONE_OF),
+    "missing public key": ({**JWT, "jwt_public_key_file": "/nowhere/key"}, NO_KEY),
+    "missing secret": ({**JWT, "jwt_secret_file": "/nowhere/key"}, "JWT_SECRET_FILE: cannot read"),
     "no signature": (
         {**JWT, "jwt_jwks_url": "https://x/", "jwt_algorithms": "RS256,none"},
-        "EVERLOOP_JWT_ALGORITHMS: none is none of RS256",
+        "JWT_ALGORITHMS: none is none of RS256",
     ),
     "public key as secret": (
         {**JWT, "jwt_public_key_file": "k", "jwt_algorithms": "HS256"},
-        "EVERLOOP_JWT_ALGORITHMS: HS256 is none of RS256",
+        "JWT_ALGORITHMS: HS256 is none of RS256",
     ),
     "secret as public key": (
         {**JWT, "jwt_secret_file": "k", "jwt_algorithms": "RS256"},
-        "EVERLOOP_JWT_ALGORITHMS: RS256 is none of HS256",
+        "JWT_ALGORITHMS: RS256 is none of HS256",
     ),
-    "no proxies": ({"auth": "mtls"}, "EVERLOOP_MTLS_PROXIES is not set"),
+    "no proxies": ({"auth": "mtls"}, "MTLS_PROXIES is not set"),
 }
 
 
@@ -118,7 +103,7 @@ def test_settings_that_do_not_fit_are_told_at_start(settings: dict[str, str], wo
     """In one line that names the variables; a guard that somebody believes in is never just left out."""
     with pytest.raises(AuthSettingsError) as caught:
         authenticator(**settings)
-    assert words in str(caught.value)
+    assert f"EVERLOOP_{words}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
