@@ -1,10 +1,9 @@
 """Runs of the housekeeping, and deletions, whose histories are kept."""
 
-import asyncio
 import dataclasses
 from collections.abc import Callable
 
-from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, ScheduleHandle, WorkflowHistory
+from temporalio.client import Client, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.temporal.deletions import Deletions
@@ -18,7 +17,7 @@ from everloop.workflows.contract.housekeeping import (
     housekeeping_schedule_id,
 )
 from everloop.workflows.housekeeping import ROUNDS
-from tests.support.fakes.housekeeping import ScriptedDeletion, ScriptedHousekeeping
+from tests.support.fakes.housekeeping import ScriptedDeletion, ScriptedHousekeeping, run_by_schedule
 from tests.support.fakes.ports import FakePorts, ScriptedModel
 
 HOUSEKEEPING_SCENARIOS: dict[str, Callable[[], ScriptedHousekeeping]] = {
@@ -67,20 +66,7 @@ async def run_housekeeping(
     async with running_workers(client, ports, WorkerSettings(task_queue=queue), ["workflows"]):
         assert await ensure_housekeeping(client, queue)
         schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
-        await _run(client, schedule, 1)
-        workflow_id = await _run(client, schedule, 2)
+        await run_by_schedule(client, schedule, 1)
+        workflow_id = await run_by_schedule(client, schedule, 2)
         await schedule.delete()
     return await client.get_workflow_handle(workflow_id).fetch_history()
-
-
-async def _run(client: Client, schedule: ScheduleHandle, number: int) -> str:
-    await schedule.trigger()
-    while True:
-        started = (await schedule.describe()).info.recent_actions
-        if len(started) >= number:
-            break
-        await asyncio.sleep(0.05)
-    action = started[-1].action
-    assert isinstance(action, ScheduleActionExecutionStartWorkflow)
-    await client.get_workflow_handle(action.workflow_id).result()
-    return action.workflow_id

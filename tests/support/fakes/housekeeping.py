@@ -1,8 +1,10 @@
-"""Fakes of the ports that clean up and delete."""
+"""Fakes of the ports that clean up and delete, and what lets a schedule run."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from temporalio import activity
+from temporalio.client import Client, ScheduleActionExecutionStartWorkflow, ScheduleHandle
 
 from everloop.workflows.contract.deletion import DeletionPort, DeletionTarget, RemoveResult
 from everloop.workflows.contract.housekeeping import CleanInput, CleanResult, HousekeepingPort, Kind
@@ -41,3 +43,14 @@ class ScriptedDeletion(DeletionPort):
         if isinstance(step, Exception):
             raise step
         return step
+
+
+async def run_by_schedule(client: Client, schedule: ScheduleHandle, number: int) -> str:
+    """Trigger a schedule, and wait until its so many-th run has ended; return the id of that."""
+    await schedule.trigger()
+    while len(started := (await schedule.describe()).info.recent_actions) < number:  # noqa: ASYNC110 -- Temporal is asked
+        await asyncio.sleep(0.05)
+    action = started[-1].action
+    assert isinstance(action, ScheduleActionExecutionStartWorkflow)
+    await client.get_workflow_handle(action.workflow_id).result()
+    return action.workflow_id

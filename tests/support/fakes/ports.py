@@ -246,7 +246,6 @@ class FixedAgents(AgentPort):
     def __init__(self) -> None:
         self.loaded: list[LoadAgentInput] = []
         self.prepared: list[PrepareTaskInput] = []
-        self.requests: list[BeforeRequestInput] = []
         self.completed: list[AfterCompletionInput] = []
         self.completion_fails = False
         self.spec = AgentSpec(id="any")
@@ -271,7 +270,6 @@ class FixedAgents(AgentPort):
 
     @activity.defn
     async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
-        self.requests.append(call)
         return self.screen(call)
 
     @activity.defn
@@ -288,8 +286,6 @@ class RecordingContext(ContextPort):
         self._recalled = recalled
         self.loaded: list[LoadContextInput] = []
         self.saved: list[SaveContextInput] = []
-        self.compacted: list[CompactConversationInput] = []
-        self.saving: SaveContextResult | None = None
 
     @activity.defn
     async def load_context(self, call: LoadContextInput) -> LoadContextResult:
@@ -299,11 +295,11 @@ class RecordingContext(ContextPort):
     @activity.defn
     async def save_context(self, call: SaveContextInput) -> SaveContextResult | None:
         self.saved.append(call)
-        return self.saving
+        return None
 
     @activity.defn
     async def compact_conversation(self, call: CompactConversationInput) -> None:
-        self.compacted.append(call)
+        return None
 
 
 class NoAttachments(SchedulePort):

@@ -101,26 +101,18 @@ def test_a_wrong_argument_is_told(
     assert expected in capsys.readouterr().err.splitlines()[-1]
 
 
+UNUSABLE = "cannot use the settings of the connection to Temporal"
+UNREADABLE = "cannot read '/no/such' for the connection to Temporal: No such file or directory. Correct TEMP"
+
+
 @pytest.mark.parametrize(
     ("variables", "arguments", "expected"),
     [
         ({}, [*ADD[:3], "nobody", *ADD[4:]], "no agent 'nobody' here; this process serves: writer"),
         ({"EVERLOOP_AGENTS": "no.such:agent"}, ADD, "EVERLOOP_AGENTS: cannot load 'no.such:agent'"),
-        (
-            {"TEMPORAL_PROFILE": "nope"},
-            LIST,
-            "cannot use the settings of the connection to Temporal: Profile 'nope' not found. See TEMP",
-        ),
-        (
-            {"TEMPORAL_TLS_SERVER_CA_CERT_PATH": "/no/such"},
-            LIST,
-            "cannot read '/no/such' for the connection to Temporal: No such file or directory. Correct TEMP",
-        ),
-        (
-            {"TEMPORAL_TLS_CLIENT_CERT_DATA": "a certificate"},
-            LIST,
-            "cannot use the settings of the connection to Temporal: Must have both client cert and private",
-        ),
+        ({"TEMPORAL_PROFILE": "nope"}, LIST, f"{UNUSABLE}: Profile 'nope' not found. See TEMP"),
+        ({"TEMPORAL_TLS_SERVER_CA_CERT_PATH": "/no/such"}, LIST, UNREADABLE),
+        ({"TEMPORAL_TLS_CLIENT_CERT_DATA": "one"}, LIST, f"{UNUSABLE}: Must have both client cert and priv"),
     ],
     ids=["agent", "agents", "profile", "path", "no_key"],
 )

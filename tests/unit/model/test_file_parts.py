@@ -62,7 +62,16 @@ PNG_LINE = "[file a.png, image/png, 2 bytes; artifact input-1]"
 PDF_LINE = "[file a.pdf, Application/PDF; v=1, 2 bytes; artifact input-1]"
 AUDIO_LINE = "[file, audio/mpeg, 2 bytes; artifact input-1]"
 CSV_LINE = "[file a.csv, text/csv, 2 bytes; artifact input-1]"
+LARGE = stored("text/plain", size=4_200_000)
+TEXT_LINE = "[file, text/plain; artifact input-1]"
+LARGE_LINE = "[file, text/plain, 4200000 bytes; artifact input-1]"
 DATA_URL = "data:image/png;base64,aGk="
+
+SEEN = f"[100,000 of 4,200,000 bytes; {READ_ON.replace('100000', '99999')}"
+CUT_WITHIN_A_LETTER = f"{LARGE_LINE}\n{LONG[:-1].decode()}\n{SEEN}"
+TOO_LONG_INLINE = FilePart(media_type="text/plain", content=b64encode(LONG + b"!").decode(), size=100_001)
+UNREACHABLE = "[100,000 of 100,001 bytes; the rest cannot be read]"
+CUT_FOR_GOOD = f"[file, text/plain, 100001 bytes]\n{LONG.decode()}\n{UNREACHABLE}"
 
 FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
     (PNG, b"hi", "image/*", [text(PNG_LINE), image(DATA_URL)]),
@@ -75,37 +84,11 @@ FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
     (PNG, b"hi", "", PNG_LINE.replace("]", " (not shown to you)]")),
     (CSV, b"a,b", "", f"{CSV_LINE}\na,b"),
     (CSV, b"\xff\xfe", "", CSV_LINE),
-    (OF_UNKNOWN_SIZE, b"a,b", "", "[file, text/plain; artifact input-1]\na,b"),
-    (
-        OF_UNKNOWN_SIZE,
-        LONG,
-        "",
-        f"[file, text/plain; artifact input-1]\n{LONG.decode()}\n[100,000 bytes; {READ_ON}",
-    ),
-    (
-        stored("text/plain", size=4_200_000),
-        LONG[:-1] + b"\xc3",
-        "",
-        (
-            f"[file, text/plain, 4200000 bytes; artifact input-1]\n{LONG[:-1].decode()}\n"
-            f"[100,000 of 4,200,000 bytes; {READ_ON.replace('100000', '99999')}"
-        ),
-    ),
-    (
-        stored("text/plain", size=4_200_000),
-        b"\xff\xfe",
-        "",
-        "[file, text/plain, 4200000 bytes; artifact input-1]",
-    ),
-    (
-        FilePart(media_type="text/plain", content=b64encode(LONG + b"!").decode(), size=100_001),
-        b"",
-        "",
-        (
-            f"[file, text/plain, 100001 bytes]\n{LONG.decode()}\n"
-            "[100,000 of 100,001 bytes; the rest cannot be read]"
-        ),
-    ),
+    (OF_UNKNOWN_SIZE, b"a,b", "", f"{TEXT_LINE}\na,b"),
+    (OF_UNKNOWN_SIZE, LONG, "", f"{TEXT_LINE}\n{LONG.decode()}\n[100,000 bytes; {READ_ON}"),
+    (LARGE, LONG[:-1] + b"\xc3", "", CUT_WITHIN_A_LETTER),
+    (LARGE, b"\xff\xfe", "", LARGE_LINE),
+    (TOO_LONG_INLINE, b"", "", CUT_FOR_GOOD),
 ]
 
 

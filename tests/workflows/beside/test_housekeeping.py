@@ -10,7 +10,6 @@ import pytest
 from structlog.testing import capture_logs
 from temporalio.client import (
     Client,
-    ScheduleActionExecutionStartWorkflow,
     ScheduleActionStartWorkflow,
     ScheduleIntervalSpec,
     ScheduleUpdate,
@@ -34,7 +33,7 @@ from everloop.workflows.contract.housekeeping import (
 )
 from everloop.workflows.housekeeping import ROUNDS
 from tests.support.encryption import keyring
-from tests.support.fakes.housekeeping import ScriptedHousekeeping, Steps
+from tests.support.fakes.housekeeping import ScriptedHousekeeping, Steps, run_by_schedule
 from tests.support.fakes.ports import FakePorts, ScriptedModel, fails
 from tests.workflows.conftest import unique_queue
 
@@ -136,15 +135,7 @@ async def ensured(client: Client, queue: str) -> AsyncGenerator[Callable[[int], 
     schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
 
     async def run(number: int) -> None:
-        await schedule.trigger()
-        while True:
-            started = (await schedule.describe()).info.recent_actions
-            if len(started) >= number:
-                break
-            await asyncio.sleep(0.05)
-        action = started[-1].action
-        assert isinstance(action, ScheduleActionExecutionStartWorkflow)
-        await client.get_workflow_handle(action.workflow_id).result()
+        await run_by_schedule(client, schedule, number)
 
     try:
         yield run
