@@ -1,6 +1,7 @@
 """Model calls against the providers of the zoo: what each does differently, and what each refuses."""
 
 import json
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 from everloop.activities.model.reply import MAX_OPAQUE
 from everloop.models.catalogue import Catalogue, ModelEntry
 from everloop.models.catalogue import Provider as Entry
+from everloop.models.chat import Chat
+from everloop.models.conformance import MODEL_CHECKS, Check, Stage
+from everloop.models.responses import Responses
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall
 from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
@@ -19,6 +23,7 @@ from tests.support.servers.zoo.gateways import FunctionCalls
 from tests.support.servers.zoo.openai_chat import OpenAI
 from tests.support.servers.zoo.provider import Framing, Means, Played, Provider
 from tests.support.servers.zoo.responses import OpenAIResponses
+from tests.support.servers.zoo.stages import ServerStage, ThinkingOpenAI
 
 SHIPPED = Catalogue.load(None, None, {}).providers
 KNOWN = {each.name for each in fields(Entry)} - {"name", "base_url", "key"}
@@ -195,3 +200,16 @@ async def test_failures_are_taken_for_what_they_are(kind: type[Provider], name: 
         rig.port = rig.port_to(f"openai/{kind.model}")
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == MEANT[fault.means]
+
+
+STAGES: dict[str, Callable[[], Stage]] = {
+    "chat": lambda: ServerStage(Chat, ThinkingOpenAI),
+    "responses": lambda: ServerStage(Responses, OpenAIResponses),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+@pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
+async def test_models_conform(check: Check, stage: Callable[[], Stage]) -> None:
+    """What a model has to do, each of those that ship does."""
+    await check(stage())
