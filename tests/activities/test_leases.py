@@ -1,4 +1,4 @@
-"""An attempt that nobody wants any more ends, although the cancellation does not reach it at first."""
+"""An attempt that nobody wants ends, although the cancellation is lost at first; what heartbeats carry on."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,12 @@ from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import UpdateActivityOptionsRequest
 from temporalio.client import Client
+from temporalio.common import RetryPolicy
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities import lease
-from everloop.activities.lease import MODEL_LEASE, CallLease
+from everloop.activities.lease import MODEL_LEASE, CallLease, heartbeating
 from everloop.stores.steps import Lease
 from everloop.stores.tool_records import Claim, ToolRecords
 from tests.support.memory.tool_records import MemoryToolRecords
@@ -63,6 +64,14 @@ class Waiting:
             heartbeat_timeout=HEARTBEAT_TIMEOUT,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
+
+
+def working(client: Client, queue: str, kind: type, work: Callable[..., object]) -> Worker:
+    """Return a worker for one kind of workflow, and its one activity."""
+    runner = UnsandboxedWorkflowRunner()
+    return Worker(
+        client, task_queue=queue, workflows=[kind], activities=[work], workflow_runner=runner, build_id="test"
+    )
 
 
 CANCELED = ActivityCancellationDetails(cancel_requested=True)
@@ -120,14 +129,7 @@ async def test_an_attempt_that_the_sdk_alone_takes_for_lost_is_cancelled(
     """Temporal stood still, and then took a heartbeat before it saw that it was late: the attempt looks."""
     monkeypatch.setattr(lease, "_LOOK", 1)
     client, queue, call = await Client.connect(temporal_address), str(uuid4()), Endless()
-    async with Worker(
-        client,
-        task_queue=queue,
-        build_id="test",
-        workflows=[Waiting],
-        activities=[call.work],
-        workflow_runner=UnsandboxedWorkflowRunner(),
-    ):
+    async with working(client, queue, Waiting, call.work):
         handle = await client.start_workflow(Waiting.run, id=queue, task_queue=queue)
         await call.begun.wait()
         await _let_heartbeats_be_late(client, queue)
@@ -148,3 +150,40 @@ async def _let_heartbeats_be_late(client: Client, workflow_id: str) -> None:
             update_mask=FieldMask(paths=["heartbeat_timeout"]),
         )
     )
+
+
+# What heartbeats carry from one attempt to the next.
+
+
+@activity.defn
+async def count() -> int:
+    """Count a failure in the first and the third attempt, and fail in the first two."""
+    async with heartbeating() as heartbeat:
+        match activity.info().attempt:
+            case 1:
+                heartbeat.count_failure()
+                raise RuntimeError
+            case 2:
+                raise RuntimeError
+            case _:
+                return heartbeat.count_failure()
+
+
+@workflow.defn
+class Counting:
+    """Runs the activity until it succeeds."""
+
+    @workflow.run
+    async def run(self) -> int:
+        return await workflow.execute_activity(
+            count,
+            start_to_close_timeout=timedelta(seconds=10),
+            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=10)),
+        )
+
+
+async def test_failures_are_counted_across_attempts(temporal_address: str) -> None:
+    """The count survives an attempt that failed at once, and one that counted nothing."""
+    client, queue = await Client.connect(temporal_address), str(uuid4())
+    async with working(client, queue, Counting, count):
+        assert await client.execute_workflow(Counting.run, id=queue, task_queue=queue) == 2

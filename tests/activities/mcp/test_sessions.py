@@ -1,20 +1,36 @@
-"""Sessions with MCP servers: opened when needed, shared, replaced when they are lost, and ended."""
+"""Sessions with MCP servers: opened when needed, shared, replaced, ended; and headers, each caller's own."""
 
 import asyncio
+import logging
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 import pytest_asyncio
 from mcp_types import CallToolResult
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from uvicorn import Config, Server
 
 from everloop import Plugin, mcp
 from everloop.agents.mcp.client import SessionPool
 from everloop.agents.mcp.definition import McpDefinition
-from everloop.agents.mcp.errors import McpLostError, McpProtocolError, McpUnavailableError
+from everloop.agents.mcp.errors import (
+    McpError,
+    McpLostError,
+    McpProtocolError,
+    McpRefusedError,
+    McpUnavailableError,
+)
+from everloop.agents.mcp.plugin import McpServer
 from everloop.agents.mcp.sessions import McpSession
+from everloop.deploy.local.servers import LOOPBACK, free_port
+from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, Relay, accepts, asker, http_server, opened
 from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
 
@@ -167,3 +183,157 @@ async def test_a_server_gets_its_own_environment_only(monkeypatch: pytest.Monkey
         assert "of-the-worker" not in told
         assert "'API_KEY': '[secret]'" in told
         assert "'MODE': 'fast-mode'" in told
+
+
+# Headers for MCP servers: each caller's own, and nowhere else to be seen.
+
+SECRET = "Bearer a-token-that-nobody-may-see"
+ALICE, BOB = Identity(subject="alice"), Identity(subject="bob")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[str]:
+    async with http_server(tmp_path_factory.mktemp("mcp")) as (_, url):
+        yield url
+
+
+async def _headers_of(caller: Identity) -> Mapping[str, str]:
+    await asyncio.sleep(0)
+    return {"x-user": caller.subject}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_each_caller_has_headers_of_its_own(url: str, *, is_async: bool) -> None:
+    """Also when they call at once."""
+    async with opened(
+        mcp(url, headers=_headers_of if is_async else lambda caller: {"x-user": caller.subject})
+    ) as server:
+        callers = [Caller(server, identity) for identity in (ALICE, BOB) * 5]
+        told = await asyncio.gather(*(caller.call("header", name="x-user") for caller in callers))
+        assert told == ["alice", "bob"] * 5
+
+
+def refuse(caller: Identity) -> Mapping[str, str]:
+    raise LookupError(SECRET)
+
+
+def unsendable(_: Identity) -> Mapping[str, str]:
+    return {"x-token": f"{SECRET}\n"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [(refuse, "the function that makes them raised LookupError"), (unsendable, "'x-token'")],
+    ids=["their function raises", "cannot be sent"],
+)
+async def test_callers_without_headers_are_told_so(
+    url: str, headers: Callable[[Identity], Mapping[str, str]], told: str
+) -> None:
+    """By name, not by value; what their function raised may hold a secret, and is not repeated."""
+    with pytest.raises(McpUnavailableError, match=told) as refused:
+        await mcp(url, name="own", headers=headers).list_tools(asker())
+    assert SECRET not in str(refused.value)
+    assert refused.value.__suppress_context__ or not refused.value.__context__
+
+
+async def test_a_result_that_repeats_a_secret_is_blacked_out(url: str) -> None:
+    """History keeps results; other headers go out with each request as they are."""
+    async with opened(mcp(url, headers={"authorization": SECRET, "x-tenant": "acme"})) as server:
+        assert await Caller(server).call("header", name="x-tenant") == "acme"
+        assert await Caller(server).call("header", name="authorization") == "[secret]"
+
+
+@asynccontextmanager
+async def answering(respond: Response) -> AsyncGenerator[str]:
+    """Yield the URL of a server that gives everybody the same answer."""
+
+    async def answer(_request: Request) -> Response:
+        return respond
+
+    app = Starlette(routes=[Route("/mcp", answer, methods=["GET", "POST", "DELETE"])])
+    port = free_port()
+    server = Server(Config(app, host=LOOPBACK, port=port, log_level="error", lifespan="off"))
+    serving = asyncio.create_task(server.serve())
+    try:
+        while not server.started:  # noqa: ASYNC110 -- uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        yield f"http://{LOOPBACK}:{port}/mcp"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+ANSWERS: dict[str, tuple[Response, type[McpError], str]] = {
+    "401": (PlainTextResponse(SECRET, 401), McpRefusedError, "'own' refuses this caller.*401.*headers"),
+    "403": (JSONResponse({"error": SECRET}, 403), McpRefusedError, "'own' refuses this caller.*403"),
+    "no MCP there": (PlainTextResponse("not found", 404), McpProtocolError, "'own' answered HTTP 404"),
+    "broken": (PlainTextResponse("oops", 500), McpProtocolError, "'own' answered HTTP 500"),
+    "a page": (PlainTextResponse("welcome"), McpProtocolError, "'own' says: Unexpected content type"),
+    "an error that repeats a secret": (
+        JSONResponse(
+            {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": f"{SECRET} has expired"}}, 400
+        ),
+        McpProtocolError,
+        r"\[secret\] has expired",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "error", "told"), ANSWERS.values(), ids=ANSWERS.keys())
+async def test_a_server_that_refuses_is_named(
+    answer: Response, error: type[McpError], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error says what to check, and no log or error has a header or credentials of the URL."""
+    caplog.set_level(logging.DEBUG)
+    async with answering(answer) as url:
+        with_password = url.replace("http://", "http://user:url-password@")
+        async with opened(mcp(with_password, name="own", headers={"authorization": SECRET})) as server:
+            with pytest.raises(error, match=told) as refused:
+                await server.list_tools(asker())
+    logged = [record.getMessage() for record in caplog.records]
+    for text in (str(refused.value), repr(refused.value), repr(server), *logged):
+        assert SECRET not in text
+        assert "url-password" not in text
+
+
+async def test_sessions_of_callers_are_bounded(url: str) -> None:
+    """Who was away longest loses its session first; one in use stays."""
+    opened: list[McpSession] = []
+
+    def open_session(headers: Mapping[str, str]) -> McpSession:
+        definition = mcp(url)
+        assert isinstance(definition, McpServer)
+        opened.append(McpSession(definition.definition, headers))
+        return opened[-1]
+
+    pool = SessionPool("own", open_session, most=2)
+    try:
+        async with pool.session({"x": "in use"}) as in_use:
+            for number in range(4):
+                async with pool.session({"x": str(number)}) as session:
+                    await session.tools.get()
+            assert [session.has_ended for session in opened] == [False, True, True, True, False]
+            await in_use.tools.get()
+        async with pool.session({"x": "in use"}) as again:
+            assert again is in_use
+        await asyncio.wait([session.owner for session in opened[1:4]])
+    finally:
+        await pool.close()
+
+
+async def test_a_session_that_nobody_uses_ends(url: str) -> None:
+    """A caller may never come back; a call that outlives its worker must not start a server again."""
+    definition = mcp(url)
+    assert isinstance(definition, McpServer)
+    pool = SessionPool("own", lambda headers: McpSession(definition.definition, headers), idle=0)
+    try:
+        async with pool.session({}) as session:
+            await session.tools.get()
+        await asyncio.wait_for(session.owner, 10)
+        async with pool.session({}) as another:
+            assert another is not session
+    finally:
+        await pool.close()
+    with pytest.raises(McpUnavailableError, match="'own' is closed"):
+        async with pool.session({}):
+            pass

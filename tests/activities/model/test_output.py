@@ -1,21 +1,24 @@
-"""Model calls of agents whose answer is data, or whose reply has to be the call of one tool."""
+"""Model calls of agents whose answer is data, whose reply is the call of one tool, or a function's."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 
 import pytest
 from pydantic import BaseModel
 from redis.asyncio import Redis
 
-from everloop.agents.agent import Agent
+from everloop.agents.agent import Agent, Turn
 from everloop.agents.artifact_tools import artifacts
-from everloop.agents.plugins import Plugin, tools
+from everloop.agents.plugins import tools
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract import failures
+from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Thought
-from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part
+from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, UserMessage, text_of
 from tests.support.rigs.artifact_writer_rig import WRITER, arguments
-from tests.support.rigs.model_rig import ModelRig, model_rig, search
+from tests.support.rigs.model_rig import ModelRig, agent, model_rig, search
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply, Step, tool_call
 
 
@@ -26,12 +29,7 @@ class City(BaseModel):
     people: int = 0
 
 
-def agent(*plugins: Plugin, **fields: object) -> Agent:
-    given = {"output": City, **fields}
-    return Agent(id="agent", name="Agent", description="", plugins=plugins, **given)  # pyright: ignore[reportArgumentType] -- of a test
-
-
-AGENT = agent(tools(search))
+AGENT = agent(tools(search), output=City)
 PARIS = DataPart(data={"name": "Paris", "people": 2})
 WRITTEN = '{"name":"Paris","people":2}'
 
@@ -110,7 +108,9 @@ async def test_a_stored_answer_is_shown_as_data(others: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("steps", [["Well. ", tool_call("artifact_update", arguments("Doc."))], ["Well. "]])
 @pytest.mark.parametrize(
-    ("writer", "answer"), [(WRITER, "The answer."), (agent(artifacts()), WRITTEN)], ids=["words", "data"]
+    ("writer", "answer"),
+    [(WRITER, "The answer."), (agent(artifacts(), output=City), WRITTEN)],
+    ids=["words", "data"],
 )
 async def test_a_tool_that_has_to_be_called(steps: list[Step], writer: Agent, answer: str) -> None:
     """The client has its answer, which stands; what the model says besides is neither checked nor shown."""
@@ -138,3 +138,47 @@ async def test_a_forced_call_that_fails_leaves_the_answer() -> None:
             forced = call.model_copy(update={"length": 2, "new": (), "tool": "artifact_update"})
             await rig.fail(forced, attempt=attempt)
         assert await rig.answer() == ("The answer.", True)
+
+
+# Agents whose replies come from a function of theirs instead of a language model, and agents that decide.
+
+
+async def test_a_function_stands_in_for_the_model() -> None:
+    """It gets the whole transcript; its text is the answer; no provider is asked, nor it again."""
+    turns: list[Turn] = []
+
+    async def respond(turn: Turn) -> AssistantMessage:
+        turns.append(turn)
+        (said,) = turn.messages
+        assert isinstance(said, UserMessage)
+        return AssistantMessage(text=f"You said {text_of(said.parts)}.")
+
+    async with model_rig(agent=agent(respond=respond)) as rig:
+        replies = [await rig.run() for _ in range(2)]
+        assert [reply.text for reply in replies] == ["You said Hi."] * 2
+        assert await rig.answer() == ("You said Hi.", True)
+        assert rig.provider.requests == []
+        assert [turn.decides for turn in turns] == [False]
+
+
+async def test_a_function_that_fails_ends_the_call() -> None:
+    """The failure is named and final: the same turn would fail again."""
+
+    async def respond(_: Turn) -> AssistantMessage:
+        raise ValueError("no idea")
+
+    async with model_rig(agent=agent(respond=respond)) as rig:
+        failure = await rig.fail()
+    assert (failure.type, failure.non_retryable) == (failures.MODEL_REFUSED, True)
+    assert "ValueError: no idea" in failure.message
+
+
+async def test_a_deciding_call_offers_one_tool_and_shows_nothing() -> None:
+    """The model may ask for a task or answer; its words are for the message, not for a stream."""
+    async with model_rig([Reply(["Four."])]) as rig:
+        reply = await rig.run(rig.changed(routing=True))
+        tools = json.dumps(rig.provider.requests[0].body["tools"])
+        assert tools.count('"function": {') == 1
+        assert f'"name": "{CREATE_TASK}"' in tools
+        assert "these tools can be used: search" in tools
+        assert (reply.text, await rig.answer()) == ("Four.", None)

@@ -1,5 +1,6 @@
-"""Looking up the agent that a tool call asks, and asking plugins at the beginning and end of a task."""
+"""What a task is prepared with, the agents that it asks, and plugins at its beginning and end."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,16 +11,15 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.catalogue import AgentCatalogue
+from everloop.activities.tools.catalogue import AgentCatalogue, list_task_tools
 from everloop.agents.agent import Agent
 from everloop.agents.delegation import sub_agent
 from everloop.agents.guard import guard
 from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
-from everloop.agents.tool import tool
+from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of, tool
 from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     AfterCompletionInput,
@@ -27,9 +27,25 @@ from everloop.workflows.contract.calls import (
     BeforeRequestResult,
     LoadAgentInput,
     LoadedAgent,
+    PreparedTask,
+    PrepareTaskInput,
 )
-from everloop.workflows.contract.events import AgentInvoked, Resumed, StatusChanged, TaskEvent, ToolStarted
-from everloop.workflows.contract.messages import TextPart, ToolCall, Usage, UserMessage
+from everloop.workflows.contract.events import (
+    AgentInvoked,
+    Resumed,
+    StatusChanged,
+    TaskEvent,
+    ToolStarted,
+    Warned,
+)
+from everloop.workflows.contract.messages import (
+    TextPart,
+    ToolCall,
+    ToolsMessage,
+    TranscriptMessage,
+    Usage,
+    UserMessage,
+)
 from everloop.workflows.contract.tasks import Identity, TaskRef, TaskState
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
@@ -73,31 +89,49 @@ def _deciding(said: object) -> Deciding:
     return plugin
 
 
-def _catalogue(*plugins: Plugin, views: TaskViews | None = None) -> AgentCatalogue:
-    caller = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), *plugins])
-    return AgentCatalogue(
-        AgentRegistry([WRITER, caller]), views or MemoryTaskViews(), MemoryTranscripts(), MemoryToolRecords()
-    )
+class Bench:
+    """An agent, another one that it may ask, and the stores in memory of one of its tasks."""
+
+    def __init__(self, *plugins: Plugin) -> None:
+        caller = Agent(id="agent", name="Agent", description="", plugins=[*plugins])
+        self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
+        agents = AgentRegistry([WRITER, caller])
+        self.port = AgentCatalogue(agents, self.views, self.transcripts, MemoryToolRecords())
+        self.task = TaskRef(
+            task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent"
+        )
+
+    def call(self, agent_id: str = "writer", child: str = "task/call") -> LoadAgentInput:
+        """Return the call of another agent."""
+        return LoadAgentInput(
+            task=self.task,
+            call=ToolCall(id="call", name=agent_id, arguments='{"request": "a poem"}'),
+            agent_id=agent_id,
+            statuses=(StatusChanged(version=1, state=TaskState.WORKING, at=datetime.now(UTC)),),
+            child=child,
+        )
+
+    async def load(self, call: LoadAgentInput, attempt: int = 1) -> LoadedAgent:
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=attempt)
+        return await environment.run(self.port.load_agent, call)
+
+    async def prepare(self, **settings: object) -> PreparedTask:
+        call = PrepareTaskInput(task=self.task, position=0).model_copy(update=settings)
+        return await ActivityEnvironment().run(self.port.prepare_task, call)
+
+    async def before_request(self) -> BeforeRequestResult:
+        call = BeforeRequestInput(task=self.task, messages=MESSAGES, identity=Identity(subject="ann"))
+        return await ActivityEnvironment().run(self.port.before_request, call)
+
+    async def events(self) -> list[TaskEvent]:
+        return [streamed.event for streamed in await self.views.read({self.task.task_id: START}, wait=0)]
+
+    async def cached(self, length: int) -> tuple[TranscriptMessage, ...] | None:
+        return (await self.transcripts.open(self.task.task_id, "run", length)).messages
 
 
-def _task() -> TaskRef:
-    return TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent")
-
-
-def _load_agent_input(agent_id: str, child: str = "") -> LoadAgentInput:
-    return LoadAgentInput(
-        task=_task(),
-        call=ToolCall(id="call", name=agent_id, arguments='{"request": "a poem"}'),
-        agent_id=agent_id,
-        statuses=(StatusChanged(version=1, state=TaskState.WORKING, at=datetime.now(UTC)),),
-        child=child,
-    )
-
-
-async def _events(views: TaskViews, task: TaskRef) -> list[TaskEvent]:
-    return [streamed.event for streamed in await views.read({task.task_id: START}, wait=0)]
-
-
+ASKS = sub_agent("writer")
 INVOKED = AgentInvoked(call_id="call", agent_id="writer", task_id="task/call")
 STARTED = ToolStarted(call_id="call", name="writer", attempt=1)
 
@@ -105,30 +139,29 @@ STARTED = ToolStarted(call_id="call", name="writer", attempt=1)
 @pytest.mark.parametrize("child", ["", "task/call"])
 async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
     """The status that comes with the call, its start, where the other one works, and what its task pins."""
-    call, views = _load_agent_input("writer", child), MemoryTaskViews()
-    spec = await ActivityEnvironment().run(_catalogue(views=views).load_agent, call)
-    assert spec == LoadedAgent(**WRITER.spec.model_dump())
-    assert await _events(views, call.task) == [*call.statuses, STARTED, *([INVOKED] if child else [])]
+    bench = Bench(ASKS)
+    call = bench.call(child=child)
+    assert await bench.load(call) == LoadedAgent(**WRITER.spec.model_dump())
+    assert await bench.events() == [*call.statuses, STARTED, *([INVOKED] if child else [])]
 
 
 async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
     """Its worker was lost, or its Redis was away."""
-    call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
-    environment = ActivityEnvironment()
-    environment.info = replace(environment.info, attempt=2)
-    await environment.run(_catalogue(views=views).load_agent, call)
+    bench = Bench(ASKS)
+    call = bench.call()
+    await bench.load(call, attempt=2)
     again = STARTED.model_copy(update={"attempt": 2})
     resumed = Resumed(after="attempt", attempt=2, call_id="call")
-    assert await _events(views, call.task) == [*call.statuses, resumed, again, INVOKED]
+    assert await bench.events() == [*call.statuses, resumed, again, INVOKED]
 
 
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
     """The failure is retryable, and nothing is announced."""
-    call, views = _load_agent_input("other"), MemoryTaskViews()
+    bench = Bench(ASKS)
     with pytest.raises(ApplicationError, match="this process serves: writer, agent") as error:
-        await ActivityEnvironment().run(_catalogue(views=views).load_agent, call)
+        await bench.load(bench.call("other"))
     assert (error.value.type, error.value.non_retryable) == (failures.AGENT_UNKNOWN, False)
-    assert await _events(views, call.task) == []
+    assert await bench.events() == []
 
 
 @pytest.mark.parametrize(
@@ -155,12 +188,13 @@ async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
 )
 async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome: str, reason: str) -> None:
     """Those of the one that asks. The call starts, and that is all that subscribers see of it."""
-    call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
-    loaded = await ActivityEnvironment().run(_catalogue(plugin, views=views).load_agent, call)
+    bench = Bench(ASKS, plugin)
+    call = bench.call()
+    loaded = await bench.load(call)
     assert loaded.refused
     assert (loaded.refused.outcome, loaded.refused.content) == (outcome, reason)
     assert (loaded.id, loaded.question) == ("writer", None)
-    assert await _events(views, call.task) == [*call.statuses, STARTED]
+    assert await bench.events() == [*call.statuses, STARTED]
     assert not isinstance(plugin, Deciding) or bool(plugin.heard) == (outcome == "error")
 
 
@@ -172,10 +206,8 @@ async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
         """Write."""
 
     plugin = _deciding(ToolCall(id="call", name="writer", arguments='{"request": "x"}'))
-    caller = Agent(id="agent", name="Agent", description="", plugins=[tools(writer), plugin])
-    agents, views = AgentRegistry([WRITER, caller]), MemoryTaskViews()
-    catalogue = AgentCatalogue(agents, views, MemoryTranscripts(), MemoryToolRecords())
-    loaded = await ActivityEnvironment().run(catalogue.load_agent, _load_agent_input("writer", "task/call"))
+    bench = Bench(tools(writer), plugin)
+    loaded = await bench.load(bench.call())
     assert loaded.refused
     assert "a plugin changed its arguments" in loaded.refused.content
 
@@ -183,13 +215,12 @@ async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
 @pytest.mark.parametrize("decide", [yes, no], ids=["yes", "no"])
 async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> None:
     """The question shows the request; nothing starts before the answer."""
-    call, views = _load_agent_input("writer", "task/call"), MemoryTaskViews()
-    catalogue = _catalogue(guard(approve=["*"]), views=views)
-    asked = await ActivityEnvironment().run(catalogue.load_agent, call)
+    bench = Bench(ASKS, guard(approve=["*"]))
+    call = bench.call()
+    asked = await bench.load(call)
     assert asked.question
-    before = await _events(views, call.task)
-    answered = call.model_copy(update={"answers": (decide(asked.question),), "statuses": ()})
-    loaded = await ActivityEnvironment().run(catalogue.load_agent, answered)
+    before = await bench.events()
+    loaded = await bench.load(call.model_copy(update={"answers": (decide(asked.question),), "statuses": ()}))
     approved = decide is yes
     assert asked.question.text == 'Approve the call writer?\n{\n  "request": "a poem"\n}'
     assert (asked.refused, before) == (None, [*call.statuses])
@@ -197,15 +228,10 @@ async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> N
         None,
         None if approved else "rejected by the user",
     )
-    assert await _events(views, call.task) == [*call.statuses, *([STARTED, INVOKED] if approved else [])]
+    assert await bench.events() == [*call.statuses, *([STARTED, INVOKED] if approved else [])]
 
 
 MESSAGES = tuple(UserMessage(message_id=name, parts=(TextPart(text=name),)) for name in "ab")
-
-
-async def _before_request(plugin: Plugin) -> BeforeRequestResult:
-    call = BeforeRequestInput(task=_task(), messages=MESSAGES, identity=Identity(subject="ann"))
-    return await ActivityEnvironment().run(_catalogue(plugin).before_request, call)
 
 
 async def test_plugins_look_at_each_message_before_a_model_does() -> None:
@@ -216,16 +242,16 @@ async def test_plugins_look_at_each_message_before_a_model_does() -> None:
             return message.model_copy(update={"parts": ()})
 
     plugin = _deciding(None)
-    shortened = await _before_request(Shortening())
-    assert await _before_request(plugin) == BeforeRequestResult(messages=MESSAGES)
+    shortened = await Bench(Shortening()).before_request()
+    assert await Bench(plugin).before_request() == BeforeRequestResult(messages=MESSAGES)
     assert plugin.heard == ["a", "ann", "b", "ann"]
     assert [message.parts for message in shortened.messages] == [(), ()]
 
 
 async def test_a_message_that_is_vetoed_is_refused() -> None:
     """With the reason; a veto always has one."""
-    refused = await _before_request(_deciding(Veto("no politics")))
-    for_no_reason = await _before_request(_deciding(Veto("")))
+    refused = await Bench(_deciding(Veto("no politics"))).before_request()
+    for_no_reason = await Bench(_deciding(Veto(""))).before_request()
     assert refused == BeforeRequestResult(messages=MESSAGES, refused="no politics")
     assert for_no_reason.refused == "the plugin 'rules' does not allow it"
 
@@ -233,7 +259,7 @@ async def test_a_message_that_is_vetoed_is_refused() -> None:
 async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
     """The failure is not retryable, and names the plugin."""
     with pytest.raises(ApplicationError, match="plugin 'rules' failed in before_request: KeyError") as error:
-        await _before_request(_deciding(KeyError("rules")))
+        await Bench(_deciding(KeyError("rules"))).before_request()
     assert (error.value.type, error.value.non_retryable) == (failures.PLUGIN_FAILED, True)
 
 
@@ -241,10 +267,139 @@ async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
 async def test_plugins_hear_how_a_task_ended(said: object) -> None:
     """Of a failure as an error first; what they raise ends nothing."""
     plugin, usage = _deciding(said), Usage(input_tokens=3)
+    bench = Bench(plugin)
     for state in (TaskState.COMPLETED, TaskState.FAILED):
         call = AfterCompletionInput(
-            task=_task(), state=state, iterations=2, usage=usage, answer="a", reason="r"
+            task=bench.task, state=state, iterations=2, usage=usage, answer="a", reason="r"
         )
-        await ActivityEnvironment().run(_catalogue(plugin).after_completion, call)
+        await ActivityEnvironment().run(bench.port.after_completion, call)
     completed, failed = (TaskOutcome(s, 2, usage, "a", "r") for s in (TaskState.COMPLETED, TaskState.FAILED))
     assert plugin.heard == [completed, 2, usage, "r", failed, 2, usage]
+
+
+# The tools that plugins list for a task: asked for once, told, and cached where model calls find them.
+
+CONTEXT = HookContext(task_id="t", context_id="c", owner="o", agent_id="agent")
+
+
+@tool
+async def read() -> str:
+    """Read."""
+    return "own"
+
+
+WRITE = replace(read, name="write", description="Write.")
+
+
+class Server(Plugin):
+    """Lists what a test gives it."""
+
+    offered: object = ()
+    contexts: Sequence[HookContext] = ()
+
+    async def list_tools(self, context: HookContext) -> Sequence[Tool]:
+        self.contexts = [*self.contexts, context]
+        if isinstance(self.offered, Exception):
+            raise self.offered
+        return self.offered  # pyright: ignore[reportReturnType] -- a plugin may return anything
+
+
+def _server(offered: object, name: str = "server", priority: int = 0) -> Server:
+    plugin = Server(name=name, priority=priority)
+    plugin.offered = offered
+    return plugin
+
+
+async def test_listed_tools_are_told_pinned_and_cached() -> None:
+    """The model's list, in the transcript; what the workflow has to know, by name, with its plugin."""
+    first, second = _server([WRITE], "first", priority=1), _server((replace(WRITE, name="x"),), "second")
+    rig = Bench(tools(read), first, Plugin(), second)
+    prepared = await rig.prepare()
+    message = ToolsMessage(tools=(listed(replace(WRITE, name="x")), listed(WRITE)))
+    assert prepared.listed == message
+    assert prepared.tools == {
+        "x": listed_spec_of(replace(WRITE, name="x"), "second"),
+        "write": listed_spec_of(WRITE, "first"),
+    }
+    assert prepared.tools["write"].digest == digest_of(WRITE)
+    assert (prepared.agent, await rig.cached(1)) == (None, (message,))
+
+
+async def test_a_plugin_knows_who_its_tools_are_for() -> None:
+    """Some servers list for each user other tools."""
+    plugin = _server([])
+    rig, identity = Bench(plugin), Identity(subject="ann")
+    prepared = await rig.prepare(identity=identity)
+    empty = ToolsMessage(tools=())
+    assert (prepared.listed, prepared.tools, await rig.cached(1)) == (empty, {}, (empty,))
+    assert [(context.owner, context.auth) for context in plugin.contexts] == [("owner", identity)]
+
+
+async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> None:
+    """Of one name the first counts, the agent's own before all; models take no strange names."""
+    rig = Bench(
+        tools(read),
+        _server([replace(read, description="Theirs."), WRITE, replace(WRITE, name="create_task")], "a"),
+        _server(
+            [
+                replace(WRITE, description="Late."),
+                replace(WRITE, name="of/it"),
+                replace(WRITE, name="n" * 65),
+            ],
+            "b",
+        ),
+    )
+
+    prepared = await rig.prepare()
+
+    warnings = [event.text for event in await rig.events() if isinstance(event, Warned)]
+    assert prepared.listed
+    assert [each.description for each in prepared.listed.tools] == ["Write."]
+    assert [warning.split(": ", 1) for warning in warnings] == [
+        ["the tool 'read' of the plugin 'a' is left out", "the agent has a tool of that name"],
+        ["the tool 'create_task' of the plugin 'a' is left out", "the agent has a tool of that name"],
+        [
+            "the tool 'write' of the plugin 'b' is left out",
+            "the plugin 'a' has listed one of that name before",
+        ],
+        [
+            "the tool 'of/it' of the plugin 'b' is left out",
+            "models take names of 1 to 64 letters, digits, '_' and '-'",
+        ],
+        [
+            f"the tool '{'n' * 65}' of the plugin 'b' is left out",
+            "models take names of 1 to 64 letters, digits, '_' and '-'",
+        ],
+    ]
+
+
+async def test_tools_that_cannot_be_listed_now_are_asked_for_again() -> None:
+    """The failure names the plugin; nothing is cached of the others."""
+    rig = Bench(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
+    with pytest.raises(ApplicationError, match="plugin 'b' failed in list_tools: ConnectionError") as failed:
+        await rig.prepare()
+    assert (failed.value.type, failed.value.non_retryable) == (failures.TOOLS_UNAVAILABLE, False)
+    assert await rig.cached(1) is None
+
+
+@pytest.mark.parametrize("offered", [None, "write", [WRITE, "read"]], ids=["nothing", "text", "mixed"])
+async def test_a_list_of_something_else_fails_the_task(offered: object) -> None:
+    """Asking again would bring the same."""
+    with pytest.raises(
+        ApplicationError, match="'server' failed in list_tools: it returned no list"
+    ) as failed:
+        await Bench(_server(offered)).prepare()
+    assert (failed.value.type, failed.value.non_retryable) == (failures.PLUGIN_FAILED, True)
+
+
+async def test_a_plugin_that_hangs_is_given_up() -> None:
+    """It may have to start a server, and keeps no activity for ever."""
+
+    class Hanging(Plugin):
+        async def list_tools(self, context: HookContext) -> Sequence[Tool]:
+            await asyncio.Event().wait()
+            return ()
+
+    agent = Agent(id="agent", name="", description="", plugins=[Hanging()])
+    with pytest.raises(ApplicationError, match="it did not finish within 0 s"):
+        await list_task_tools(agent, CONTEXT, seconds=0)

@@ -1,13 +1,15 @@
 """What every artifact store promises, wherever its blobs are."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from pydantic import JsonValue
+from redis.asyncio import Redis
 
-from everloop.runtime.blobs import LinkTerms
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, LinkTerms
 from everloop.stores.artifacts.changes import (
     AddParts,
     Announcement,
@@ -25,13 +27,26 @@ from everloop.stores.artifacts.errors import (
     ArtifactIdError,
     ArtifactKindError,
     ArtifactMissingError,
+    ArtifactReplacedError,
     PartIndexError,
     RowInvalidError,
     RowSchemaError,
 )
+from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
+from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
-from tests.stores.artifacts.artifact_rig import EVERYWHERE, INLINE, SEGMENT, TTL, ArtifactRig, read
+from tests.stores.artifacts.artifact_rig import (
+    EVERYWHERE,
+    INLINE,
+    SEGMENT,
+    TTL,
+    WITH_BLOBS,
+    ArtifactRig,
+    read,
+)
+from tests.support.memory.blobs import MemoryBlobs
 
 SIZES = [0, 1, INLINE, INLINE + 1, SEGMENT, SEGMENT + 1, 3 * SEGMENT + 50]
 WHOLE_NUMBERS: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -232,3 +247,110 @@ async def test_repeated_operation_at_once_lands_once(artifact_rig: ArtifactRig) 
     )
     assert len({result.version for result in results}) == 1
     assert await artifact_rig.content("a") == b"x" * 300
+
+
+# Who reads an artifact while others change it gets right bytes or a clear error.
+
+
+async def read_while(
+    pieces: AsyncIterator[bytes], change: Callable[[], Awaitable[object]]
+) -> AsyncIterator[bytes]:
+    """Read on after each piece when the artifact has changed."""
+    async for piece in pieces:
+        yield piece
+        await change()
+
+
+async def test_reader_sees_what_was_there_when_it_began(artifact_rig: ArtifactRig) -> None:
+    """What is appended while somebody reads is not read, and moves nothing under the reader's eyes."""
+    rig, content = artifact_rig, content_of(2 * SEGMENT + 150)
+    await create(rig, file(content))
+
+    async def append() -> None:
+        await apply(rig, Append(b"x" * 170))
+
+    pieces = rig.artifacts.read_part(rig.context_id, "a")
+    found = [piece async for piece in read_while(pieces, append)]
+    assert b"".join(found) == content
+    await apply(rig, Complete())
+    rest = b"x" * 170 * len(found)
+    assert await rig.content("a") == content + rest
+
+
+@WITH_BLOBS
+@pytest.mark.parametrize("change", ["replace", "override", "recreate", "delete"])
+async def test_reader_of_what_is_replaced_is_told(artifact_rig: ArtifactRig, change: str) -> None:
+    """A reader that was given a piece never gets one of other content behind it: it fails by that name."""
+    rig = artifact_rig
+    other = (file(b"x" * 5 * SEGMENT),)
+    await create(rig, file(content_of(3 * SEGMENT)))
+
+    async def put_other() -> None:
+        if change == "replace":
+            await apply(rig, Replace(0, other[0]))
+        if change in {"recreate", "delete"}:
+            await rig.artifacts.delete_artifact(rig.context_id, "a")
+        if change in {"recreate", "override"}:
+            await apply(rig, Create("task", other, override=change == "override"))
+
+    pieces = rig.artifacts.read_part(rig.context_id, "a")
+    with pytest.raises(ArtifactMissingError if change == "delete" else ArtifactReplacedError):
+        [piece async for piece in read_while(pieces, put_other)]
+    if change != "delete":
+        assert await rig.content("a") == b"x" * 5 * SEGMENT
+
+
+@WITH_BLOBS
+async def test_damaged_blob_is_told(artifact_rig: ArtifactRig) -> None:
+    """Of a part with a damaged segment the others are read, and then comes a clear error of its checksum."""
+    rig, content = artifact_rig, content_of(3 * SEGMENT)
+    await create(rig, file(content), file(b"0" * 150))
+    assert rig.blob_rig
+    keys = (await rig.record("a")).blob_keys()
+    for key in (keys[1], keys[-1]):
+        await rig.blob_rig.damage(key, "content")
+    pieces = rig.artifacts.read_part(rig.context_id, "a")
+    assert await anext(pieces) == content[:SEGMENT]
+    with pytest.raises(BlobCorruptError, match="sha256"):
+        await anext(pieces)
+    with pytest.raises(BlobCorruptError):  # put anew it would get a new checksum, which would hide the damage
+        await apply(rig, Append(b"1" * 300))
+
+
+async def test_lost_blob_is_told(rig: ArtifactRig) -> None:
+    """A segment that is gone though the artifact did not change is missing, also for a writer."""
+    await create(rig, file(b"0" * 150))
+    await rig.blobs.delete((await rig.record("a")).blob_keys()[0])
+    with pytest.raises(BlobMissingError):
+        await rig.content("a")
+    with pytest.raises(BlobMissingError):
+        await apply(rig, Append(b"1" * 300))
+
+
+async def test_damaged_tail_is_told(rig: ArtifactRig, own_redis: Redis) -> None:
+    """What Redis keeps inline is checked too: other bytes are damage, none are a loss."""
+    await create(rig, file(b"0" * 80))
+    tail = ArtifactAddress(rig.context_id, "a").tail_key(0)
+    await own_redis.setrange(tail, 7, "damage")
+    with pytest.raises(BlobCorruptError, match="CRC-32"):
+        await rig.content("a")
+    with pytest.raises(BlobCorruptError):
+        await apply(rig, Append(b"1" * 50))
+    await own_redis.delete(tail)
+    with pytest.raises(BlobMissingError):
+        await rig.content("a")
+
+
+@pytest.mark.parametrize(("inline", "days"), [(100_000, 30), (5, 7)])
+async def test_settings_reach_the_store(redis: Redis, inline: int, days: int) -> None:
+    """They say how much stays inline, and how long artifacts live: 100,000 bytes and 30 days without any."""
+    settings = ArtifactSettings(artifact_inline_bytes=inline, artifact_ttl_days=days)
+    assert (settings == ArtifactSettings()) is (days == 30)
+    artifacts = make_artifacts(settings, redis, MemoryBlobs(), TaskViews(redis))
+    context_id = f"owner:{uuid4()}"
+    parts = (NewPart("file", bytes(inline)), NewPart("file", bytes(inline + 1)))
+    await artifacts.apply(context_id, "a", Create("task", parts))
+    text = str(await redis.get(ArtifactAddress(context_id, "a").record_key))
+    record = ArtifactRecord.model_validate_json(text)
+    assert [len(content.segments) for content in record.contents] == [0, 1]
+    assert (record.expires_at - record.artifact.updated_at).days == days

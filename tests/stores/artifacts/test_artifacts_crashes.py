@@ -1,12 +1,19 @@
 """Whatever fails in the middle of a change, it is made or not made, and nothing stays behind for long."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from itertools import count
 from uuid import uuid4
 
 import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
+from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.blobs import PENDING_TIME
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.errors import ArtifactMissingError
@@ -15,6 +22,7 @@ from tests.stores.artifacts.artifact_failures import (
     apply,
     begin,
     contents,
+    each_change,
     each_flush,
     expected_contents,
     housekeep,
@@ -22,7 +30,7 @@ from tests.stores.artifacts.artifact_failures import (
     named_blobs,
     with_blobs,
 )
-from tests.stores.artifacts.artifact_rig import ArtifactRig
+from tests.stores.artifacts.artifact_rig import ArtifactRig, redis_artifacts
 from tests.stores.blobs.failing_blobs import DiedError, FailingBlobs, Moment, away
 
 
@@ -164,3 +172,102 @@ async def test_an_artifact_fails_without_its_blobs(rig: ArtifactRig, way: str) -
     assert (await rig.record("a")).contents == before.contents
     if way == "away":
         assert await rig.content("a") == b"0" * 150 + b"tail"
+
+
+# A change whose answer is lost is made once.
+
+PIECE = 1 << 16
+
+
+class AnswerEater:
+    """A proxy before Redis: cuts a connection instead of passing on the answer to the next transaction.
+
+    With `before`, it cuts the connection without passing on the request. With `is_closing`, no connection
+    comes about after that.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self.is_hungry = False
+        self.before = False
+        self.is_closing = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass requests on, and answers back, one after the other."""
+        if self.is_closing and not self.is_hungry:
+            writer.close()
+            return
+        from_server, to_server = await asyncio.open_connection(*self._server)
+        answers = asyncio.create_task(_pass_on(from_server, writer))
+        with closing(writer), closing(to_server):
+            while request := await reader.read(PIECE):
+                if not (self.is_hungry and b"EXEC" in request):
+                    to_server.write(request)
+                    continue
+                self.is_hungry = False
+                answers.cancel()
+                await asyncio.wait([answers])
+                if not self.before:
+                    to_server.write(request)
+                    await from_server.read(1)  # now it is done
+                break
+        answers.cancel()
+        await asyncio.wait([answers])
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(PIECE):
+        writer.write(piece)
+
+
+@asynccontextmanager
+async def behind(eater: AnswerEater, rig: ArtifactRig) -> AsyncGenerator[ArtifactRig]:
+    """Yield the same store as a process sees it whose Redis is behind the proxy."""
+    assert rig.blob_rig
+    async with await asyncio.start_server(eater.serve, LOOPBACK, 0) as server:
+        url = f"redis://{LOOPBACK}:{server.sockets[0].getsockname()[1]}/0"
+        async with connect_redis(url) as redis:
+            other = redis_artifacts(redis, rig.blob_rig, rig.clock)
+            yield replace(other, context_id=rig.context_id, task_id=rig.task_id)
+
+
+@pytest.fixture
+def eater(own_redis: Redis) -> AnswerEater:
+    place = own_redis.connection_pool.connection_kwargs
+    eater = AnswerEater(place["host"], place["port"])
+    eater.is_hungry = True
+    return eater
+
+
+@pytest.mark.one_server  # nodes of a cluster name their own addresses, not that of a proxy
+@pytest.mark.parametrize("before", [True, False])
+@each_change
+async def test_lost_answer_is_looked_up(
+    rig: ArtifactRig, eater: AnswerEater, change: Change, before: object
+) -> None:
+    """If the connection breaks at the transaction, the change is made once, whether it was done or not."""
+    await begin(rig)
+    async with behind(eater, rig) as process:
+        eater.before = bool(before)
+        artifact = await apply(process, change)
+    assert not eater.is_hungry
+    assert artifact.version == 3
+    assert await contents(rig) == await expected_contents(change)
+    assert await rig.published() == ["0 → 1", "1 → 2", "2 → 3"]
+    assert kept_blobs(rig) == await named_blobs(rig)
+
+
+@pytest.mark.one_server  # as above
+async def test_operation_is_safe_to_repeat(rig: ArtifactRig, eater: AnswerEater) -> None:
+    """If Redis is lost after the transaction, the caller does not know; its next try changes nothing."""
+    await begin(rig)
+    async with behind(eater, rig) as process:
+        eater.is_closing = True
+        with pytest.raises(RedisConnectionError):
+            await apply(process, Append(b"1" * 500), "o")
+        eater.is_closing = False
+        artifact = await apply(process, Append(b"1" * 500), "o")
+    assert artifact.version == 3
+    assert await contents(rig) == [b"0" * 150 + b"tail" + b"1" * 500]
+    await housekeep(rig)
+    assert kept_blobs(rig) == await named_blobs(rig)

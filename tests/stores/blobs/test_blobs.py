@@ -2,15 +2,21 @@
 
 import asyncio
 import contextlib
+import json
 import os
+import sys
 import zlib
 from collections.abc import Generator
+from types import FrameType
 from uuid import uuid4
 
 import pytest
+from redis.asyncio import Redis
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.runtime.blobs import (
+    ARTIFACT_FOLDER,
+    PROBE_KEY,
     BlobCorruptError,
     BlobKeyError,
     BlobMissingError,
@@ -20,10 +26,9 @@ from everloop.runtime.blobs import (
 )
 from everloop.runtime.redis import connect_redis
 from everloop.stores.blobs.local import LocalBlobs
-from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, PART_BYTES, S3Blobs
 from tests.stores.blobs.blob_rig import ALL_STORES, BlobRig, Damaged, new_key, open_rig
-from tests.stores.blobs.hashes import hashes_here
 
 CONTENT = bytes(range(256)) * 4000
 NOISE = os.urandom(2 * PART_BYTES + 77)
@@ -127,6 +132,23 @@ async def test_reader_never_sees_half_a_blob(
     assert await blobs.get(key) == content
 
 
+@contextlib.contextmanager
+def hashes_here() -> Generator[list[str]]:
+    """Collect the checksums and compressions that this thread computes."""
+    found: list[str] = []
+
+    def note(_frame: FrameType, event: str, function: object) -> None:
+        name = str(getattr(function, "__name__", ""))
+        if event == "c_call" and name.endswith(("sha256", "compress")):
+            found.append(name)
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
 @pytest.mark.parametrize("rig", ["local", "redis", "s3"], indirect=True)
 async def test_loop_reads_no_content(blobs: Blobs) -> None:
     """The thread of the event loop computes no checksum and compresses nothing, whichever store it is."""
@@ -158,3 +180,43 @@ async def test_store_that_is_away_is_not_a_missing_blob(s3_endpoint: str) -> Non
     for blobs in away:
         if isinstance(blobs, S3Blobs):
             blobs.close()
+
+
+# What only blobs in Redis promise: they take little memory, and for a limited time.
+
+ROWS = json.dumps(
+    [{"text": f"row {number} of a table", "number": number} for number in range(10_000)]
+).encode()
+
+
+async def test_redis_keeps_a_blob_for_its_ttl_after_each_use(redis: Redis) -> None:
+    """Put, also of what is there already, and get start its time to live anew; the store's id has none."""
+    blobs, key = RedisBlobs(redis), new_key()
+    await blobs.put(key, CONTENT)
+    for use in (blobs.get(key), blobs.put(key, CONTENT)):
+        await redis.expire(blob_key(key), 60)
+        await use
+        assert 29 < await redis.ttl(blob_key(key)) / 86_400 <= 30
+    await blobs.put(PROBE_KEY, b"id")
+    await blobs.get(PROBE_KEY)
+    assert await redis.ttl(blob_key(PROBE_KEY)) == -1
+
+
+async def test_blobs_of_artifacts_have_no_time_to_live(redis: Redis) -> None:
+    """An artifact outlives its first blobs' days in Redis: its store deletes them, nobody else."""
+    blobs, key = RedisBlobs(redis), f"{ARTIFACT_FOLDER}/{new_key()}"
+    await blobs.put(key, CONTENT)
+    assert await redis.ttl(blob_key(key)) == -1
+    await blobs.get(key)
+    assert await redis.ttl(blob_key(key)) == -1
+
+
+async def test_what_can_be_compressed_is(redis: Redis) -> None:
+    """Rows as JSON take less than a third of their length; what zlib makes no shorter is kept as well."""
+    blobs, key, noise = RedisBlobs(redis), new_key(), os.urandom(100_000)
+    await blobs.put(key, ROWS)
+    assert await redis.strlen(blob_key(key)) < len(ROWS) / 3
+    for content in (noise, zlib.compress(ROWS)):
+        key = new_key()
+        await blobs.put(key, content)
+        assert await blobs.get(key) == content

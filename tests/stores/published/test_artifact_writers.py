@@ -5,9 +5,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
-from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete, Fail, NewPart
+from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete, Fail, NewPart, Replace
 from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
@@ -16,9 +17,10 @@ from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import history_key, stream_key, view_key
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
-from everloop.workflows.contract.messages import DataPart, TextPart
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
 from tests.stores.examples import new_id, submitted
 from tests.stores.published.artifact_harness import ID, Harness, create, text
+from tests.support.memory.blobs import MemoryBlobs
 
 
 @pytest.fixture
@@ -122,3 +124,54 @@ async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
             await harness.apply(last)
 
             await harness.assert_shown_as_stored()
+
+
+# A task that has put out more than its view has room for.
+
+ROOM = 300_000
+TEXT = b"x" * 80_000
+
+
+@pytest.fixture
+async def full(redis: Redis) -> Harness:
+    """A task with room for three such texts, and what its tools put out."""
+    views = TaskViews(redis, max_bytes=ROOM)
+    harness = Harness(Artifacts(redis, MemoryBlobs(), views), views)
+    await views.create(submitted(harness.task.task_id))
+    return harness
+
+
+def link(artifact_id: str, size: int | None = None) -> FilePart:
+    return FilePart(media_type="text/plain", size=size, stored=StoredPart(artifact_id=artifact_id, index=0))
+
+
+async def test_what_has_no_room_is_a_link(full: Harness) -> None:
+    """What is shown stays as it is, and so does what is small enough; the task never gets larger."""
+    for number in range(20):
+        await full.apply(create(NewPart("text", TEXT)), Complete(), artifact_id=f"a{number}")
+        full.next_call()
+
+    assert [await full.shown(f"a{number}") for number in range(3)] == [(TextPart(text=TEXT.decode()),)] * 3
+    for number in range(3, 20):
+        assert await full.shown(f"a{number}") == (link(f"a{number}", len(TEXT)),)
+    assert await full.views.size(full.task.task_id) <= ROOM
+    await full.apply(create(NewPart("text", b"note")), Complete(), artifact_id="small")
+    assert await full.shown("small") == (TextPart(text="note"),)
+
+
+@pytest.mark.parametrize("by_others", [False, True])
+async def test_what_outgrows_the_room_becomes_a_link(full: Harness, *, by_others: bool) -> None:
+    """Whoever appends; the artifacts before it are not touched, and it is shown again when it is short."""
+    await full.apply(create(NewPart("text", TEXT)), Complete(), artifact_id="first")
+    await full.apply(create(NewPart("text", TEXT)), artifact_id="grows")
+    for _ in range(3):
+        if by_others:
+            full.next_call()
+        await full.apply(Append(TEXT), artifact_id="grows")
+
+    assert await full.shown("grows") == (link("grows"),)
+    assert await full.shown("first") == (TextPart(text=TEXT.decode()),)
+    full.next_call()
+    await full.apply(Replace(0, NewPart("text", b"short")), artifact_id="grows")
+    assert await full.shown("grows") == (TextPart(text="short"),)
+    assert await full.views.size(full.task.task_id) <= ROOM
