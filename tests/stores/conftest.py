@@ -1,6 +1,7 @@
 """Stores under test: the gate runs them on Redis, `make test-all` the oracles in memory and with keys too."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, TypeVar
 
 import pytest
 import pytest_asyncio
@@ -10,18 +11,24 @@ from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.s3 import S3Blobs
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
-from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts
+from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts, redis_artifacts
+from tests.stores.blobs.blob_rig import open_rig
 from tests.support.encryption import CIPHER
+from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.servers.buckets import running_moto
 from tests.support.servers.processes import running_valkey
+from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
+
+Store = TypeVar("Store")
 
 IMPLEMENTATIONS = [
     "redis",
@@ -38,9 +45,8 @@ def redis_url(redis_url: str) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def redis(redis_url: str) -> AsyncGenerator[Redis]:
-    client = connect_redis(redis_url)
-    yield client
-    await client.aclose()
+    async with connect_redis(redis_url) as client:
+        yield client
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -57,32 +63,27 @@ async def own_redis(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
         yield redis
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-def task_views(request: pytest.FixtureRequest) -> TaskViews:
-    if request.param == "memory":
-        return MemoryTaskViews()
-    return TaskViews(request.getfixturevalue(str(request.param)))
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RedisCluster]:
+    async with running_redis_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-def transcripts(request: pytest.FixtureRequest) -> Transcripts:
-    if request.param == "memory":
-        return MemoryTranscripts()
-    return Transcripts(request.getfixturevalue(str(request.param)))
+def of_each_kind(real: Callable[[Redis], Store], memory: Callable[[], Store]) -> Any:  # noqa: ANN401 -- pytest's
+    """Return the fixture of a store: on Redis, with keys and without, and in memory."""
+
+    @pytest.fixture(params=IMPLEMENTATIONS)
+    def store(request: pytest.FixtureRequest) -> Store:
+        return memory() if request.param == "memory" else real(request.getfixturevalue(str(request.param)))
+
+    return store
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-def tool_records(request: pytest.FixtureRequest) -> ToolRecords:
-    if request.param == "memory":
-        return MemoryToolRecords()
-    return ToolRecords(request.getfixturevalue(str(request.param)))
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-def secrets(request: pytest.FixtureRequest) -> Secrets:
-    if request.param == "memory":
-        return MemorySecrets()
-    return Secrets(request.getfixturevalue(str(request.param)))
+task_views = of_each_kind(TaskViews, MemoryTaskViews)
+transcripts = of_each_kind(Transcripts, MemoryTranscripts)
+tool_records = of_each_kind(ToolRecords, MemoryToolRecords)
+secrets = of_each_kind(Secrets, MemorySecrets)
+configs = of_each_kind(PushConfigs, MemoryPushConfigs)
 
 
 @pytest.fixture(params=ARTIFACT_STORES)
@@ -92,6 +93,12 @@ def artifact_rig(request: pytest.FixtureRequest) -> Generator[ArtifactRig]:
     yield rig
     if rig.blob_rig and isinstance(rig.blobs, S3Blobs | LocalBlobs):
         rig.blobs.close()
+
+
+@pytest.fixture
+def rig(own_redis: Redis, request: pytest.FixtureRequest) -> ArtifactRig:
+    """An artifact store whose blobs are in a directory, with a Redis of its own."""
+    return redis_artifacts(own_redis, open_rig("local", request))
 
 
 @pytest.fixture

@@ -12,16 +12,7 @@ from everloop.stores.push.configs import (
     PushConfigs,
     TooManyPushConfigsError,
 )
-from tests.stores.conftest import IMPLEMENTATIONS
 from tests.stores.examples import new_id
-from tests.support.memory.push_configs import MemoryPushConfigs
-
-
-@pytest.fixture(params=IMPLEMENTATIONS)
-def configs(request: pytest.FixtureRequest) -> PushConfigs:
-    if request.param == "memory":
-        return MemoryPushConfigs()
-    return PushConfigs(request.getfixturevalue(str(request.param)))
 
 
 def config(task_id: str, id_: str = "c", **fields: str) -> PushConfig:

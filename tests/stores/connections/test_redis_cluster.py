@@ -13,16 +13,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from everloop.runtime.redis import RedisUnfitError, check_redis, connect_redis, primaries, scan_page
-from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
+from tests.support.servers.redis_cluster import RedisCluster
 
 WAYS = ("alone", "transaction", "watch", "pipeline", "script")
 KEYS = [f"everloop:test:{{{number}}}" for number in range(50)]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RedisCluster]:
-    async with running_redis_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
 
 
 @pytest_asyncio.fixture(loop_scope="session")

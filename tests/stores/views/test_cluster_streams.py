@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -14,16 +13,10 @@ from everloop.stores.views.events import RedisEventReader
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.workflows.contract.events import Warned
 from tests.stores.examples import new_id
-from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
+from tests.support.servers.redis_cluster import RedisCluster
 
 LONG_WAIT = 60.0
 TASKS = 30
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[RedisCluster]:
-    async with running_redis_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
 
 
 @pytest_asyncio.fixture(loop_scope="session")
