@@ -283,20 +283,6 @@ async def test_the_first_words_of_the_probe_let_others_in(redis: Redis) -> None:
     assert [log["event"] for log in logs if log.get("provider") == name] == ["provider answers again"]
 
 
-async def test_a_model_that_is_to_be_asked_later_holds_no_other(
-    gates: list[ProviderGates], redis: Redis
-) -> None:
-    """Neither other models of its provider, nor other providers."""
-    chosen = model_of(model="busy")
-    name = chosen.provider.name
-    await fail(gates[0], chosen, ModelBusyError("429", retry_after=timedelta(seconds=30)))
-
-    others = [chosen, model_of(name, "other"), model_of()]
-    assert [await enter(gates[1], other) for other in others] == ["asked", "", ""]
-    await let_pass(redis, name, 30)
-    assert await enter(gates[1], chosen) == ""
-
-
 async def test_calls_go_on_without_redis() -> None:
     """A limit is no reason to stop; the log says so once."""
     chosen = model_of(concurrency=1)

@@ -125,21 +125,6 @@ async def rig_saw(artifacts: RecordingArtifacts, task_id: str, end: str) -> None
                 text += event.part.text
 
 
-async def test_a_file_whose_writing_raises_has_failed() -> None:
-    """What was written stays; whoever reads it sees that it is not whole. It is no result of the call."""
-
-    async def act(context: ToolContext) -> None:
-        async with context.artifacts.open_file("a") as file:
-            await file.write("half")
-            raise RuntimeError("no more")
-
-    rig, result = await run_tool(act)
-    assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
-    assert await content_of(rig, "a") == b"half"
-    assert (result.outcome, result.artifacts) == ("error", ())
-    assert "no more" in result.content
-
-
 async def test_a_source_that_fails_fails_the_file() -> None:
     """Also an error that stores raise as well: the source is not read again."""
 

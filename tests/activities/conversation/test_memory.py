@@ -74,14 +74,6 @@ async def test_the_beginning_of_a_context_is_looked_at_no_oftener_than_needed(
     assert asked == ["LRANGE", "LRANGE", "EVALSHA"]
 
 
-async def test_what_is_recalled_begins_with_the_user(rig: ConversationRig) -> None:
-    """Providers want it so, and an answer without its question says little."""
-    for n in range(15):
-        await rig.save(f"t{n}", said(f"one {n}"), said(f"two {n}"), AssistantMessage(text="ok"))
-    assert (await rig.load(max_messages=5))[:2] == (said("two 13"), AssistantMessage(text="ok"))
-    assert (await rig.load(max_messages=6))[0] == said("one 13")
-
-
 async def test_no_more_tokens_are_recalled_than_the_agent_wants(rig: ConversationRig) -> None:
     """Whole turns, the newest ones; four characters are a token, and each message has four more."""
     for n in range(5):
@@ -173,28 +165,16 @@ async def test_too_many_files_are_recalled_as_lines(rig: ConversationRig) -> Non
     assert recalled == (said("before"), AssistantMessage(text="yes"), question, ANSWER)
 
 
-async def test_a_transcript_that_the_cache_lost_is_asked_for(rig: ConversationRig) -> None:
+@pytest.mark.parametrize("digest", ["", extend_digest("", WORK[:3])], ids=["lost in part", "differs"])
+async def test_a_transcript_that_is_not_the_history_is_asked_for(rig: ConversationRig, digest: str) -> None:
     """The workflow sends it again; nothing is remembered before that, and all of it then."""
-    await rig.transcripts.put("now", "run", 0, WORK[:3])
-    call = SaveContextInput(task=rig.task("now"), length=4, memory=SUMMARY)
+    await rig.transcripts.put("now", "run", 0, WORK if digest else WORK[:3])
+    call = SaveContextInput(task=rig.task("now"), length=4, digest=digest, memory=SUMMARY)
     with pytest.raises(ApplicationError) as caught:
         await rig.port.save_context(call)
     assert (caught.value.type, caught.value.non_retryable) == (TRANSCRIPT_MISSING, True)
     assert await count_kept(rig.conversations, rig.context) == 0
     await rig.save_cached(WORK)
-    assert await count_kept(rig.conversations, rig.context) == 4
-
-
-async def test_a_cached_transcript_that_differs_is_not_remembered(rig: ConversationRig) -> None:
-    """The conversation is what the history holds."""
-    await rig.transcripts.put("now", "run", 0, WORK[:4])
-    call = SaveContextInput(
-        task=rig.task("now"), length=4, digest=extend_digest("", WORK[:3]), memory=SUMMARY
-    )
-    with pytest.raises(ApplicationError) as caught:
-        await rig.port.save_context(call)
-    assert caught.value.type == TRANSCRIPT_MISSING
-    await rig.port.save_context(call.model_copy(update={"digest": extend_digest("", WORK[:4])}))
     assert await count_kept(rig.conversations, rig.context) == 4
 
 

@@ -191,14 +191,6 @@ FIVE = [said(str(n)) for n in range(5)]
 LEVEL = [summary(0, 3), summary(3, 6), summary(6, 9), summary(9, 12)]
 
 
-def test_one_summary_takes_in_the_earlier_one() -> None:
-    """Of all messages that are too old, however many the agent recalls."""
-    first = next_step(SUMMARY, [], 2, FIVE)
-    second = next_step(SUMMARY, [summary(2, 7)], 7, FIVE)
-    assert first == SummaryStep(0, 2, 7, messages=tuple(FIVE))
-    assert second == SummaryStep(0, 2, 12, earlier=(summary(2, 7),), messages=tuple(FIVE))
-
-
 def test_one_summary_takes_in_summaries_of_another_strategy() -> None:
     """An agent may change its memory."""
     earlier = (summary(0, 12, level=1), summary(12, 15))

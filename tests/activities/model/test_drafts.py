@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.call import AgentTools
@@ -12,10 +11,10 @@ from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall
+from tests.support.fakes.failing import failing
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.task_views import MemoryTaskViews
@@ -86,7 +85,7 @@ async def test_a_stored_reply_shows_its_artifacts(count: int) -> None:
 async def test_an_artifact_store_that_is_away_costs_the_stream_only() -> None:
     """What the call appends is seen when it runs; the reply itself does not wait."""
     script = [Reply(["Text ", *fragments("More.", append=True)])]
-    async with model_rig(script, artifacts=AwayArtifacts(), agent=WRITER) as rig:
+    async with model_rig(script, artifacts=failing(MemoryArtifacts(), "get_artifact"), agent=WRITER) as rig:
         assert (await rig.run()).tool_calls
         assert await rig.text() is None
 
@@ -110,10 +109,3 @@ async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
         shown = await rig.artifact()
         assert shown
         assert (await render_artifact(rig.artifacts, stored)).parts == shown.parts
-
-
-class AwayArtifacts(MemoryArtifacts):
-    """Does not answer."""
-
-    async def get_artifact(self, context_id: str, artifact_id: str) -> StoredArtifact:
-        raise RedisConnectionError

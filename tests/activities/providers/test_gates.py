@@ -33,20 +33,25 @@ async def rig_at(redis: Redis, script: Script, **limits: int) -> AsyncGenerator[
 
 
 async def test_a_busy_provider_delays_no_other(redis: Redis) -> None:
-    """Nobody asks it before it wants to be asked; calls of another provider are answered at once."""
+    """Nobody asks it before it wants to be asked; other models, of it and of others, are answered at once."""
     recorded = Recorded()
     busy = Refusal(429, headers={"Retry-After": "60"})
     async with ScriptedOpenAI([Reply(["Hello"])]) as server:
         other = Provider(new_id(), base_url=server.base_url)
-        async with rig_at(redis, [busy]) as (rig, name):
+        async with rig_at(redis, [busy, Reply(["Hi"]), Reply(["Back"])]) as (rig, name):
             rig.know(other)
             await rig.views.publish(*rig.place, [working()])
             delays = [(await rig.fail(attempt=number)).next_retry_delay for number in (1, 2)]
             note = await rig.note()
-            reply = await rig.run(rig.changed(model=f"{other.name}/m"))
+            others = [f"{name}/another", f"{other.name}/m"]
+            runs = [rig.task.model_copy(update={"run_id": new_id()}) for _ in others]
+            calls = [rig.changed(model=model, task=run) for model, run in zip(others, runs, strict=True)]
+            replies = [await rig.run(call) for call in calls]
+            await let_pass(redis, name, 60)
+            replies.append(await rig.run(attempt=3))
 
-    assert reply.text == "Hello"
-    assert len(rig.provider.requests) == 1
+    assert [reply.text for reply in replies] == ["Hi", "Hello", "Back"]
+    assert len(rig.provider.requests) == 3
     assert all(delay and timedelta(seconds=50) < delay <= timedelta(seconds=66) for delay in delays)
     assert note.startswith(f"waiting for the model: {name} wants to be asked for m later (429); retry in")
     assert recorded.counts("everloop.model.gate") == {(name, "asked"): 1}

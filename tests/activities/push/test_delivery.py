@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from everloop.activities.push.delivery import DELIVERY_TIME, Answer, Webhooks
-from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.steps import Lease, OvertakenError
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
@@ -20,6 +20,7 @@ from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status, told
+from tests.support.fakes.failing import failing
 from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
@@ -243,17 +244,7 @@ async def test_what_nobody_took_for_a_day_is_left_out() -> None:
 
 async def test_what_was_taken_but_not_noted_is_sent_again_under_its_id() -> None:
     """A worker that dies in between, or a store that is away, loses nothing."""
-
-    class FailingOnce(MemoryPushConfigs):
-        is_away = True
-
-        async def advance(self, config: PushConfig, *, start: str, end: str) -> None:
-            if self.is_away:
-                self.is_away = False
-                raise RedisConnectionError
-            await super().advance(config, start=start, end=end)
-
-    async with push_rig(configs=FailingOnce()) as (rig, hook):
+    async with push_rig(configs=failing(MemoryPushConfigs(), "advance", times=1)) as (rig, hook):
         await rig.begin(ENDED)
         with pytest.raises(RedisConnectionError):
             await rig.deliver()

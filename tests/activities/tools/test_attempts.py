@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
@@ -23,28 +22,12 @@ from everloop.workflows.contract.events import RetryScheduled, TaskEvent, Warned
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 from everloop.workflows.contract.tasks import TaskState
+from tests.support.fakes.failing import failing
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig
 
 each_kind = pytest.mark.parametrize("idempotent", [True, False])
-
-
-async def test_a_finished_call_is_never_run_again() -> None:
-    """A second attempt returns the recorded outcome."""
-    runs: list[int] = []
-
-    @tool(idempotent=True)
-    def effect() -> int:
-        """Count."""
-        runs.append(1)
-        return len(runs)
-
-    rig = ToolRig(effect)
-    first = await rig.run(rig.call("effect"))
-    assert await rig.run(rig.call("effect")) == first
-    assert len(runs) == 1
-    assert (await rig.run(rig.call("effect", call_id="other"))).content == "2"
 
 
 @each_kind
@@ -304,12 +287,7 @@ async def test_the_last_failure_is_the_result() -> None:
 @pytest.mark.parametrize(("idempotent", "outcome"), [(True, "ok"), (False, "error")])
 async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: str) -> None:
     """Only an idempotent tool goes on: the next attempt of another would take this one for lost."""
-
-    class FailingRecords(MemoryToolRecords):
-        async def release(self, lease: Lease, seconds: float = 0) -> None:
-            raise RedisConnectionError
-
-    rig = ToolRig(_unsteady([], 2, idempotent=idempotent), records=FailingRecords())
+    rig = ToolRig(_unsteady([], 2, idempotent=idempotent), records=failing(MemoryToolRecords(), "release"))
     _, end = await rig.attempts(rig.call("fetch"))
     assert end.role == "tool"
     assert end.outcome == outcome
@@ -317,13 +295,11 @@ async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: s
 
 async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     """The claim stands until the failure is known for good."""
-
-    class DyingRecords(MemoryToolRecords):
-        async def release(self, lease: Lease, seconds: float = 0) -> None:
-            raise asyncio.CancelledError
-
     attempts: list[int] = []
-    rig = ToolRig(_unsteady(attempts, 2), records=DyingRecords())
+    rig = ToolRig(
+        _unsteady(attempts, 2),
+        records=failing(MemoryToolRecords(), "release", error=asyncio.CancelledError()),
+    )
     with pytest.raises(asyncio.CancelledError):
         await rig.attempt_call(rig.call("fetch"))
     end = await rig.attempt_call(rig.call("fetch"))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 from temporalio.testing import ActivityEnvironment
 
@@ -17,9 +16,8 @@ from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.steps import Lease
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import StoreResultInput, ToolReply
+from everloop.workflows.contract.calls import StoreResultInput
 from everloop.workflows.contract.events import (
     StatusChanged,
     ToolCompleted,
@@ -29,6 +27,7 @@ from everloop.workflows.contract.events import (
 )
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import Identity, TaskState
+from tests.support.fakes.failing import failing
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.tool_rig import ToolRig
@@ -192,12 +191,7 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
 
 async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
     """We know how the call ended; that is what history gets, not a retry that only knows its beginning."""
-
-    class FailingRecords(MemoryToolRecords):
-        async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
-            raise RedisConnectionError
-
-    rig = ToolRig(double, records=FailingRecords())
+    rig = ToolRig(double, records=failing(MemoryToolRecords(), "finish"))
     assert (await rig.run(rig.call("double", '{"number": 1}'))).content == "2"
 
 

@@ -8,7 +8,6 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 
@@ -33,6 +32,7 @@ from everloop.workflows.contract.events import (
 )
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import Identity
+from tests.support.fakes.failing import failing
 from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.tool_rig import ToolRig
 
@@ -397,13 +397,5 @@ async def test_a_result_is_as_old_as_its_call(
 
 async def test_without_its_cache_a_tool_runs(redis: Redis) -> None:
     """A store that is away costs a run, and nothing else."""
-
-    class Away(ToolResults):
-        async def get(self, digest: str) -> str | None:
-            raise RedisConnectionError
-
-        async def put(self, digest: str, text: str, life: timedelta) -> None:
-            raise RedisConnectionError
-
-    rig = Rates(Away(redis), "context")
+    rig = Rates(failing(ToolResults(redis), "get", "put"), "context")
     assert [(await rig.rate(USD)).content for _ in range(2)] == ["2: 1", "2: 2"]

@@ -3,15 +3,14 @@
 import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.activities.tools.records import MAX_KEPT_BYTES
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
-from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.messages import ToolMessage
+from tests.support.fakes.failing import failing
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig, yes
 
@@ -106,19 +105,7 @@ async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem
     assert problem in result.content
 
 
-class _Away(MemoryToolRecords):
-    """Does not answer the first `times` that something is kept."""
-
-    times = 1
-
-    async def keep(self, lease: Lease, call_id: str, value: JsonValue) -> None:
-        if self.times > 0:
-            self.times -= 1
-            raise RedisConnectionError("Error 111 connecting to redis.internal:6379")
-        await super().keep(lease, call_id, value)
-
-
 async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
     """The tool has begun, and must not fail for what is no fault of its own."""
-    rig = ToolRig(_keeping(1), records=_Away())
+    rig = ToolRig(_keeping(1), records=failing(MemoryToolRecords(), "keep", times=1))
     assert (await rig.run(rig.call("keep"))).content == "kept"

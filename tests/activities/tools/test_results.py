@@ -13,11 +13,11 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.errors import ArtifactOvertakenError
-from everloop.stores.steps import Lease
-from everloop.workflows.contract.calls import StoreResultInput, ToolReply
+from everloop.workflows.contract.calls import StoreResultInput
 from everloop.workflows.contract.events import ToolCompleted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.names import call_key, result_artifact
+from tests.support.fakes.failing import failing
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.artifact_rig import CONTEXT, RecordingArtifacts, content_of
@@ -156,18 +156,6 @@ async def test_a_store_that_is_away_is_waited_for() -> None:
     assert await keep_result(artifacts, rig.task, "key", "x", filename="x.txt", max_outage=0) == ""
 
 
-class DyingRecords(MemoryToolRecords):
-    """The worker dies before the first outcome is recorded."""
-
-    has_died = False
-
-    async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
-        if not self.has_died:
-            self.has_died = True
-            raise RuntimeError("killed")
-        return await super().finish(lease, outcome)
-
-
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_worker_that_dies_with_a_result_kept_leaves_one_artifact(*, idempotent: bool) -> None:
     """A tool that runs again keeps what it came to in the same place; of any other nobody knows."""
@@ -179,7 +167,8 @@ async def test_a_worker_that_dies_with_a_result_kept_leaves_one_artifact(*, idem
         return texts.pop(0)
 
     artifacts = RecordingArtifacts(MemoryTaskViews())
-    rig = ToolRig(recite, artifacts=artifacts, records=DyingRecords())
+    records = failing(MemoryToolRecords(), "finish", error=RuntimeError("killed"), times=1)
+    rig = ToolRig(recite, artifacts=artifacts, records=records)
     call = rig.call("recite")
     with pytest.raises(RuntimeError, match="killed"):
         await rig.attempt_call(call)

@@ -13,6 +13,7 @@ from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
+from tests.support.fakes.failing import failing
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.rigs.artifact_rig import content_of, stored
 from tests.support.rigs.tool_rig import ToolRig, unkeyed
@@ -131,17 +132,7 @@ async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
 
 async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> None:
     """The next attempt runs the tool, although it must not run twice."""
-
-    class AwayOnce(MemorySecrets):
-        is_away = True
-
-        async def accept(self, task_id: str, message_id: str, name: str) -> None:
-            if self.is_away:
-                self.is_away = False
-                raise RedisConnectionError
-            await super().accept(task_id, message_id, name)
-
-    rig = ToolRig(login, secrets=AwayOnce())
+    rig = ToolRig(login, secrets=failing(MemorySecrets(), "accept", times=1))
     question = await rig.ask(rig.call("login"))
     answer = await _supply(rig, question, "12345")
     with pytest.raises(RedisConnectionError):
@@ -177,23 +168,9 @@ async def test_no_part_of_a_question_tells_a_secret() -> None:
     }
 
 
-class _Away(MemorySecrets):
-    """Does not answer the first `times` that a secret is read."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.times = times
-
-    async def get(self, task_id: str, name: str) -> JsonValue:
-        if self.times > 0:
-            self.times -= 1
-            raise RedisConnectionError("Error 111 connecting to redis.internal:6379")
-        return await super().get(task_id, name)
-
-
 async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
     """The tool has begun: it goes on, instead of failing for what is no fault of its own."""
-    rig = ToolRig(login, secrets=_Away(1))
+    rig = ToolRig(login, secrets=failing(MemorySecrets(), "get", times=1))
     await rig.secrets.put(rig.task_id, "m", "12345")
     await rig.secrets.accept(rig.task_id, "m", "token")
     assert (await rig.run(rig.call("login"))).content == "5"
@@ -201,7 +178,7 @@ async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     """The error names the secret, and is the tool's to handle; nobody learns where Redis is."""
-    reader = SecretReader(_Away(2), "task", max_outage=0)
+    reader = SecretReader(failing(MemorySecrets(), "get"), "task", max_outage=0)
     with pytest.raises(SecretUnavailableError) as caught:
         await reader.read("token")
     assert str(caught.value) == "the secret 'token' cannot be read now; try again later"

@@ -74,13 +74,3 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
     assert float(await redis.zscore(CONVERSATIONS_KEY, young) or 0) > late
     assert (await cleaner.clean(dry_run=True)).removed == 0
     assert await count_kept(conversations, young) == 1
-
-
-async def test_a_conversation_that_goes_on_is_kept(redis: Redis) -> None:
-    """A message makes its time begin anew."""
-    conversations, context = Conversations(redis), new_id()
-    await conversations.append(context, "t1", [said("a")])
-    await redis.zadd(CONVERSATIONS_KEY, {context: 1})
-    await conversations.append(context, "t2", [said("b")])
-    await ConversationCleanup(redis, ttl=TTL).clean(dry_run=False)
-    assert await count_kept(conversations, context) == 2

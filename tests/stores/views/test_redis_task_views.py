@@ -152,23 +152,6 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
     assert set((await lives(redis, await view_of(views, view.task_id))).values()) == {-1}
 
 
-async def test_events_of_an_ended_task_stay_for_an_hour(redis: Redis, views: TaskViews) -> None:
-    """Who comes back with a position until then misses none; a task that was reset has all of them anew."""
-    view = submitted()
-    await views.create(view)
-    await views.publish(view.task_id, "run", [chunk("a")])
-    known = (await views.read({view.task_id: START}, wait=0))[-1].position
-    await views.publish(view.task_id, "run", [chunk("b", index=1), status(2, TaskState.COMPLETED)])
-    child = child_task_id(view.task_id, "call")
-    await views.publish(child, "run", [status(1), chunk("late")])
-
-    assert 3600 - 100 < await redis.ttl(stream_key(view.task_id)) <= 3600
-    assert await views.holds(view.task_id, known)
-    assert len(await views.read({view.task_id: known}, wait=0)) == 2
-    await views.publish(view.task_id, "newer", [status(1, seconds=100)])
-    assert await redis.ttl(stream_key(view.task_id)) == -1
-
-
 async def test_an_expired_task_leaves_all_its_lists(redis: Redis, views: TaskViews) -> None:
     """Whatever is listed next, pages fill up and totals are exact, and no list holds the task any more."""
     owner, context_id = new_id(), new_id()

@@ -119,9 +119,9 @@ class PeerRig:
             await self._has_kept.wait()
         return attempt
 
-    async def cancel(self, attempt: "asyncio.Task[str]", details: ActivityCancellationDetails) -> None:
-        """Cancel the attempt that runs, for that reason, and wait until it has ended."""
-        self.environment.cancel(cancellation_details=details)
+    async def cancel(self, attempt: "asyncio.Task[str]", why: ActivityCancellationDetails | None) -> None:
+        """Cancel the attempt that runs, for that reason if there is one, and wait until it has ended."""
+        self.environment.cancel(cancellation_details=why) if why else attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
 
