@@ -61,8 +61,7 @@ async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
     await conversations.append(context, view.task_id, [said("secret")])
     await conversations.append(context, "other", [said("stays")])
     await remove_matching(redis, f"everloop:task:{{{view.task_id}}}*")
-    target = DeletionTarget(kind=DeletionKind.TASK, owner=view.owner, context_id="c", id=view.task_id)
-    steps = [await ActivityEnvironment().run(deletion.remove, target) for _ in range(3)]
+    steps = [await ActivityEnvironment().run(deletion.remove, all_of(view)) for _ in range(3)]
 
     assert [step.found_nothing for step in steps] == [False, True, True]
     assert await conversations.get_recent(context, 10) == [said("stays")]
@@ -82,9 +81,7 @@ async def test_files_of_a_task_and_its_sub_agents_go_with_it(
         await artifacts.apply(
             context, artifact_id, Create(task_id, (NewPart("file", content),), complete=True)
         )
-    await done(
-        deletion, DeletionTarget(kind=DeletionKind.TASK, owner=view.owner, context_id="c", id=view.task_id)
-    )
+    await done(deletion, all_of(view))
     blobs.close()
 
     assert [each.artifact_id for each in await artifacts.list_artifacts(context)] == ["stays"]
@@ -121,8 +118,7 @@ async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, delet
     await transcripts.open(view.task_id, view.run_id, 1, [said("secret")])
     await views.publish(view.task_id, view.run_id, [status(2, TaskState.COMPLETED)])
     await redis.delete(view_key(view.task_id))
-    target = DeletionTarget(kind=DeletionKind.TASK, owner=view.owner, context_id="c", id=view.task_id)
-    await ActivityEnvironment().run(deletion.remove, target)
+    await ActivityEnvironment().run(deletion.remove, all_of(view))
 
     assert await redis.keys(f"everloop:task:{{{view.task_id}}}*") == []
 
@@ -143,7 +139,7 @@ async def test_a_context_goes_with_the_last_that_is_in_it(
         await artifacts.apply(context, "kept", Create(new_id(), (part,), complete=True))
     assert await views.contexts.set_title(view.owner, "c", "A title of mine")
     assert await views.contexts.set_retention(view.owner, "c", timedelta(days=1))
-    target = DeletionTarget(kind=DeletionKind.TASK, owner=view.owner, context_id="c", id=view.task_id)
+    target = all_of(view)
     if left == "nothing but itself":  # a step died between the two
         await views.contexts.forget_task(view.owner, "c", view.task_id)
     for _ in range(2):
@@ -215,6 +211,13 @@ async def test_a_task_that_begins_in_a_context_whose_time_is_over_keeps_it(
     context = await views.contexts.get(owner, "late")
     assert context is not None
     assert [task.task_id for task in context.tasks] == [late]
+
+
+def all_of(view: TaskView) -> DeletionTarget:
+    """Return what deletes a task."""
+    return DeletionTarget(
+        kind=DeletionKind.TASK, owner=view.owner, context_id=view.context_id, id=view.task_id
+    )
 
 
 async def done(deletion: StoreDeletion, target: DeletionTarget) -> None:

@@ -40,8 +40,8 @@ asyncio.run(hold(*sys.argv[1:]))
 """
 
 
-def model_of(name: str = "", model: str = "m", **limits: int) -> ChosenModel:
-    return ChosenModel(name=model, provider=replace(Provider(name or new_id()), **limits), model=model)
+def model_of(name: str = "", **limits: int) -> ChosenModel:
+    return ChosenModel(name="m", provider=replace(Provider(name or new_id()), **limits), model="m")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -30,9 +30,9 @@ def store(redis: Redis) -> Store:
     return Store(TaskViews(redis), Quotas(redis))
 
 
-async def reserve(store: Store, owner: str, *task_ids: str, limit: int = 2) -> list[bool]:
-    """Reserve these tasks, one after another."""
-    return [await store.quotas.reserve_task(owner, task_id, limit) for task_id in task_ids]
+async def reserve(store: Store, owner: str, *task_ids: str) -> list[bool]:
+    """Reserve these tasks, one after another, of which the owner may have two."""
+    return [await store.quotas.reserve_task(owner, task_id, 2) for task_id in task_ids]
 
 
 async def create(store: Store, owner: str, task_id: str = "") -> TaskView:

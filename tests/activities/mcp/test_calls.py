@@ -171,12 +171,10 @@ async def _hears_of_changes(server: Plugin) -> None:
         await server.close()
 
 
-async def call_of(
-    rig: ToolRig, server: Plugin, tool: str, arguments: str = "{}", wait: float = 30
-) -> RunToolInput:
+async def call_of(rig: ToolRig, server: Plugin, tool: str, arguments: str = "{}") -> RunToolInput:
     """Return a call of a tool as a task has pinned it."""
     listed = next(each for each in await server.list_tools(asker()) if each.name == tool)
-    call = rig.call(tool, arguments, wait=wait)
+    call = rig.call(tool, arguments, wait=30)
     return call.model_copy(update={"plugin": server.name, "digest": digest_of(listed)})
 
 

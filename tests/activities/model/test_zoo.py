@@ -1,7 +1,8 @@
 """Model calls against the providers of the zoo: what each does differently, and what each refuses."""
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -39,9 +40,16 @@ def terms(kind: type[Provider]) -> dict[str, Any]:
     return {**known, "kind": "responses" if kind is OpenAIResponses else "chat"}
 
 
-async def loop(provider: Provider, rig: ModelRig) -> tuple[AssistantMessage, AssistantMessage]:
+@asynccontextmanager
+async def rig_at(provider: Provider) -> AsyncGenerator[ModelRig]:
+    """Yield a rig that asks a model of this provider, on its terms."""
+    async with model_rig(provider, **terms(type(provider))) as rig:
+        rig.port = rig.port_to(f"openai/{provider.model}")
+        yield rig
+
+
+async def loop(rig: ModelRig) -> tuple[AssistantMessage, AssistantMessage]:
     """Run two iterations: two parallel calls, and their results."""
-    rig.port = rig.port_to(f"openai/{provider.model}")
     asking = await rig.run()
     results = tuple(call.result(f"{call.name} found it") for call in asking.tool_calls)
     length = rig.call.length + 1 + len(results)
@@ -54,8 +62,8 @@ async def loop(provider: Provider, rig: ModelRig) -> tuple[AssistantMessage, Ass
 async def test_the_loop_passes(kind: type[Provider]) -> None:
     """Calls and answer come through, thought stays out of both, and what has to go back goes back."""
     provider = kind(ASKING, ANSWERING)
-    async with model_rig(provider, **terms(type(provider))) as rig:
-        asking, answering = await loop(provider, rig)
+    async with rig_at(provider) as rig:
+        asking, answering = await loop(rig)
         shown = await rig.answer()
     assert [(call.name, json.loads(call.arguments)) for call in asking.tool_calls] == [
         ("search", {"query": "Köln 🜁"}),
@@ -81,8 +89,7 @@ EARLIER = AssistantMessage(
 async def test_the_history_of_another_model_is_taken(kind: type[Provider]) -> None:
     """Who answers may change in mid-task: what the one before wanted back is not sent to the next."""
     provider = kind(ANSWERING)
-    async with model_rig(provider, **terms(kind)) as rig:
-        rig.port = rig.port_to(f"openai/{provider.model}")
+    async with rig_at(provider) as rig:
         results = [call.result("found") for call in EARLIER.tool_calls]
         await rig.store(QUESTION, EARLIER, *results)
         reply = await rig.run(rig.changed(iteration=2, length=4, new=()))
@@ -123,8 +130,8 @@ FRAMINGS = {
 async def test_bytes_may_be_laid_out_otherwise(kind: type[Provider], framing: Framing) -> None:
     """Lines, labels, comments, and how the bytes are cut make no difference."""
     provider = kind(ASKING, ANSWERING, framing=framing)
-    async with model_rig(provider, **terms(type(provider))) as rig:
-        asking, answering = await loop(provider, rig)
+    async with rig_at(provider) as rig:
+        asking, answering = await loop(rig)
     assert [call.arguments for call in asking.tool_calls] == [arguments for _, arguments in ASKING.calls]
     assert answering.text == ANSWERING.text
 
@@ -133,8 +140,7 @@ async def test_bytes_may_be_laid_out_otherwise(kind: type[Provider], framing: Fr
 async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> None:
     """The reason of the end comes through, and the provider takes the first half for the second."""
     provider = kind(Played(text="And then", reason="length"), Played(text=" it ended."))
-    async with model_rig(provider, **terms(type(provider))) as rig:
-        rig.port = rig.port_to(f"openai/{provider.model}")
+    async with rig_at(provider) as rig:
         reply = await rig.run()
         assert await rig.answer() == ("And then it ended.", True)
     assert (reply.text, reply.finish_reason) == ("And then it ended.", "stop")
@@ -145,8 +151,7 @@ async def test_a_reply_that_was_too_long_is_continued(kind: type[Provider]) -> N
 async def test_a_refusal_is_read(kind: type[Provider]) -> None:
     """What the model declines with comes through, as its answer or as the reason why there is none."""
     provider = kind(Played(refusal="I cannot help with that."))
-    async with model_rig(provider, **terms(type(provider))) as rig:
-        rig.port = rig.port_to(f"openai/{provider.model}")
+    async with rig_at(provider) as rig:
         reply = await rig.run()
     assert "I cannot help with that." in {reply.text, reply.closing.removeprefix("the model declined: ")}
 
@@ -155,8 +160,7 @@ async def test_a_refusal_is_read(kind: type[Provider]) -> None:
 async def test_a_cut_is_noticed(kind: type[Provider]) -> None:
     """A lost connection is no end of a reply: the call is tried again."""
     provider = kind(Played(text="And then", cut=True))
-    async with model_rig(provider, **terms(type(provider))) as rig:
-        rig.port = rig.port_to(f"openai/{provider.model}")
+    async with rig_at(provider) as rig:
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
 
@@ -171,8 +175,8 @@ ODD_CALLS: dict[str, tuple[type[Provider], tuple[str, str]]] = {
 async def test_odd_calls_are_read_and_taken_back(kind: type[Provider], call: tuple[str, str]) -> None:
     """A call is what came, whole or not: its result says what was wrong, and the provider takes both."""
     provider = kind(Played(calls=(call,)), ANSWERING)
-    async with model_rig(provider, **terms(type(provider))) as rig:
-        asking, answering = await loop(provider, rig)
+    async with rig_at(provider) as rig:
+        asking, answering = await loop(rig)
     assert [(one.name, one.arguments) for one in asking.tool_calls] == [call]
     assert answering.text.strip() == ANSWERING.text
 

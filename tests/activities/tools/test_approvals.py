@@ -44,16 +44,10 @@ def predecessor(amount: int, to: str, context: ToolContext) -> str:
 class Bank(ToolRig):
     """Offers the tool `transfer`, and `predecessor`; knows what was transferred."""
 
-    def __init__(
-        self,
-        *,
-        needs_approval: ToolApproval = True,
-        of_agent: AgentApproval = False,
-        approvers: str = "owner",
-    ) -> None:
+    def __init__(self, *, needs_approval: ToolApproval = True, of_agent: AgentApproval = False) -> None:
         self.effects: list[int] = []
 
-        @tool(needs_approval=needs_approval, approvers=approvers)
+        @tool(needs_approval=needs_approval)
         def transfer(amount: int, to: str, currency: str = "EUR") -> str:
             """Send money."""
             self.effects.append(amount)
@@ -68,10 +62,9 @@ class Bank(ToolRig):
 class Post(ToolRig):
     """Offers the tool `send` under plugins; knows whom was sent to."""
 
-    def __init__(self, *plugins: Plugin, needs_approval: bool = True, of_agent: bool = False) -> None:
+    def __init__(self, *plugins: Plugin) -> None:
         self.sent: list[str] = []
-        offered = send_tool(self.sent, needs_approval=needs_approval)
-        super().__init__(offered, plugins=plugins, needs_approval=of_agent)
+        super().__init__(send_tool(self.sent, needs_approval=True), plugins=plugins)
 
     def send(self, *answers: Answer, **fields: object) -> RunToolInput:
         return self.call("send", ADA, *answers).model_copy(update=fields)

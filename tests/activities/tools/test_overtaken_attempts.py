@@ -1,12 +1,10 @@
 """Short calls, which hold no lease: the first attempt at one that goes on after the second writes nothing."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -20,7 +18,6 @@ from everloop.activities.transcripts import CachedTranscripts
 from everloop.agents.hooks import HookContext
 from everloop.agents.registry import AgentRegistry
 from everloop.models.catalogue import Catalogue
-from everloop.runtime.redis import connect_redis
 from everloop.stores.conversations.store import Conversations
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
@@ -47,82 +44,58 @@ class Broken(Plugin):
         return ()
 
 
-@dataclass(frozen=True)
-class Rig:
-    """A task on Redis, and what works for it."""
-
-    redis: Redis
-    task: TaskRef
-    agents: AgentCatalogue
-    tools: AgentTools
-    transcript: CachedTranscripts
-    context: RememberedConversation
-
-    async def kept(self) -> dict[str, object]:
-        keys = cast("list[str]", await self.redis.keys(f"everloop:task:{{{self.task.task_id}}}:*"))
-        return {key: await self.redis.dump(key) for key in keys if ":transcript:" in key or ":events" in key}
-
-
-@pytest_asyncio.fixture
-async def rig(redis_url: str) -> AsyncGenerator[Rig]:
-    writer = Agent(id="writer", name="Writer", description="")
-    agent = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), Broken()])
-    registry, task_id = AgentRegistry([agent, writer]), new_id()
-    async with connect_redis(redis_url) as redis:
-        views, transcripts, records = TaskViews(redis), Transcripts(redis), ToolRecords(redis)
-        models = Models(Catalogue({}))
-        await views.create(submitted(task_id))
-        yield Rig(
-            redis,
-            TaskRef(task_id=task_id, run_id="run", context_id=new_id(), owner="o", agent_id="agent"),
-            AgentCatalogue(registry, views, transcripts, records),
-            AgentTools(
-                registry,
-                views,
-                transcripts,
-                records,
-                Secrets(redis),
-                MemoryArtifacts(views),
-            ),
-            CachedTranscripts(transcripts, records),
-            RememberedConversation(Conversations(redis), transcripts, models, records),
-        )
-
-
 CALL = ToolCall(id="call", name="writer", arguments="{}")
 RESULT = ToolMessage(call_id="call", name="writer", content="a poem")
 
-CALLS: dict[str, Callable[[Rig], Awaitable[object]]] = {
-    "load agent": lambda rig: rig.agents.load_agent(
-        LoadAgentInput(task=rig.task, call=CALL, agent_id="writer", child="child")
-    ),
-    "prepare task": lambda rig: rig.agents.prepare_task(PrepareTaskInput(task=rig.task)),
-    "store result": lambda rig: rig.tools.store_result(
-        StoreResultInput(task=rig.task, position=1, result=RESULT)
-    ),
-    "store transcript": lambda rig: rig.transcript.store_transcript(
-        StoreTranscriptInput(task=rig.task, start=0, messages=(said("m"),))
-    ),
-    "load context": lambda rig: rig.context.load_context(LoadContextInput(task=rig.task)),
-}
+
+async def _call(redis: Redis, name: str, task: TaskRef) -> object:
+    """Make a call of this name for a task on Redis."""
+    writer = Agent(id="writer", name="Writer", description="")
+    agent = Agent(id="agent", name="Agent", description="", plugins=[sub_agent("writer"), Broken()])
+    agents, views, transcripts = AgentRegistry([agent, writer]), TaskViews(redis), Transcripts(redis)
+    records = ToolRecords(redis)
+    catalogue = AgentCatalogue(agents, views, transcripts, records)
+    match name:
+        case "load agent":
+            asked = LoadAgentInput(task=task, call=CALL, agent_id="writer", child="child")
+            return await catalogue.load_agent(asked)
+        case "prepare task":
+            return await catalogue.prepare_task(PrepareTaskInput(task=task))
+        case "store result":
+            stores = (views, transcripts, records, Secrets(redis), MemoryArtifacts(views))
+            result = StoreResultInput(task=task, position=1, result=RESULT)
+            return await AgentTools(agents, *stores).store_result(result)
+        case "store transcript":
+            transcript = StoreTranscriptInput(task=task, start=0, messages=(said("m"),))
+            return await CachedTranscripts(transcripts, records).store_transcript(transcript)
+        case _:
+            models, conversations = Models(Catalogue({})), Conversations(redis)
+            context = RememberedConversation(conversations, transcripts, models, records)
+            return await context.load_context(LoadContextInput(task=task))
 
 
-async def _run(rig: Rig, name: str, number: int) -> None:
-    async def call() -> None:
-        await CALLS[name](rig)
-
+async def _attempt(redis: Redis, name: str, task: TaskRef, number: int) -> None:
     environment = ActivityEnvironment()
     begun = environment.info.scheduled_time + timedelta(seconds=number - 1)
     environment.info = replace(environment.info, attempt=number, current_attempt_scheduled_time=begun)
-    await environment.run(call)
+    await environment.run(_call, redis, name, task)
 
 
-@pytest.mark.parametrize("name", CALLS)
-async def test_a_first_attempt_writes_nothing_after_the_second(rig: Rig, name: str) -> None:
+async def _kept(redis: Redis, task: TaskRef) -> dict[str, object]:
+    keys = cast("list[str]", await redis.keys(f"everloop:task:{{{task.task_id}}}:*"))
+    return {key: await redis.dump(key) for key in keys if ":transcript:" in key or ":events" in key}
+
+
+@pytest.mark.parametrize(
+    "name", ["load agent", "prepare task", "store result", "store transcript", "load context"]
+)
+async def test_a_first_attempt_writes_nothing_after_the_second(redis: Redis, name: str) -> None:
     """It was frozen; what the second one has written stays, and nothing is told again."""
-    await _run(rig, name, 2)
-    before = await rig.kept()
+    task = TaskRef(task_id=new_id(), run_id="run", context_id=new_id(), owner="o", agent_id="agent")
+    await TaskViews(redis).create(submitted(task.task_id))
+    await _attempt(redis, name, task, 2)
+    before = await _kept(redis, task)
     with pytest.raises(ApplicationError) as overtaken:
-        await _run(rig, name, 1)
+        await _attempt(redis, name, task, 1)
     assert overtaken.value.type == failures.OVERTAKEN
-    assert await rig.kept() == before
+    assert await _kept(redis, task) == before

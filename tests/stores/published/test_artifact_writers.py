@@ -1,13 +1,13 @@
 """Several who write one artifact, and those who do it again: subscribers see what the store holds."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete, Fail, NewPart, Replace
 from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
@@ -26,6 +26,14 @@ from tests.support.memory.blobs import MemoryBlobs
 @pytest.fixture
 def harness() -> Harness:
     return Harness()
+
+
+@pytest.fixture
+def in_redis(redis: Redis, tmp_path: Path) -> Iterator[Harness]:
+    """Real stores, where a change and what is published of it are one transaction."""
+    with closing(LocalBlobs(tmp_path)) as blobs:
+        views = TaskViews(redis)
+        yield Harness(Artifacts(redis, blobs, views), views)
 
 
 async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
@@ -51,29 +59,21 @@ async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: 
     assert await harness.shown() == (TextPart(text="a"), DataPart(data=1), TextPart(text="b"))
 
 
-async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(
-    redis_url: str, tmp_path: Path
-) -> None:
+async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(in_redis: Harness) -> None:
     """Each looks again where another one came first; subscribers see every piece once."""
-    with closing(LocalBlobs(tmp_path)) as blobs:
-        async with connect_redis(redis_url) as redis:
-            views = TaskViews(redis)
-            harness = Harness(Artifacts(redis, blobs, views), views)
-            await harness.apply(create(text("")))
-            writers = [harness.next_call() for _ in range(5)]
+    await in_redis.apply(create(text("")))
+    writers = [in_redis.next_call() for _ in range(5)]
 
-            async def write(name: str, writer: ArtifactPublisher) -> None:
-                for number in range(10):
-                    await writer.apply(harness.context, ID, Append(f"{name}{number} ".encode()))
+    async def write(name: str, writer: ArtifactPublisher) -> None:
+        for number in range(10):
+            await writer.apply(in_redis.context, ID, Append(f"{name}{number} ".encode()))
 
-            async with asyncio.TaskGroup() as group:
-                for name, writer in zip("abcde", writers, strict=True):
-                    group.create_task(write(name, writer))
+    await asyncio.gather(*map(write, "abcde", writers))
 
-            await harness.assert_shown_as_stored()
-            (shown,) = await harness.shown()
-            assert isinstance(shown, TextPart)
-            assert sorted(shown.text.split()) == sorted(f"{name}{n}" for name in "abcde" for n in range(10))
+    await in_redis.assert_shown_as_stored()
+    (shown,) = await in_redis.shown()
+    assert isinstance(shown, TextPart)
+    assert sorted(shown.text.split()) == sorted(f"{name}{n}" for name in "abcde" for n in range(10))
 
 
 async def test_a_writer_notices_that_somebody_else_took_over(harness: Harness) -> None:
@@ -103,27 +103,23 @@ CLOSING = [
 @pytest.mark.parametrize("is_restored", [True, False])
 @pytest.mark.parametrize("last", CLOSING, ids=lambda change: type(change).__name__)
 async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
-    redis_url: str, tmp_path: Path, last: Change, *, is_restored: bool
+    in_redis: Harness, redis: Redis, last: Change, *, is_restored: bool
 ) -> None:
     """What follows on a draft that the view does not know any more is dropped until then."""
-    with closing(LocalBlobs(tmp_path)) as blobs:
-        async with connect_redis(redis_url) as redis:
-            views = TaskViews(redis)
-            harness = Harness(Artifacts(redis, blobs, views), views)
-            await harness.apply(create(text("a")))
-            view = submitted(harness.task.task_id)
-            await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
-            if is_restored:
-                stored = await harness.artifacts.get_artifact(harness.context, ID)
-                artifact = await render_artifact(harness.artifacts, stored)
-                await views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
-            await harness.apply(Append(b"b"))
-            found = await views.artifact(view.task_id, ID)
-            assert (found and found.artifact.parts) == ((TextPart(text="a"),) if is_restored else None)
+    await in_redis.apply(create(text("a")))
+    view = submitted(in_redis.task.task_id)
+    await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
+    if is_restored:
+        stored = await in_redis.artifacts.get_artifact(in_redis.context, ID)
+        artifact = await render_artifact(in_redis.artifacts, stored)
+        await in_redis.views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
+    await in_redis.apply(Append(b"b"))
+    found = await in_redis.views.artifact(view.task_id, ID)
+    assert (found and found.artifact.parts) == ((TextPart(text="a"),) if is_restored else None)
 
-            await harness.apply(last)
+    await in_redis.apply(last)
 
-            await harness.assert_shown_as_stored()
+    await in_redis.assert_shown_as_stored()
 
 
 # A task that has put out more than its view has room for.

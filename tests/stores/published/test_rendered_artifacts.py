@@ -17,8 +17,8 @@ def file(content: bytes, media_type: str, filename: str = "") -> NewPart:
     return NewPart("file", content, media_type, filename)
 
 
-def text(content: str, media_type: str = "", filename: str = "") -> NewPart:
-    return NewPart("text", content.encode(), media_type, filename)
+def text(content: str, media_type: str = "") -> NewPart:
+    return NewPart("text", content.encode(), media_type)
 
 
 def link(size: int | None, media_type: str, index: int = 0, filename: str = "") -> FilePart:

@@ -54,10 +54,10 @@ WORK = (said("a"), calls("1", "2"), result("1"), result("2"), calls("1"), result
 """A turn in which the model gave two calls the same id."""
 
 
-async def many(conversations: Conversations, count: int = 10) -> str:
-    """Return a context with so many messages of the user, whose texts are their positions."""
+async def many(conversations: Conversations) -> str:
+    """Return a context with ten messages of the user, whose texts are their positions."""
     context = new_id()
-    await conversations.append(context, "t", [said(str(n)) for n in range(count)])
+    await conversations.append(context, "t", [said(str(n)) for n in range(10)])
     return context
 
 

@@ -7,7 +7,6 @@ from pydantic import JsonValue
 from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.rendering import render_artifact
-from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key
@@ -17,9 +16,9 @@ from tests.support.rigs.tool_rig import ToolRig
 class ArtifactHarness:
     """Calls tools one after the other."""
 
-    def __init__(self, *, granular: bool = False, records: ToolRecords | None = None) -> None:
+    def __init__(self, *, granular: bool = False) -> None:
         tools = artifacts("granular" if granular else "update").tools
-        self.rig = ToolRig(*tools, records=records)
+        self.rig = ToolRig(*tools)
         self.context = context_key(self.rig.task.owner, self.rig.task.context_id)
         self._calls = 0
 

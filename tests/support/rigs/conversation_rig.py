@@ -113,8 +113,6 @@ class ConversationRig:
 
 
 @asynccontextmanager
-async def conversation_rig(
-    provider: ScriptedOpenAI, redis: Redis, model: str | None = "test-model"
-) -> AsyncGenerator[ConversationRig]:
-    async with opened_models(provider_at(provider), default=model) as models:
+async def conversation_rig(provider: ScriptedOpenAI, redis: Redis) -> AsyncGenerator[ConversationRig]:
+    async with opened_models(provider_at(provider)) as models:
         yield ConversationRig(models, redis)

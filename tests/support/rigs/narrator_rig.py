@@ -137,13 +137,12 @@ async def narrator_rig(
     views: TaskViews | None = None,
     *,
     terms: NarrationTerms = QUICK,
-    model: str | None = "test-model",
     begins: bool = True,
 ) -> AsyncGenerator[NarratorRig]:
     """Yield a rig whose task works, unless it is to begin later."""
     async with (
         ScriptedOpenAI(script) as provider,
-        opened_models(provider_at(provider), default=model) as models,
+        opened_models(provider_at(provider)) as models,
     ):
         rig = NarratorRig(provider, models, views or MemoryTaskViews(), terms)
         if begins:

@@ -1,7 +1,6 @@
 """One call of the tool that asks a peer, attempt by attempt, on a memory store."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import uuid4
@@ -56,15 +55,13 @@ def ann(remote: RemoteAgent, settings: Settings = Settings()) -> Plugin:
 class PeerRig:
     """Runs the tool of a plugin. What one attempt keeps, the next one finds."""
 
-    def __init__(
-        self, plugin: Plugin, *, secrets: Mapping[str, JsonValue] | None = None, auth: Identity = ANYBODY
-    ) -> None:
+    def __init__(self, plugin: Plugin, *, auth: Identity = ANYBODY) -> None:
         (self.tool,) = plugin.tools
         self.kept: JsonValue = None
         self.is_wanted = True
         self.ever_kept: list[JsonValue] = []
         self.answers: list[Answer] = []
-        self.secrets = dict(secrets or {})
+        self.secrets: dict[str, JsonValue] = {}
         self.progress: list[str] = []
         self.environment = ActivityEnvironment()
         self._has_kept = asyncio.Event()
