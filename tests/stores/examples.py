@@ -8,12 +8,7 @@ from types import MappingProxyType
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.keys import (
-    provider_calls_key,
-    provider_failures_key,
-    provider_key,
-    provider_tickets_key,
-)
+from everloop.stores.keys import provider_calls_key, provider_failures_key, provider_key, provider_tickets_key
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent

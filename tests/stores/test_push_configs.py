@@ -6,12 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import push_configs_key
-from everloop.stores.push.configs import (
-    MAX_CONFIGS,
-    PushConfig,
-    PushConfigs,
-    TooManyPushConfigsError,
-)
+from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
 from tests.stores.examples import new_id
 
 

@@ -12,10 +12,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.conversation.recall import MAX_BYTES, MAX_SUMMARY_BYTES
 from everloop.activities.model.models import Models
 from everloop.models.catalogue import Provider
-from everloop.workflows.contract.calls import (
-    SaveContextInput,
-    SaveContextResult,
-)
+from everloop.workflows.contract.calls import SaveContextInput, SaveContextResult
 from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import (
     AssistantMessage,

@@ -24,10 +24,7 @@ def prompt(request: ReceivedRequest) -> str:
 async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
     """All but the newest half of what a task recalls; the next one is made of it and of what came after."""
     script = [Reply([" They said ", "0 and 1.\n"]), Reply(["They said 0 to 3."])]
-    async with (
-        ScriptedOpenAI(script) as provider,
-        conversation_rig(provider, redis) as rig,
-    ):
+    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
         assert await rig.talk(0, 3) == [False, False, True]
         await rig.compact()
         first = await rig.summaries()
@@ -59,10 +56,7 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -
         asked.append(prompt(request))
         return Reply([f"S{len(asked)}."])
 
-    async with (
-        ScriptedOpenAI(answer) as provider,
-        conversation_rig(provider, redis) as rig,
-    ):
+    async with ScriptedOpenAI(answer) as provider, conversation_rig(provider, redis) as rig:
         levels = list[list[tuple[int, int, int, str]]]()
         for first in (0, 3, 5, 7):
             await rig.talk(first, 3 if first == 0 else 2, HIERARCHICAL)

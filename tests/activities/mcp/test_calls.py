@@ -234,11 +234,7 @@ async def test_a_call_is_a_client_span_of_the_tools_trace(
     assert attributes.pop("mcp.protocol.version")
     is_http = attributes["network.transport"] == "tcp"
     parts = urlsplit(url)
-    over_http = {
-        "network.protocol.name": "http",
-        "server.address": parts.hostname,
-        "server.port": parts.port,
-    }
+    over_http = {"network.protocol.name": "http", "server.address": parts.hostname, "server.port": parts.port}
     assert attributes == {
         "mcp.method.name": "tools/call",
         "gen_ai.tool.name": "echo",

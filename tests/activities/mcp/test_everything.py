@@ -8,14 +8,7 @@ import pytest_asyncio
 
 from everloop import Plugin, mcp
 from everloop.agents.mcp.errors import McpToolError
-from tests.support.rigs.mcp_rig import (
-    Caller,
-    asker,
-    everything_script,
-    everything_server,
-    opened,
-    restart,
-)
+from tests.support.rigs.mcp_rig import Caller, asker, everything_script, everything_server, opened, restart
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", params=["stdio", "http"])

@@ -156,10 +156,7 @@ async def test_a_recovery_clears_the_status() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "attempt", "earlier", "counted"),
-    [
-        (Refusal(503), 10 * RETRIES, 2, {"failed": 3}),
-        (Whole([]), 6, 5, {"failed": 5, "unreadable": 1}),
-    ],
+    [(Refusal(503), 10 * RETRIES, 2, {"failed": 3}), (Whole([]), 6, 5, {"failed": 5, "unreadable": 1})],
 )
 async def test_only_failures_of_the_provider_are_counted(
     answer: Answer, attempt: int, earlier: int, counted: dict[str, int]

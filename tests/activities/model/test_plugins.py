@@ -18,11 +18,7 @@ from everloop.models.catalogue import ModelEntry
 from everloop.models.interface import ModelRequest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import ToolCalled
-from everloop.workflows.contract.messages import (
-    AssistantMessage,
-    ToolCall,
-    Usage,
-)
+from everloop.workflows.contract.messages import AssistantMessage, ToolCall, Usage
 from tests.support.rigs.model_rig import After, Before, Listener, agent, in_capitals, model_rig, search
 from tests.support.servers.scripted_openai import Answer, Refusal, Reply, Step, tool_call
 

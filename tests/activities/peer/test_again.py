@@ -237,8 +237,7 @@ async def test_a_call_that_nobody_wants_cancels_the_peers_task(remote: RemoteAge
 
 
 @pytest.mark.parametrize(
-    "why",
-    ["not_found", "paused", "reset", "timed_out", "worker_shutdown", "before it is told why"],
+    "why", ["not_found", "paused", "reset", "timed_out", "worker_shutdown", "before it is told why"]
 )
 async def test_a_call_that_comes_again_leaves_the_peer_alone(remote: RemoteAgent, why: str) -> None:
     """The next attempt finds its task as it was, and at work; its worker may stop."""

@@ -92,10 +92,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_used() -> None:
     ("error", "told"),
     [
         (socket.gaierror("hook.example:443 is not known"), "no answer from the webhook"),
-        (
-            TimeoutError("hook.example:443 was not looked up within 3 s"),
-            r"hook\.example:443 was not looked",
-        ),
+        (TimeoutError("hook.example:443 was not looked up within 3 s"), r"hook\.example:443 was not looked"),
     ],
     ids=["not known", "not in time"],
 )

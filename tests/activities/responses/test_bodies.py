@@ -7,10 +7,7 @@ from dataclasses import replace
 import pytest
 
 from everloop.models.catalogue import Catalogue, ModelEntry
-from everloop.models.interface import (
-    ModelRequest,
-    OutputSchema,
-)
+from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.models.responses import responses_body
 from everloop.workflows.contract.settings import ModelSettings
 from tests.support.fakes.responses import (

@@ -23,14 +23,7 @@ from everloop.models.interface import (
 )
 from everloop.workflows.contract.events import ArtifactChunk, ProviderToolRan
 from everloop.workflows.contract.messages import Usage
-from tests.support.fakes.responses import (
-    ANSWERING,
-    ASKING,
-    WEB_SEARCH,
-    ended,
-    rig_of,
-    text_of,
-)
+from tests.support.fakes.responses import ANSWERING, ASKING, WEB_SEARCH, ended, rig_of, text_of
 from tests.support.rigs.model_rig import agent, model_rig
 from tests.support.servers.scripted_openai import Whole, Wire
 from tests.support.servers.zoo.provider import Means, Object, Played

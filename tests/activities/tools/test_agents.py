@@ -173,11 +173,7 @@ async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
             "error",
             "writer was not run: plugin 'rules' failed in before_tool: KeyError: 'rules'",
         ),
-        (
-            guard(deny=["writer"]),
-            "rejected",
-            "the tool 'writer' is not allowed here (allowed: all others)",
-        ),
+        (guard(deny=["writer"]), "rejected", "the tool 'writer' is not allowed here (allowed: all others)"),
         (
             _deciding(ToolCall(id="call", name="writer", arguments='{"request": "x"}')),
             "error",

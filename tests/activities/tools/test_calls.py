@@ -382,9 +382,7 @@ async def open_vault(context: ToolContext) -> str:
     return f"opened with {await context.secret('token')}"
 
 
-async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(
-    spans: InMemorySpanExporter,
-) -> None:
+async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(spans: InMemorySpanExporter) -> None:
     """A secret that somebody supplied is blacked out there as everywhere."""
     rig = ToolRig(act, open_vault, captures_content=True)
     await rig.secrets.put(rig.task_id, "message", "hunter2-hunter2")

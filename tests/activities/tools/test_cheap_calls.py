@@ -23,13 +23,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import ToolResults
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import QUICK_RESULT
-from everloop.workflows.contract.events import (
-    Resumed,
-    RetryScheduled,
-    ToolCompleted,
-    ToolStarted,
-    Warned,
-)
+from everloop.workflows.contract.events import Resumed, RetryScheduled, ToolCompleted, ToolStarted, Warned
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import Identity
 from tests.support.fakes.failing import failing

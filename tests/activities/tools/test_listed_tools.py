@@ -41,11 +41,7 @@ class Listing(Plugin):
             return f"{description} {arguments['to']}"
 
         return Tool(
-            function,
-            "send",
-            description,
-            schema=SCHEMA,
-            needs_approval=settings.get("needs_approval", False),
+            function, "send", description, schema=SCHEMA, needs_approval=settings.get("needs_approval", False)
         )
 
 

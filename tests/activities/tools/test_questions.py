@@ -14,13 +14,7 @@ from everloop.stores.tool_records import Claim
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.names import call_key
-from everloop.workflows.contract.questions import (
-    Answer,
-    AnsweredBy,
-    QuestionKind,
-    answer_with,
-    no_answer,
-)
+from everloop.workflows.contract.questions import Answer, AnsweredBy, QuestionKind, answer_with, no_answer
 from tests.support.rigs.tool_rig import Decision, ToolRig, no, unkeyed, yes
 
 
@@ -87,9 +81,7 @@ async def test_an_answer_to_another_tool_is_none_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    "decide",
-    [partial(answer_with, value={"approved": False}, by="user"), no_answer],
-    ids=["user", "timeout"],
+    "decide", [partial(answer_with, value={"approved": False}, by="user"), no_answer], ids=["user", "timeout"]
 )
 async def test_a_tool_whose_question_is_declined_ends(decide: Decision) -> None:
     """It is not run again."""

@@ -39,10 +39,7 @@ def test_probes_tell_life_from_readiness(listener: MetricsListener, http: httpx.
 
 @pytest.mark.parametrize(
     ("text", "address"),
-    [
-        ("127.0.0.1:9464", Address("127.0.0.1", 9464)),
-        ("[::1]:65535", Address("::1", 65535)),
-    ],
+    [("127.0.0.1:9464", Address("127.0.0.1", 9464)), ("[::1]:65535", Address("::1", 65535))],
 )
 def test_an_address_is_read_as_it_is_written(text: str, address: Address) -> None:
     """And written as it is read."""
@@ -52,16 +49,7 @@ def test_an_address_is_read_as_it_is_written(text: str, address: Address) -> Non
     assert str(settings.address) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "9464",
-        "localhost",
-        "localhost:0",
-        "localhost:65536",
-        "::1:80",
-    ],
-)
+@pytest.mark.parametrize("text", ["9464", "localhost", "localhost:0", "localhost:65536", "::1:80"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     """With the variable's name, what it says, and what was expected."""
     with pytest.raises(ValidationError) as caught:

@@ -15,11 +15,7 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowHistory,
 )
-from temporalio.converter import (
-    ActivitySerializationContext,
-    DataConverter,
-    WorkflowSerializationContext,
-)
+from temporalio.converter import ActivitySerializationContext, DataConverter, WorkflowSerializationContext
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState, TerminatedError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
