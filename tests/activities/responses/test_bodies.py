@@ -154,33 +154,29 @@ async def test_a_reply_of_another_model_goes_as_it_is() -> None:
 
 FUNCTION: Object = {**SEARCH.model_dump(), "type": "function", "strict": False}
 SCHEMA: Object = {"type": "object", "properties": {}}
+EVERYTHING = ModelSettings(
+    temperature=0.2,
+    top_p=0.5,
+    max_tokens=700,
+    stop=["END"],
+    seed=7,
+    effort="none",
+    verbosity="low",
+    tool_choice="search",
+    parallel_tool_calls=False,
+    service_tier="flex",
+    provider_tools=[{"type": "web_search"}],
+    extra_body={
+        "reasoning": {"summary": "auto"},
+        "include": ["web_search_call.action.sources"],
+        "user": "u",
+    },
+)
+ANSWER_IN_JSON: Object = {"role": "user", "content": "Answer in JSON."}
 BODIES: dict[str, tuple[ModelRequest, Object]] = {
     "nothing is set": (REQUEST, {"tools": [FUNCTION]}),
     "everything is set": (
-        ModelRequest(
-            "openai/gpt-5.1",
-            (QUESTION,),
-            (SEARCH,),
-            ModelSettings(
-                temperature=0.2,
-                top_p=0.5,
-                max_tokens=700,
-                stop=["END"],
-                seed=7,
-                effort="none",
-                verbosity="low",
-                tool_choice="search",
-                parallel_tool_calls=False,
-                service_tier="flex",
-                provider_tools=[{"type": "web_search"}],
-                extra_body={
-                    "reasoning": {"summary": "auto"},
-                    "include": ["web_search_call.action.sources"],
-                    "user": "u",
-                },
-            ),
-            OutputSchema("answer", SCHEMA),
-        ),
+        replace(REQUEST, settings=EVERYTHING, output=OutputSchema("answer", SCHEMA)),
         {
             "temperature": 0.2,
             "top_p": 0.5,
@@ -199,19 +195,12 @@ BODIES: dict[str, tuple[ModelRequest, Object]] = {
         },
     ),
     "json_object": (
-        ModelRequest(
-            "openai/gpt-5.1",
-            ({"role": "user", "content": "Answer in JSON."},),
-            output=OutputSchema("answer", SCHEMA, "json_object"),
-        ),
-        {
-            "text": {"format": {"type": "json_object"}},
-            "input": [{"role": "user", "content": "Answer in JSON."}],
-        },
+        ModelRequest(REQUEST.model, (ANSWER_IN_JSON,), output=OutputSchema("answer", SCHEMA, "json_object")),
+        {"text": {"format": {"type": "json_object"}}, "input": [ANSWER_IN_JSON]},
     ),
     "no tools": (
         ModelRequest(
-            "openai/gpt-5.1",
+            REQUEST.model,
             (QUESTION,),
             settings=ModelSettings(tool_choice="required", parallel_tool_calls=True),
             output=OutputSchema("answer", SCHEMA, "prompt"),

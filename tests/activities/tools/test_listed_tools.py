@@ -82,27 +82,21 @@ async def test_a_tool_that_has_changed_runs_with_a_warning(listing: Listing) -> 
     ]
 
 
+GONE = "'send' is no longer there: the plugin 'server' does not list it any more"
+FAILED = "send was not run: plugin 'server' failed in get_tool: ConnectionError: refused"
+
+
 @pytest.mark.parametrize(
     ("plugins", "problem", "outcome", "content"),
     [
-        ([], None, "invalid", "'send' is no longer there: the plugin 'server' does not list it any more"),
-        (
-            "server",
-            None,
-            "invalid",
-            "'send' is no longer there: the plugin 'server' does not list it any more",
-        ),
-        (
-            "server",
-            ConnectionError("refused"),
-            "error",
-            "send was not run: plugin 'server' failed in get_tool: ConnectionError: refused",
-        ),
+        ("", None, "invalid", GONE),
+        ("server", None, "invalid", GONE),
+        ("server", ConnectionError("refused"), "error", FAILED),
     ],
     ids=["no_plugin", "not_listed", "failing"],
 )
 async def test_a_tool_that_cannot_be_found_is_told(
-    listing: Listing, plugins: object, problem: Exception | None, outcome: str, content: str
+    listing: Listing, plugins: str, problem: Exception | None, outcome: str, content: str
 ) -> None:
     """The model reads why; what an earlier attempt came to stands."""
     tool, listing.offered, listing.problem = listing.offered[0], [], problem

@@ -1,6 +1,5 @@
 """Clients fetch large parts that are whole from the blob store itself, where it has links."""
 
-from collections.abc import Generator
 from contextlib import closing
 from uuid import uuid4
 
@@ -24,55 +23,34 @@ TERMS = LinkTerms("video/mp4", 'attachment; filename="a film.mp4"', SECONDS)
 LARGE = bytes(range(256)) * (2 * SEGMENT_BYTES // 256 + 4096)
 
 
-@pytest.fixture
-def context_id() -> str:
-    return f"owner:{uuid4()}"
-
-
-@pytest.fixture
-def bucket(s3_endpoint: str) -> str:
-    return new_bucket(s3_endpoint)
-
-
-@pytest.fixture
-def s3_blobs(s3_endpoint: str, bucket: str) -> Generator[S3Blobs]:
-    with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=SECONDS)) as blobs:
-        yield blobs
-
-
-@pytest.fixture
-def linked(redis: Redis, s3_blobs: S3Blobs) -> Artifacts:
-    """A store with segments of the real size, whose blobs have links."""
-    return Artifacts(redis, s3_blobs, TaskViews(redis))
-
-
-async def test_whole_part_is_one_object(
-    linked: Artifacts, context_id: str, redis: Redis, s3_blobs: S3Blobs
-) -> None:
+async def test_whole_part_is_one_object(redis: Redis, s3_endpoint: str) -> None:
     """The link of a complete part serves all of it on the terms asked for; deletion removes all objects."""
-    part = NewPart("file", LARGE[:7], "video/mp4", "a film.mp4")
-    await linked.apply(context_id, "a", Create("task", (part, NewPart("file", b"x" * 200_000))))
-    for start in range(7, len(LARGE), 3 << 20):
-        await linked.apply(context_id, "a", Append(LARGE[start : start + (3 << 20)], index=0))
-    for index in range(2):
-        assert await linked.link(context_id, "a", index, TERMS) is None
-    await linked.apply(context_id, "a", Complete())
-    for index, content in enumerate([LARGE, b"x" * 200_000]):
-        url = await linked.link(context_id, "a", index, TERMS)
-        assert url
-        async with httpx.AsyncClient() as client:
-            answer = await client.get(url)
-        assert answer.content == content
-        assert await read(linked, context_id, "a", index) == content
-        assert answer.headers["content-type"] == TERMS.media_type
-        assert answer.headers["content-disposition"] == TERMS.disposition
-    text = await redis.get(ArtifactAddress(context_id, "a").record_key)
-    keys = ArtifactRecord.model_validate_json(str(text)).blob_keys()
-    assert len(keys) == 3 + 1 + 1
-    for id_, index, error in (("a", 2, PartIndexError), ("b", 0, ArtifactMissingError)):
-        with pytest.raises(error):
-            await linked.link(context_id, id_, index, TERMS)
-    await linked.delete_artifact(context_id, "a")
-    for key in keys:
-        with pytest.raises(BlobMissingError):
-            await s3_blobs.get(key)
+    bucket, context_id = new_bucket(s3_endpoint), f"owner:{uuid4()}"
+    with closing(S3Blobs(bucket, endpoint=s3_endpoint, presigned=SECONDS)) as s3_blobs:
+        linked = Artifacts(redis, s3_blobs, TaskViews(redis))  # with segments of the real size
+        part = NewPart("file", LARGE[:7], "video/mp4", "a film.mp4")
+        await linked.apply(context_id, "a", Create("task", (part, NewPart("file", b"x" * 200_000))))
+        for start in range(7, len(LARGE), 3 << 20):
+            await linked.apply(context_id, "a", Append(LARGE[start : start + (3 << 20)], index=0))
+        for index in range(2):
+            assert await linked.link(context_id, "a", index, TERMS) is None
+        await linked.apply(context_id, "a", Complete())
+        for index, content in enumerate([LARGE, b"x" * 200_000]):
+            url = await linked.link(context_id, "a", index, TERMS)
+            assert url
+            async with httpx.AsyncClient() as client:
+                answer = await client.get(url)
+            assert answer.content == content
+            assert await read(linked, context_id, "a", index) == content
+            assert answer.headers["content-type"] == TERMS.media_type
+            assert answer.headers["content-disposition"] == TERMS.disposition
+        text = await redis.get(ArtifactAddress(context_id, "a").record_key)
+        keys = ArtifactRecord.model_validate_json(str(text)).blob_keys()
+        assert len(keys) == 3 + 1 + 1
+        for id_, index, error in (("a", 2, PartIndexError), ("b", 0, ArtifactMissingError)):
+            with pytest.raises(error):
+                await linked.link(context_id, id_, index, TERMS)
+        await linked.delete_artifact(context_id, "a")
+        for key in keys:
+            with pytest.raises(BlobMissingError):
+                await s3_blobs.get(key)

@@ -1,6 +1,6 @@
 """Where operators read metrics and ask whether a process works."""
 
-from collections.abc import Iterator
+from contextlib import closing
 
 import httpx
 import pytest
@@ -14,25 +14,16 @@ from everloop.runtime.telemetry.settings import Address, TelemetrySettings
 OTLP, OTLP_METRICS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 
 
-@pytest.fixture
-def listener() -> Iterator[MetricsListener]:
-    listener = MetricsListener(Address(LOOPBACK, free_port()))
-    yield listener
-    listener.close()
-
-
-@pytest.fixture
-def http(listener: MetricsListener) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=f"http://{listener.address}") as client:
-        yield client
-
-
-def test_probes_tell_life_from_readiness(listener: MetricsListener, http: httpx.Client) -> None:
+def test_probes_tell_life_from_readiness() -> None:
     """A process lives before it works, and works until it is told to stop."""
     seen: list[tuple[int, int]] = []
-    for is_ready in (False, True, False):
-        listener.is_ready = is_ready
-        seen.append((http.get("/healthz").status_code, http.get("/readyz").status_code))
+    with (
+        closing(MetricsListener(Address(LOOPBACK, free_port()))) as listener,
+        httpx.Client(base_url=f"http://{listener.address}") as http,
+    ):
+        for is_ready in (False, True, False):
+            listener.is_ready = is_ready
+            seen.append((http.get("/healthz").status_code, http.get("/readyz").status_code))
 
     assert seen == [(200, 503), (200, 200), (200, 503)]
 

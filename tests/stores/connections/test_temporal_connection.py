@@ -1,12 +1,9 @@
 """The connection to Temporal: by TLS where that is set, and never left hanging."""
 
 import ssl
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.runtime.temporal.connection import TemporalUnreachableError, connect_temporal
@@ -14,15 +11,6 @@ from tests.support.servers.tls import certificate_files, running_tls_proxy
 
 ALLOWED = 10_000
 """Milliseconds between two pings below which Temporal closes the connection (frontend.keepAliveMinTime)."""
-
-
-@dataclass(frozen=True)
-class MutualTls:
-    """Where Temporal speaks TLS, and the files with certificate and key of both sides."""
-
-    address: str
-    server: Path
-    client: Path
 
 
 async def test_a_connection_without_its_other_end_is_noticed_in_25_s(
@@ -45,40 +33,34 @@ def _tls_server(certificate: Path) -> ssl.SSLContext:
     return context
 
 
-@pytest_asyncio.fixture
-async def mutual_tls(temporal_address: str, tmp_path: Path) -> AsyncGenerator[MutualTls]:
-    """Temporal behind TLS that wants to see the certificate of its client."""
-    server, client = certificate_files("temporal", tmp_path), certificate_files("client", tmp_path)
-    context = _tls_server(server)
-    context.load_verify_locations(client)
-    context.verify_mode = ssl.CERT_REQUIRED
-    async with running_tls_proxy(_port(temporal_address), context) as port:
-        yield MutualTls(f"{LOOPBACK}:{port}", server, client)
-
-
 def _port(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
 async def test_tls_and_api_key_are_those_of_the_environment(
-    mutual_tls: MutualTls, monkeypatch: pytest.MonkeyPatch
+    temporal_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TEMPORAL_TLS_* and TEMPORAL_API_KEY reach the server; one that another authority signed is refused."""
-    for name, value in {
-        "TEMPORAL_ADDRESS": mutual_tls.address,
-        "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(mutual_tls.server),
-        "TEMPORAL_TLS_SERVER_NAME": "temporal",
-        "TEMPORAL_TLS_CLIENT_CERT_PATH": str(mutual_tls.client),
-        "TEMPORAL_TLS_CLIENT_KEY_PATH": str(mutual_tls.client),
-        "TEMPORAL_API_KEY": "the key",
-    }.items():
-        monkeypatch.setenv(name, value)
-    connected = await connect_temporal()
-    assert (await connected.count_workflows()).count >= 0
-    assert connected.service_client.config.api_key == "the key"
-    monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(mutual_tls.client))
-    with pytest.raises(TemporalUnreachableError, match=r"cannot reach Temporal at 127\.0\.0\.1:"):
-        await connect_temporal()
+    server, client = certificate_files("temporal", tmp_path), certificate_files("client", tmp_path)
+    context = _tls_server(server)
+    context.load_verify_locations(client)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with running_tls_proxy(_port(temporal_address), context) as port:
+        for name, value in {
+            "TEMPORAL_ADDRESS": f"{LOOPBACK}:{port}",
+            "TEMPORAL_TLS_SERVER_CA_CERT_PATH": str(server),
+            "TEMPORAL_TLS_SERVER_NAME": "temporal",
+            "TEMPORAL_TLS_CLIENT_CERT_PATH": str(client),
+            "TEMPORAL_TLS_CLIENT_KEY_PATH": str(client),
+            "TEMPORAL_API_KEY": "the key",
+        }.items():
+            monkeypatch.setenv(name, value)
+        connected = await connect_temporal()
+        assert (await connected.count_workflows()).count >= 0
+        assert connected.service_client.config.api_key == "the key"
+        monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(client))
+        with pytest.raises(TemporalUnreachableError, match=r"cannot reach Temporal at 127\.0\.0\.1:"):
+            await connect_temporal()
 
 
 async def test_an_api_key_switches_tls_on(

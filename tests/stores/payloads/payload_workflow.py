@@ -70,19 +70,20 @@ class Parcels:
         return self._text
 
     async def _do(self, errand: str) -> str:
-        if errand == "repeat":
-            return await _call(repeat, self._text)
-        if errand == "shout":
-            return await _call(repeat, self._text.upper())
-        if errand == "cut":
-            return await _call(make, self._text.upper(), 1)
-        if errand == "make":
-            return await _call(make, "x", len(self._text))
-        if errand == "heartbeat":
-            return await _call(fail_once, self._text)
-        return await workflow.execute_child_workflow(
-            Echo.run, self._text, id=f"{workflow.info().workflow_id}/child"
-        )
+        match errand:
+            case "repeat":
+                return await _call(repeat, self._text)
+            case "shout":
+                return await _call(repeat, self._text.upper())
+            case "cut":
+                return await _call(make, self._text.upper(), 1)
+            case "make":
+                return await _call(make, "x", len(self._text))
+            case "heartbeat":
+                return await _call(fail_once, self._text)
+            case _:
+                child = f"{workflow.info().workflow_id}/child"
+                return await workflow.execute_child_workflow(Echo.run, self._text, id=child)
 
     @workflow.signal
     def do(self, errand: str) -> None:
@@ -107,9 +108,5 @@ class Parcels:
         return self._text
 
     @workflow.query
-    def common_head(self, text: str) -> int:
-        """How many first characters are the same."""
-        if self._text == text:  # a busy machine has 2 s for what a workflow does at once
-            return len(text)
-        pairs = zip(self._text, text, strict=False)
-        return next((index for index, (ours, theirs) in enumerate(pairs) if ours != theirs), len(text))
+    def has(self, text: str) -> bool:
+        return self._text == text

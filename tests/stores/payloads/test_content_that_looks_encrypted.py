@@ -15,7 +15,7 @@ from everloop.runtime.temporal.payloads import data_converter
 from everloop.stores.artifacts.blobs import ArtifactBlobs
 from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
 from tests.stores.all_stores import AllStores
-from tests.stores.artifacts.artifact_rig import ArtifactRig, redis_artifacts
+from tests.stores.artifacts.artifact_rig import redis_artifacts
 from tests.stores.blobs.blob_rig import BlobRig, open_rig
 from tests.stores.examples import said, submitted
 from tests.support.encryption import CIPHER, keyring
@@ -88,13 +88,6 @@ async def test_payloads_of_temporal_keep_it(cipher: Cipher, content: bytes) -> N
     assert await converter.decode(payloads, [bytes, str, dict]) == [content, text, value]
 
 
-async def grown(rig: ArtifactRig) -> ArtifactRig:
-    """An artifact that has a blob and a tail."""
-    await rig.artifacts.apply(rig.context_id, "a", Create("task", (NewPart("file", b"secret" * 30),)))
-    await rig.artifacts.apply(rig.context_id, "a", Append(b"secret"))
-    return rig
-
-
 @pytest.mark.parametrize(
     ("secret", "reason"),
     [
@@ -107,7 +100,8 @@ async def test_right_keys_are_waited_for(
     redis_url: str, encrypted: Redis, blob_rig: BlobRig, secret: bytes | None, reason: str
 ) -> None:
     """A blob whose key is not known here is not lost: its store counts as away."""
-    rig = await grown(redis_artifacts(encrypted, blob_rig))
+    rig = redis_artifacts(encrypted, blob_rig)
+    await rig.artifacts.apply(rig.context_id, "a", Create("task", (NewPart("file", b"secret" * 30),)))
     (key,) = (await rig.record("a")).blob_keys()
     wrong = Cipher([Key("k1", secret)]) if secret else keyring("k2")
     async with connect_redis(redis_url, wrong) as client:
