@@ -22,7 +22,7 @@ from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
 from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import (
     CONTEXT,
@@ -201,20 +201,6 @@ async def test_a_row_that_is_refused_later_is_not_lost(recording: RecordingArtif
     )
     assert "RowInvalidError" in result.content
     assert (await stored(rig, "a")).status is ArtifactStatus.FAILED
-
-
-PARTS: tuple[Part, ...] = (
-    TextPart(text="a", media_type="text/markdown", filename="a.md"),
-    DataPart(data={"b": 1}),
-    FilePart(media_type="image/png", filename="c.png", size=1, content="Yw=="),
-)
-
-
-async def test_an_artifact_of_several_parts_is_shown_as_it_was_made() -> None:
-    """Text, data and files."""
-    rig, _ = await run_tool(lambda context: context.artifacts.create("a", PARTS, name="N"))
-    assert await shown(rig, "a") == PARTS
-    assert [part.kind for part in (await stored(rig, "a")).parts] == ["text", "data", "file"]
 
 
 async def test_parts_are_appended_as_a2a_does() -> None:

@@ -128,20 +128,6 @@ async def test_a_reply_may_be_told_in_several_ways(
         assert [event.finish_reason for event in await rig.events_of(ContentCompleted)] == [reason]
 
 
-async def test_the_provider_gets_prompt_transcript_and_tools() -> None:
-    """A request holds all the model has to know, and asks for usage."""
-    async with model_rig([Reply(["Hi"])]) as rig:
-        await rig.run(rig.changed(model="gpt"))
-        [request] = rig.provider.requests
-        assert request.messages == [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": "Hi"},
-        ]
-        assert request.body["model"] == "gpt"
-        assert request.body["stream_options"] == {"include_usage": True}
-        assert [t["function"]["name"] for t in request.body["tools"]] == ["search"]  # pyright: ignore  # noqa: PGH003 -- JSON
-
-
 async def test_events_come_in_order() -> None:
     """The status comes first, then the iteration, thoughts and text as they were written, then the rest."""
     steps: list[Step] = [Reasoning("Hm. "), '<thinking id="a">So', "!</thinking>Yes", ", I do."]

@@ -108,18 +108,16 @@ async def test_a_conversation_that_is_too_long_names_its_largest_result(window: 
     assert (failure.type, failure.non_retryable) == (CONTEXT_TOO_LONG, True)
 
 
+NO_REPLIES: Sequence[tuple[Answer, str]] = [
+    (Whole({"status": "ok"}), "JSON that is no chat completion"),
+    (Whole([]), "JSON that is no chat completion"),
+    (Reply([], ending="bare"), "without a reply"),
+    (Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}), "no Chat Completions stream"),
+]
+
+
 @pytest.mark.parametrize(
-    ("answer", "named"),
-    [
-        (Whole({"status": "ok"}), "JSON that is no chat completion"),
-        (Whole([]), "JSON that is no chat completion"),
-        (Reply([], ending="bare"), "without a reply"),
-        (
-            Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}),
-            "no Chat Completions stream",
-        ),
-    ],
-    ids=["another object", "a list", "no reply", "a page"],
+    ("answer", "named"), NO_REPLIES, ids=["another object", "a list", "no reply", "a page"]
 )
 async def test_what_is_no_reply_is_called_what_it_is(answer: Answer, named: str) -> None:
     """Whoever reads it knows where to look."""

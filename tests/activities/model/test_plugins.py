@@ -1,7 +1,7 @@
 """Plugins around a model call: what they make of its request and its reply, and how they end it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -245,23 +245,19 @@ def sets_nan(asked: ModelRequest) -> ModelRequest:
 NO_JSON = "a plugin of agent 'agent' failed in before_model_call: its messages or settings are no JSON"
 
 
-@pytest.mark.parametrize(
-    ("plugin", "kind", "told"),
-    [
-        (Before(make=lambda _: Veto("not today")), failures.PLUGIN_VETO, "not today"),
-        (Before(make=lambda _: Veto("")), failures.PLUGIN_VETO, "the plugin 'before'"),
-        (
-            Before(make=fails),
-            failures.PLUGIN_FAILED,
-            "plugin 'before' failed in before_model_call: ValueError",
-        ),
-        (Before(make=misspells), failures.PLUGIN_FAILED, MISSPELT),
-        (Before(make=_says(datetime(2026, 1, 1, tzinfo=UTC))), failures.PLUGIN_FAILED, NO_JSON),
-        (Before(make=_says("\ud800")), failures.PLUGIN_FAILED, NO_JSON),
-        (Before(make=sets_nan), failures.PLUGIN_FAILED, NO_JSON),
-        (After(make=fails), failures.PLUGIN_FAILED, "plugin 'after' failed in after_model_call: ValueError"),
-    ],
-)
+ENDINGS: Sequence[tuple[Plugin, str, str]] = [
+    (Before(make=lambda _: Veto("not today")), failures.PLUGIN_VETO, "not today"),
+    (Before(make=lambda _: Veto("")), failures.PLUGIN_VETO, "the plugin 'before'"),
+    (Before(make=fails), failures.PLUGIN_FAILED, "plugin 'before' failed in before_model_call: ValueError"),
+    (Before(make=misspells), failures.PLUGIN_FAILED, MISSPELT),
+    (Before(make=_says(datetime(2026, 1, 1, tzinfo=UTC))), failures.PLUGIN_FAILED, NO_JSON),
+    (Before(make=_says("\ud800")), failures.PLUGIN_FAILED, NO_JSON),
+    (Before(make=sets_nan), failures.PLUGIN_FAILED, NO_JSON),
+    (After(make=fails), failures.PLUGIN_FAILED, "plugin 'after' failed in after_model_call: ValueError"),
+]
+
+
+@pytest.mark.parametrize(("plugin", "kind", "told"), ENDINGS)
 async def test_a_plugin_ends_the_call(plugin: Plugin, kind: str, told: str) -> None:
     """By a veto before it, or by failing; nothing of it is shown, and the plugins hear of it."""
     listener = Listener()

@@ -53,43 +53,31 @@ def check(folder: Path, agents: Sequence[Agent], default: str | None = None, **v
     check_agents(Catalogue.load(folder / "models.toml", default, variables), agents)
 
 
-@pytest.mark.parametrize(
-    ("agents", "told"),
-    [
-        ([agent()], "agent 'a' names no model: set EVERLOOP_MODEL, or Agent(model=…)"),
-        (
-            [REPLYING, agent("gpt-4.1")],
-            "agent 'a' asks openai/gpt-4.1, and OPENAI_API_KEY is not set: set it to",
-        ),
-        ([replace(REPLYING, memory=Memory(strategy="summary"))], "agent 'r' names no model"),
-        ([agent("ollama/x", "offcie/x")], "no provider is called 'offcie': did you mean office/x?"),
-        (
-            [agent("ollama/x", plugins=[narrator(model="groq/x")])],
-            "agent 'a' asks groq/x, and GROQ_API_KEY is not",
-        ),
-        ([agent("office/x")], "agent 'a' asks office/x, and OFFICE_KEY is not set: set it to the key"),
-        (
-            [agent("azure/x")],
-            "AZURE_OPENAI_BASE_URL is not set: set it to the address of the provider 'azure'",
-        ),
-        (
-            [agent("acme/x")],
-            "providers.acme.kind: cannot load 'acme.models:make' (ModuleNotFoundError); give",
-        ),
-        (
-            [agent("mine/x")],
-            "providers.mine.kind: cannot load 'tests.support.fakes.models:none' (AttributeError)",
-        ),
-        (
-            [agent("ollama/x", limits=Limits(cost=1))],
-            "agent 'a' limits its cost, and the price of ollama/x is not",
-        ),
-        (
-            [agent("ollama/x", plugins=[budget(cost=1)])],
-            'known: set price of [models."ollama/x"] in models.toml',
-        ),
-    ],
-)
+WRONG: list[tuple[list[Agent], str]] = [
+    ([agent()], "agent 'a' names no model: set EVERLOOP_MODEL, or Agent(model=…)"),
+    ([REPLYING, agent("gpt-4.1")], "agent 'a' asks openai/gpt-4.1, and OPENAI_API_KEY is not set: set it to"),
+    ([replace(REPLYING, memory=Memory(strategy="summary"))], "agent 'r' names no model"),
+    ([agent("ollama/x", "offcie/x")], "no provider is called 'offcie': did you mean office/x?"),
+    (
+        [agent("ollama/x", plugins=[narrator(model="groq/x")])],
+        "agent 'a' asks groq/x, and GROQ_API_KEY is not",
+    ),
+    ([agent("office/x")], "agent 'a' asks office/x, and OFFICE_KEY is not set: set it to the key"),
+    ([agent("azure/x")], "AZURE_OPENAI_BASE_URL is not set: set it to the address of the provider 'azure'"),
+    ([agent("acme/x")], "providers.acme.kind: cannot load 'acme.models:make' (ModuleNotFoundError); give"),
+    (
+        [agent("mine/x")],
+        "providers.mine.kind: cannot load 'tests.support.fakes.models:none' (AttributeError)",
+    ),
+    (
+        [agent("ollama/x", limits=Limits(cost=1))],
+        "agent 'a' limits its cost, and the price of ollama/x is not",
+    ),
+    ([agent("ollama/x", plugins=[budget(cost=1)])], 'known: set price of [models."ollama/x"] in models.toml'),
+]
+
+
+@pytest.mark.parametrize(("agents", "told"), WRONG)
 def test_a_model_that_cannot_be_asked_is_one_line(tmp_path: Path, agents: list[Agent], told: str) -> None:
     """It names agent and model, and what to set."""
     with pytest.raises(StartError) as caught:

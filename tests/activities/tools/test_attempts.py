@@ -383,18 +383,14 @@ def _keeping(value: JsonValue) -> Tool:
     return keep
 
 
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        (
-            "x" * (MAX_KEPT_BYTES - 1),
-            "65537 bytes of JSON, and a call may keep 65536; write the rest into an",
-        ),
-        (float("nan"), "keep takes a JSON value, and this is none: Out of range float values"),
-        ([object()], "keep takes a JSON value, and this is none: Object of type object"),
-    ],
-    ids=["large", "nan", "object"],
-)
+NOT_KEPT = [
+    ("x" * (MAX_KEPT_BYTES - 1), "65537 bytes of JSON, and a call may keep 65536; write the rest into an"),
+    (float("nan"), "keep takes a JSON value, and this is none: Out of range float values"),
+    ([object()], "keep takes a JSON value, and this is none: Object of type object"),
+]
+
+
+@pytest.mark.parametrize(("value", "problem"), NOT_KEPT, ids=["large", "nan", "object"])
 async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem: str) -> None:
     """The error says what would fit; what was kept before stays."""
     rig = ToolRig(_keeping(value))

@@ -1,7 +1,7 @@
 """How plugins are asked: in their order, each what the one before has made of it, and what a crash means."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -178,24 +178,20 @@ async def test_whoever_asks_can_be_cancelled() -> None:
         await asking
 
 
-@pytest.mark.parametrize(
-    ("hook", "said", "problem"),
-    [
-        ("before_request", MESSAGE.model_copy(update={"message_id": "x"}), "changed the id of the message"),
-        ("before_model_call", ModelRequest("m", (), named("a", "z", "y")), "changed the tools y, z"),
-        ("before_model_call", replace(REQUEST, tools=("a",)), "changed the tools a; a hook"),
-        ("before_model_call", replace(REQUEST, tools=OTHER), "changed the tools a; a hook"),
-        ("before_model_call", replace(REQUEST, settings={"seed": 1}), "of type dict, not ModelSettings"),
-        ("before_tool", CALL.model_copy(update={"id": "x"}), "changed the id or the tool of the call"),
-        ("before_tool", CALL.model_copy(update={"name": "x"}), "changed the id or the tool of the call"),
-        (
-            "after_tool",
-            RESULT.model_copy(update={"call_id": "x"}),
-            "changed the id or the tool of the result",
-        ),
-        ("after_tool", RESULT.model_copy(update={"name": "x"}), "changed the id or the tool of the result"),
-    ],
-)
+FORBIDDEN: Sequence[tuple[str, object, str]] = [
+    ("before_request", MESSAGE.model_copy(update={"message_id": "x"}), "changed the id of the message"),
+    ("before_model_call", ModelRequest("m", (), named("a", "z", "y")), "changed the tools y, z"),
+    ("before_model_call", replace(REQUEST, tools=("a",)), "changed the tools a; a hook"),
+    ("before_model_call", replace(REQUEST, tools=OTHER), "changed the tools a; a hook"),
+    ("before_model_call", replace(REQUEST, settings={"seed": 1}), "of type dict, not ModelSettings"),
+    ("before_tool", CALL.model_copy(update={"id": "x"}), "changed the id or the tool of the call"),
+    ("before_tool", CALL.model_copy(update={"name": "x"}), "changed the id or the tool of the call"),
+    ("after_tool", RESULT.model_copy(update={"call_id": "x"}), "changed the id or the tool of the result"),
+    ("after_tool", RESULT.model_copy(update={"name": "x"}), "changed the id or the tool of the result"),
+]
+
+
+@pytest.mark.parametrize(("hook", "said", "problem"), FORBIDDEN)
 async def test_what_a_hook_may_not_change(hook: str, said: object, problem: str) -> None:
     """What the task knows a message, a call or a result by stays; tools are only taken away."""
     with pytest.raises(PluginFailedError, match=problem):

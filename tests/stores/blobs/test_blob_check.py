@@ -1,6 +1,7 @@
 """At start a process learns whether its blob store is the one that the others use, and whether it works."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -176,20 +177,17 @@ async def test_links_are_made_only_when_they_are_asked_for(
             pass
 
 
-@pytest.mark.parametrize(
-    ("settings", "variable"),
-    [
-        ({"blobs": "s3"}, "EVERLOOP_S3_BUCKET"),
-        ({"blobs": "s3", "s3_bucket": "bucket", "s3_endpoint": "host:9000"}, "EVERLOOP_S3_ENDPOINT"),
-        ({"blobs": "redis", "s3_endpoint": "http://host:9000"}, "EVERLOOP_S3_ENDPOINT"),
-        ({"s3_presigned": 900}, "EVERLOOP_S3_PRESIGNED"),
-        (
-            {"blobs": "s3", "s3_bucket": "b", "s3_sse": "AES256", "s3_sse_key_id": "k"},
-            "EVERLOOP_S3_SSE_KEY_ID",
-        ),
-        ({"blobs": "local", "s3_sse": "AES256"}, "EVERLOOP_S3_SSE"),
-    ],
-)
+WRONG: Sequence[tuple[dict[str, object], str]] = [
+    ({"blobs": "s3"}, "EVERLOOP_S3_BUCKET"),
+    ({"blobs": "s3", "s3_bucket": "bucket", "s3_endpoint": "host:9000"}, "EVERLOOP_S3_ENDPOINT"),
+    ({"blobs": "redis", "s3_endpoint": "http://host:9000"}, "EVERLOOP_S3_ENDPOINT"),
+    ({"s3_presigned": 900}, "EVERLOOP_S3_PRESIGNED"),
+    ({"blobs": "s3", "s3_bucket": "b", "s3_sse": "AES256", "s3_sse_key_id": "k"}, "EVERLOOP_S3_SSE_KEY_ID"),
+    ({"blobs": "local", "s3_sse": "AES256"}, "EVERLOOP_S3_SSE"),
+]
+
+
+@pytest.mark.parametrize(("settings", "variable"), WRONG)
 def test_wrong_settings_name_the_variable(settings: dict[str, object], variable: str) -> None:
     """What does not fit together is explained in one line that begins with the variable."""
     with pytest.raises(ValidationError) as raised:
