@@ -9,7 +9,6 @@ from pydantic import JsonValue
 
 from everloop.agents.agent import AgentApproval
 from everloop.agents.guard import guard
-from everloop.agents.plugins import Plugin
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import ToolApproval, tool
 from everloop.agents.tool_context import ToolContext
@@ -24,7 +23,7 @@ from everloop.workflows.contract.questions import (
     answer_with,
     no_answer,
 )
-from tests.support.rigs.tool_rig import ADA, Decision, ToolRig, before, no, send_tool, to, unkeyed, yes
+from tests.support.rigs.tool_rig import ADA, Decision, Post, ToolRig, before, no, to, unkeyed, yes
 
 TRANSFER = '{"amount": 200, "to": "Ada"}'
 SCOPE = "refunds:approve"
@@ -57,17 +56,6 @@ class Bank(ToolRig):
 
     def transfer(self, *answers: Answer) -> RunToolInput:
         return self.call("transfer", TRANSFER, *answers)
-
-
-class Post(ToolRig):
-    """Offers the tool `send` under plugins; knows whom was sent to."""
-
-    def __init__(self, *plugins: Plugin) -> None:
-        self.sent: list[str] = []
-        super().__init__(send_tool(self.sent, needs_approval=True), plugins=plugins)
-
-    def send(self, *answers: Answer, **fields: object) -> RunToolInput:
-        return self.call("send", ADA, *answers).model_copy(update=fields)
 
 
 def _large(arguments: Mapping[str, JsonValue]) -> bool:
@@ -188,7 +176,7 @@ async def test_a_decision_outlives_the_tool_records(
 
 async def test_people_approve_what_will_run() -> None:
     """The question shows the arguments that a plugin has put in, and its id stands for them; a no ends it."""
-    post = Post(to("Bob"))
+    post = Post(to("Bob"), needs_approval=True)
     question = await post.ask(post.send())
     rejected = await post.run(post.send(no(question)))
     result = await post.run(post.send(yes(question)))
@@ -200,7 +188,7 @@ async def test_people_approve_what_will_run() -> None:
 
 async def test_an_approval_is_for_the_arguments_that_people_saw() -> None:
     """A plugin that then gives the call others brings another question; nothing runs unseen."""
-    post = Post(to("Bob", "Cy"))
+    post = Post(to("Bob", "Cy"), needs_approval=True)
     first = await post.ask(post.send())
     second = await post.attempt_call(post.send(yes(first)))
     assert isinstance(second, Question)
@@ -212,7 +200,10 @@ async def test_an_approval_is_for_the_arguments_that_people_saw() -> None:
 @pytest.mark.parametrize("changes_first", [True, False])
 async def test_an_approval_does_not_pass_between_changed_and_unchanged(*, changes_first: bool) -> None:
     """What people said to the model's own arguments is no yes to a plugin's, nor the other way round."""
-    changed, unchanged = Post(to("Bob")), Post(before(lambda _: None))
+    changed, unchanged = (
+        Post(to("Bob"), needs_approval=True),
+        Post(before(lambda _: None), needs_approval=True),
+    )
     earlier, later = (changed, unchanged) if changes_first else (unchanged, changed)
     question = await later.ask(later.send(yes(await earlier.ask(earlier.send()))))
     assert (earlier.sent, later.sent) == ([], [])

@@ -385,8 +385,7 @@ async def open_vault(context: ToolContext) -> str:
 async def test_arguments_and_result_are_on_the_span_where_that_is_wanted(spans: InMemorySpanExporter) -> None:
     """A secret that somebody supplied is blacked out there as everywhere."""
     rig = ToolRig(act, open_vault, captures_content=True)
-    await rig.secrets.put(rig.task_id, "message", "hunter2-hunter2")
-    await rig.secrets.accept(rig.task_id, "message", "token")
+    await rig.supply("token", "hunter2-hunter2")
     await rig.run(rig.call("act", '{"how": "do"}'))
     await rig.run(rig.call("open_vault", call_id="other"))
     found = [dict(span.attributes or {}) for span in spans.get_finished_spans()]

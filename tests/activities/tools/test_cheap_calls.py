@@ -363,8 +363,7 @@ async def test_a_result_is_told_again(
 async def test_a_result_that_is_not_told_again(redis: Redis, currency: str) -> None:
     """The tool has read a secret, written artifacts or read of them, failed, or said too much."""
     rig = Rates(ToolResults(redis), "context")
-    await rig.secrets.put(rig.task_id, "m", "a secret word")
-    await rig.secrets.accept(rig.task_id, "m", "token")
+    await rig.supply("token", "a secret word")
     results = [await rig.rate(f'{{"currency": "{currency}"}}', owner=rig.task_id) for _ in range(2)]
     assert [result.cached for result in results] == [False, False]
     assert len(rig.runs) == 2

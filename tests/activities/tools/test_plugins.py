@@ -12,7 +12,7 @@ from everloop.agents.tool_context import ToolContext
 from everloop.stores.tool_records import Claim
 from everloop.workflows.contract.events import ToolCompleted, ToolStarted
 from everloop.workflows.contract.messages import ToolMessage
-from tests.support.rigs.tool_rig import ADA, ToolRig, after, before, fails, send_tool, to
+from tests.support.rigs.tool_rig import ADA, Post, ToolRig, after, before, fails, send_tool, to
 
 
 def _no_sundays(_: object) -> Veto:
@@ -21,12 +21,11 @@ def _no_sundays(_: object) -> Veto:
 
 async def test_arguments_of_a_plugin_that_do_not_fit_run_nothing() -> None:
     """The model reads whose fault it is."""
-    sent: list[str] = []
-    rig = ToolRig(send_tool(sent), plugins=[before(lambda call: call.model_copy(update={"arguments": "{}"}))])
-    result = await rig.run(rig.call("send", ADA))
+    rig = Post(before(lambda call: call.model_copy(update={"arguments": "{}"})))
+    result = await rig.run(rig.send())
     assert result.outcome == "error"
     assert result.content.startswith("send was not run: a plugin changed the call; invalid arguments")
-    assert sent == []
+    assert rig.sent == []
 
 
 @pytest.mark.parametrize(
@@ -41,48 +40,44 @@ async def test_a_plugin_stops_a_call(
     decide: Callable[[object], Veto | None], outcome: str, content: str
 ) -> None:
     """Nothing runs, and nothing is recorded; subscribers see the call start and end."""
-    sent: list[str] = []
-    rig = ToolRig(send_tool(sent), plugins=[before(decide)])
-    call = rig.call("send", ADA)
+    rig = Post(before(decide))
+    call = rig.send()
     result = await rig.run(call)
-    assert (result.outcome, result.content, sent) == (outcome, content, [])
+    assert (result.outcome, result.content, rig.sent) == (outcome, content, [])
     assert [type(event) for event in await rig.events()] == [ToolStarted, ToolCompleted]
     assert await rig.lose(call) is Claim.FIRST
 
 
 async def test_a_veto_of_the_task_stops_a_call_before_plugins_are_asked() -> None:
     """The model reads it as it came; nothing runs."""
-    sent: list[str] = []
-    rig = ToolRig(send_tool(sent, needs_approval=True), plugins=[before(fails)])
-    result = await rig.run(rig.call("send", ADA).model_copy(update={"veto": "not below the lead"}))
-    assert (result.outcome, result.content, sent) == ("rejected", "not below the lead", [])
+    rig = Post(before(fails), needs_approval=True)
+    result = await rig.run(rig.send(veto="not below the lead"))
+    assert (result.outcome, result.content, rig.sent) == ("rejected", "not below the lead", [])
 
 
 async def test_a_veto_takes_no_outcome_back() -> None:
     """An attempt before this one has made the call: the model reads what it came to."""
     decisions = [None, Veto("too late")]
-    rig = ToolRig(send_tool([]), plugins=[before(lambda _: decisions.pop(0))])
-    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
+    rig = Post(before(lambda _: decisions.pop(0)))
+    results = [await rig.run(rig.send()) for _ in range(2)]
     assert [result.content for result in results] == ["sent to Ada"] * 2
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
 async def test_a_veto_does_not_hide_what_may_have_happened(*, idempotent: bool) -> None:
     """An attempt before this one was lost while it ran: nobody knows what it has done."""
-    sent: list[str] = []
-    rig = ToolRig(send_tool(sent, idempotent=idempotent), plugins=[before(lambda _: Veto("too late"))])
-    call = rig.call("send", ADA)
+    rig = Post(before(lambda _: Veto("too late")), idempotent=idempotent)
+    call = rig.send()
     await rig.lose(call)
     result = await rig.run(call)
-    assert (result.outcome, sent) == ("unknown", [])
+    assert (result.outcome, rig.sent) == ("unknown", [])
 
 
 async def test_a_call_is_recorded_as_the_model_wrote_it() -> None:
     """A plugin that changes it differently after a crash does not make it another call."""
-    sent: list[str] = []
-    rig = ToolRig(send_tool(sent), plugins=[to("Bob", "Cy")])
-    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
-    assert sent == ["Bob"]
+    rig = Post(to("Bob", "Cy"))
+    results = [await rig.run(rig.send()) for _ in range(2)]
+    assert rig.sent == ["Bob"]
     assert results[0] == results[1]
 
 
@@ -94,8 +89,8 @@ async def test_the_result_is_what_plugins_make_of_it() -> None:
         asked.append(result.content)
         return result.model_copy(update={"content": result.content.upper()})
 
-    rig = ToolRig(send_tool([]), plugins=[after(shout)])
-    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
+    rig = Post(after(shout))
+    results = [await rig.run(rig.send()) for _ in range(2)]
     assert [result.content for result in results] == ["SENT TO ADA"] * 2
     assert asked == ["sent to Ada"]
     assert (await rig.events())[-1] == ToolCompleted(
@@ -120,14 +115,13 @@ async def test_a_result_that_is_vetoed_is_not_read() -> None:
 
 async def test_a_result_that_no_plugin_could_look_at_is_withheld() -> None:
     """The model learns that the tool ran; the tool does not run again."""
-    sent: list[str] = []
-    rig = ToolRig(send_tool(sent), plugins=[after(fails)])
-    results = [await rig.run(rig.call("send", ADA)) for _ in range(2)]
+    rig = Post(after(fails))
+    results = [await rig.run(rig.send()) for _ in range(2)]
     expected = "the tool ran, but plugin 'after' failed in after_tool: KeyError: 'rules'; what it came to is"
     assert [result.outcome for result in results] == ["error"] * 2
     assert results[0].content.startswith(expected)
     assert "Ada" not in results[0].content
-    assert sent == ["Ada"]
+    assert rig.sent == ["Ada"]
 
 
 async def test_a_withheld_result_brings_no_tool_that_stands_in() -> None:

@@ -116,8 +116,7 @@ async def test_what_is_kept_is_what_the_model_may_read() -> None:
         return result.model_copy(update={"content": result.content.replace("name", "***")})
 
     rig = ToolRig(log, plugins=[after(without_names)])
-    await rig.secrets.put(rig.task_id, "m", "geheim-123")
-    await rig.secrets.accept(rig.task_id, "m", "token")
+    await rig.supply("token", "geheim-123")
     returned = await rig.run(rig.call("log"))
     failed = await rig.run(rig.call("log", '{"fails": true}'))
     assert await kept_by(rig, returned) == "[secret] *** " * 100

@@ -102,8 +102,7 @@ async def test_texts_and_json_in_artifacts_tell_no_secret() -> None:
         return ""
 
     rig = ToolRig(write)
-    await rig.secrets.put(rig.task_id, "m", SECRET)
-    await rig.secrets.accept(rig.task_id, "m", "token")
+    await rig.supply("token", SECRET)
     result = await rig.run(rig.call("write"))
 
     assert result.outcome == "ok", result.content
@@ -155,8 +154,7 @@ async def test_no_part_of_a_question_tells_a_secret() -> None:
 
     rig = ToolRig(choose)
     for name, secret in (("token", SECRET), ("number", 123456)):
-        await rig.secrets.put(rig.task_id, name, secret)
-        await rig.secrets.accept(rig.task_id, name, name)
+        await rig.supply(name, secret)
 
     chosen = await rig.ask(rig.call("choose", '{"kind": "options"}'))
     filled = await rig.ask(rig.call("choose", '{"kind": "schema"}'))
@@ -171,8 +169,7 @@ async def test_no_part_of_a_question_tells_a_secret() -> None:
 async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
     """The tool has begun: it goes on, instead of failing for what is no fault of its own."""
     rig = ToolRig(login, secrets=failing(MemorySecrets(), "get", times=1))
-    await rig.secrets.put(rig.task_id, "m", "12345")
-    await rig.secrets.accept(rig.task_id, "m", "token")
+    await rig.supply("token", "12345")
     assert (await rig.run(rig.call("login"))).content == "5"
 
 

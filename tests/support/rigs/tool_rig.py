@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from pydantic import JsonValue
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -136,6 +137,11 @@ class ToolRig:
         assert isinstance(reply, Question)
         return reply
 
+    async def supply(self, name: str, secret: JsonValue) -> None:
+        """Let somebody have supplied a secret that a tool has asked for."""
+        await self.secrets.put(self.task_id, name, secret)
+        await self.secrets.accept(self.task_id, name, name)
+
     async def lose(self, call: RunToolInput) -> Claim:
         """Let an attempt at a call begin, and be lost at once with its worker."""
         return await self.records.claim(self._lease(call), seconds=0)
@@ -229,3 +235,14 @@ def send_tool(sent: list[str], **settings: bool) -> Tool:
         return f"sent to {to}"
 
     return send
+
+
+class Post(ToolRig):
+    """Offers the tool `send` under plugins; knows whom was sent to."""
+
+    def __init__(self, *plugins: Plugin, **settings: bool) -> None:
+        self.sent: list[str] = []
+        super().__init__(send_tool(self.sent, **settings), plugins=plugins)
+
+    def send(self, *answers: Answer, **fields: object) -> RunToolInput:
+        return self.call("send", ADA, *answers).model_copy(update=fields)
