@@ -13,7 +13,7 @@ from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.settings import Memory
 from tests.support.conversations import count_kept
 from tests.support.rigs.conversation_rig import HIERARCHICAL, SUMMARY, conversation_rig, said
-from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply, ScriptedOpenAI
+from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply
 
 
 def prompt(request: ReceivedRequest) -> str:
@@ -24,7 +24,7 @@ def prompt(request: ReceivedRequest) -> str:
 async def test_one_summary_stands_for_what_is_too_old(redis: Redis) -> None:
     """All but the newest half of what a task recalls; the next one is made of it and of what came after."""
     script = [Reply([" They said ", "0 and 1.\n"]), Reply(["They said 0 to 3."])]
-    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis, script) as (rig, provider):
         assert await rig.talk(0, 3) == [False, False, True]
         await rig.compact()
         first = await rig.summaries()
@@ -56,7 +56,7 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -
         asked.append(prompt(request))
         return Reply([f"S{len(asked)}."])
 
-    async with ScriptedOpenAI(answer) as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis, answer) as (rig, _):
         levels = list[list[tuple[int, int, int, str]]]()
         for first in (0, 3, 5, 7):
             await rig.talk(first, 3 if first == 0 else 2, HIERARCHICAL)
@@ -84,7 +84,7 @@ async def test_summaries_of_blocks_become_summaries_of_summaries(redis: Redis) -
 @pytest.mark.parametrize("memory", [SUMMARY, HIERARCHICAL])
 async def test_what_is_summed_up_is_not_summed_up_again(redis: Redis, memory: Memory) -> None:
     """The worker died after it was stored: the next attempt asks nobody."""
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis, [Reply(["Sum"])]) as (rig, provider):
         await rig.talk(0, 3, memory)
         for _ in range(2):
             await rig.compact(memory)
@@ -95,7 +95,7 @@ async def test_what_is_summed_up_is_not_summed_up_again(redis: Redis, memory: Me
 async def test_an_attempt_goes_on_where_the_last_one_died(redis: Redis) -> None:
     """Blocks that have a summary keep it."""
     script = [Reply(["one"]), Refusal(503), Reply(["two"])]
-    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis, script) as (rig, _):
         await rig.talk(0, 6, HIERARCHICAL)
         with pytest.raises(ApplicationError) as caught:
             await rig.compact(HIERARCHICAL)
@@ -110,7 +110,7 @@ async def test_an_attempt_goes_on_where_the_last_one_died(redis: Redis) -> None:
 async def test_a_model_that_writes_no_summary_loses_nothing(redis: Redis, answer: Answer) -> None:
     """Messages and the earlier summary stay as they are, and the next time it is asked again."""
     script = [Reply(["early"]), answer, Reply(["late"])]
-    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis, script) as (rig, _):
         await rig.talk(0, 3)
         await rig.compact()
         await rig.talk(3, 2)
@@ -134,7 +134,7 @@ QUIET: Sequence[tuple[Memory, int]] = [
 @pytest.mark.parametrize(("memory", "tasks"), QUIET)
 async def test_nothing_is_summed_up_while_all_is_recalled(redis: Redis, memory: Memory, tasks: int) -> None:
     """Nor ever for a window."""
-    async with ScriptedOpenAI() as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis) as (rig, provider):
         assert not any(await rig.talk(0, tasks, memory))
         await rig.compact(memory)
         assert provider.requests == []
@@ -146,7 +146,7 @@ LARGE = Memory(strategy="summary", max_messages=20, max_tokens=25_000)
 async def test_what_has_too_many_bytes_is_summed_up(redis: Redis) -> None:
     """Chinese has few characters and many bytes: what a task does not recall, the summary covers."""
     words = "語" * 5_000
-    async with ScriptedOpenAI([Reply(["Sum"])]) as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis, [Reply(["Sum"])]) as (rig, _):
         longs = [
             await rig.save(f"t{n}", said(f"{n}{words}"), AssistantMessage(text=words), memory=LARGE)
             for n in range(4)
@@ -161,10 +161,7 @@ async def test_what_has_too_many_bytes_is_summed_up(redis: Redis) -> None:
 async def test_a_conversation_that_is_cleared_meanwhile_stays_forgotten(redis: Redis) -> None:
     """The summary that was being written is thrown away."""
     gate = asyncio.Event()
-    async with (
-        ScriptedOpenAI([Reply(["Su", gate, "m"])]) as provider,
-        conversation_rig(provider, redis) as rig,
-    ):
+    async with conversation_rig(redis, [Reply(["Su", gate, "m"])]) as (rig, provider):
         await rig.talk(0, 3)
         running = asyncio.create_task(rig.compact())
         await provider.request(1)
@@ -179,7 +176,7 @@ async def test_a_summary_that_comes_too_late_is_thrown_away(redis: Redis) -> Non
     """Two tasks ended at once: the first summary of a range stays, and nobody goes on asking for another."""
     gate = asyncio.Event()
     script = [Reply(["ours", gate])]
-    async with ScriptedOpenAI(script) as provider, conversation_rig(provider, redis) as rig:
+    async with conversation_rig(redis, script) as (rig, provider):
         await rig.talk(0, 3)
         running = asyncio.create_task(rig.compact())
         await provider.request(1)

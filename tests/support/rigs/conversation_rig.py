@@ -30,7 +30,7 @@ from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import TaskRef
 from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.model_rig import opened_models, provider_at
-from tests.support.servers.scripted_openai import ScriptedOpenAI
+from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
 SUMMARY = Memory(strategy="summary", max_messages=4)
 HIERARCHICAL = Memory(strategy="hierarchical", max_messages=4)
@@ -113,6 +113,9 @@ class ConversationRig:
 
 
 @asynccontextmanager
-async def conversation_rig(provider: ScriptedOpenAI, redis: Redis) -> AsyncGenerator[ConversationRig]:
-    async with opened_models(provider_at(provider)) as models:
-        yield ConversationRig(models, redis)
+async def conversation_rig(
+    redis: Redis, script: Script = ()
+) -> AsyncGenerator[tuple[ConversationRig, ScriptedOpenAI]]:
+    """Yield a rig, and the provider of the model that writes its summaries."""
+    async with ScriptedOpenAI(script) as provider, opened_models(provider_at(provider)) as models:
+        yield ConversationRig(models, redis), provider
