@@ -307,7 +307,13 @@ async def run(agents: AgentRegistry, queues: Sequence[str]) -> None:
     """Work until SIGTERM or SIGINT, then let running calls end within the grace period."""
     settings, asked = WorkerSettings(), ModelsSettings()
     catalogue = Catalogue.load(asked.file, asked.model, os.environ)
-    check_agents(catalogue, agents)
+    try:
+        check_agents(catalogue, agents)
+    except StartError as error:
+        whose = (
+            "; it is the demo agent, because EVERLOOP_AGENTS names none" if AgentSettings().is_default else ""
+        )
+        raise StartError(f"{error}{whose}") from None
     settings.check_names({*queues, *queues_named_by(agents)})
     telemetry = configure_telemetry("everloop-worker")
     stopping = asyncio.Event()

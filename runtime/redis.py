@@ -275,8 +275,9 @@ async def check_redis(redis: Redis) -> list[str]:
     except NoPermissionError:
         return ["this Redis user may not run INFO: version, eviction and append-only file are unchecked"]
     except (OSError, RedisError) as error:
+        reason = str(error).removesuffix(".")
         raise RedisUnfitError(
-            f"Redis at {_address(redis)} cannot be used: {error}; start it, or correct EVERLOOP_REDIS_URL"
+            f"Redis at {_address(redis)} cannot be used: {reason}; start it, or correct EVERLOOP_REDIS_URL"
         ) from error
     warnings: list[str] = []
     for address, each in facts.items():

@@ -4,6 +4,7 @@ LocalStackError
 ├── StackSettingsError    the environment asks for something that cannot work
 ├── PortTakenError        a port that was asked for is in use
 ├── AlreadyRunningError   another stack runs in the same directory
+├── StateUnusableError    the directory cannot be made, or not be written to
 └── NotReadyError         a process did not start
 """
 
@@ -22,6 +23,10 @@ class PortTakenError(LocalStackError):
 
 class AlreadyRunningError(LocalStackError):
     """Another stack runs in the same directory; the message names its process."""
+
+
+class StateUnusableError(LocalStackError):
+    """The directory cannot be made, or not be written to; the message names it, and why."""
 
 
 class NotReadyError(LocalStackError):

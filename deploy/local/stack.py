@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from everloop.agents.registry import AgentSettings
 from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.child_process import IsReady, Service
-from everloop.deploy.local.errors import AlreadyRunningError
+from everloop.deploy.local.errors import AlreadyRunningError, StateUnusableError
 from everloop.deploy.local.ports import Ports, choose_ports
 from everloop.deploy.local.prepared import LISTENER
 from everloop.deploy.local.readiness import (
@@ -94,6 +95,11 @@ class LocalStack:
     @property
     def model(self) -> str:
         return MODEL if self.settings.uses_demo_model else self.settings.model
+
+    @property
+    def serves_demo_agent(self) -> bool:
+        """Whether nobody has named agents."""
+        return AgentSettings().is_default and "EVERLOOP_AGENTS" not in self.environment
 
     @property
     def blobs(self) -> Path:
@@ -267,10 +273,18 @@ def locked(directory: Path) -> Generator[None]:
 
     Raises:
         AlreadyRunningError: another process holds it.
+        StateUnusableError: it cannot be made, or not be written to.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    directory.chmod(0o700)  # it holds what tasks said, and logs
-    with (directory / "lock").open("a+", encoding="utf-8") as file:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        directory.chmod(0o700)  # it holds what tasks said, and logs
+        lock = (directory / "lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise StateUnusableError(
+            f"cannot keep state in {directory}: {error.strerror}; let it be a folder that you may write to, "
+            "or keep state elsewhere: --directory PATH"
+        ) from error
+    with lock as file:
         file.seek(0)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

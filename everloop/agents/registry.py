@@ -187,6 +187,10 @@ class AgentSettings(Settings):
     """The agents to serve: `module:attribute`, a file `NAME.py` or a folder, several separated by commas. The
     first agent is the default one. See docs/agents/agents.md#where-agents-are-found."""
 
+    @property
+    def is_default(self) -> bool:
+        return not self.model_fields_set
+
 
 class AgentRegistry:
     """Agents by id and version. The first agent is the default; of one id the first version is current.

@@ -233,7 +233,8 @@ def _misuse(error: typer.TyperException) -> str:
     """Say what is wrong with a command line as we say it, with where to read how it is right."""
     problem = " ".join(error.format_message().split()).removesuffix(".")
     command = getattr(getattr(error, "ctx", None), "command_path", NAME)
-    return f"{problem[:1].lower()}{problem[1:]}; see `{command} --help`"
+    see = " See" if problem.endswith("?") else "; see"
+    return f"{problem[:1].lower()}{problem[1:]}{see} `{command} --help`"
 
 
 def _origin(error: Exception) -> str:

@@ -32,6 +32,7 @@ CONFORMANCE_WEBHOOKS = "127.0.0.0/8,::1,localhost,example.com"
 """Where compatibility kits let notifications go."""
 
 INTERRUPTED_START = "interrupted before it was up; all that had started is stopped"
+DEMO_AGENT = " (the demo agent alone: set EVERLOOP_AGENTS to serve yours, or use `everloop dev`)"
 SCRIPTED = " (a script, no language model: set EVERLOOP_MODEL and its provider's key for a real one)"
 INTERRUPTED_DEMO = "interrupted; all that had started is stopped"
 
@@ -156,6 +157,8 @@ def _announce(stack: "LocalStack", *, as_json: bool) -> None:
             shown = {f"  {label}": value for _, label, value in addresses}
             if stack.model == MODEL:
                 shown["  Model"] += SCRIPTED
+            if stack.serves_demo_agent:
+                shown["  All agents"] += DEMO_AGENT
             print_fields(shown)
             print_line("")
         sys.stdout.flush()

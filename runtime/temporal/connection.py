@@ -25,6 +25,7 @@ NAMESPACE_TIMEOUT = timedelta(seconds=10)
 """How long a process waits at start for an answer about its namespace; without one it goes on."""
 
 _QUOTED = re.compile(r':?\s*".*')
+_NOT_CONNECTED = re.compile(r'ConnectError\("(?:tcp connect|dns) error".*?(?:message|error): "([^"]+)"')
 
 
 class TemporalUnreachableError(StartError):
@@ -71,11 +72,17 @@ async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Clien
         raise TemporalUnreachableError(_flaw(error)) from error
     except RuntimeError as error:
         raise TemporalUnreachableError(
-            f"cannot reach Temporal at {config.get('target_host')}: {error}. "
+            f"cannot reach Temporal at {config.get('target_host')}: {_reason(error)}. "
             "Start it (`everloop dev` or `up` runs one), or set TEMPORAL_ADDRESS to host:port"
         ) from error
     await _check_namespace(client, config)
     return client
+
+
+def _reason(error: RuntimeError) -> str:
+    """Return why no connection was made; without what Rust's own form of an error has around the words."""
+    refused = _NOT_CONNECTED.search(str(error))
+    return refused[1] if refused else str(error)
 
 
 async def _check_namespace(client: Client, config: ClientConnectConfig) -> None:

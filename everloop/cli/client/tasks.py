@@ -55,11 +55,21 @@ Detach = Annotated[bool, typer.Option("--detach", help="Do not follow the task a
 Note = Annotated[str, option("TEXT", "Why; the model reads it.", name="--note")]
 
 
+def _known_state(state: str) -> str:
+    from everloop.client import TaskState
+
+    if state and state not in {*TaskState}:
+        raise misused(f"--state: there is no state {state!r}; there are {', '.join(TaskState)}")
+    return state
+
+
 @app.command(name="list")
 def list_(  # noqa: PLR0913 -- each is an option
     *,
     agent: AgentId = "",
-    state: Annotated[str, option("STATE", "Such as working, input-required, completed, failed.")] = "",
+    state: Annotated[
+        str, option("STATE", "Such as working, input-required, completed, failed.", _known_state)
+    ] = "",
     context: ContextId = "",
     limit: Limit = MOST_LISTED,
     as_json: AsJson = False,

@@ -89,3 +89,24 @@ async def test_an_unknown_namespace_is_named_at_start(
     told = "has no namespace 'no-such-place'.*TEMPORAL_NAMESPACE.*namespace create --namespace no-such-place"
     with pytest.raises(TemporalUnreachableError, match=told):
         await connect_temporal()
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:1", "Connection refused"),
+        ("temporal.invalid:7233", "failed to lookup address information: .*"),
+    ],
+)
+async def test_why_nobody_can_be_reached_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, address: str, reason: str
+) -> None:
+    """Not as the SDK's own error, which nests names of Rust."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", address)
+
+    with pytest.raises(
+        TemporalUnreachableError, match=rf"^cannot reach Temporal at {address}: {reason}\. "
+    ) as told:
+        await connect_temporal()
+
+    assert "ConnectError" not in str(told.value)

@@ -69,11 +69,12 @@ def test_help_loads_nothing_that_commands_need() -> None:
     ("arguments", "line"),
     [
         (["--verbose"], "no such option: --verbose (Possible options: --version); see `everloop --help`"),
-        (["schedule"], "no such command 'schedule'. Did you mean 'schedules'?; see `everloop --help`"),
+        (["schedule"], "no such command 'schedule'. Did you mean 'schedules'? See `everloop --help`"),
         (
             ["worker", "--queues", "model,"],
             "--queues: 'model,' has an empty name; give names separated by commas",
         ),
+        (["tasks", "list", "--state", "done"], "--state: there is no state 'done'; there are unspecified,"),
         (["send", "Look.", "--file", "-", "--file", "-"], "stdin can be one file only; give `-` once"),
     ],
 )
@@ -87,6 +88,15 @@ def test_a_wrong_command_line_is_one_line(
     assert said.out == ""
     (told,) = said.err.splitlines()
     assert told.startswith(f"everloop: {line}")
+
+
+def test_a_worker_that_was_given_no_agents_says_whose_lacks_a_model(tmp_path: Path) -> None:
+    """Else its user searches their own files for an agent that they never wrote."""
+    done = everloop_command("worker", directory=tmp_path, OPENAI_API_KEY="")
+
+    assert done.returncode == 1
+    assert "agent 'demo' names no model: set EVERLOOP_MODEL" in done.stderr
+    assert done.stderr.endswith("; it is the demo agent, because EVERLOOP_AGENTS names none\n")
 
 
 def test_an_address_without_its_scheme_is_no_profile(
@@ -126,6 +136,22 @@ def test_settings_of_a_stack_that_cannot_work_are_one_line(
 
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith(f"everloop: {line}")
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_where_no_state_can_be_kept_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """It names the folder, what is wrong with it, and how to choose another one."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "EVERLOOP_MODEL", "EVERLOOP_PORT"):
+        monkeypatch.setenv(name, "")
+    (file := tmp_path / "file").touch()
+
+    assert run([command, "--directory", str(file / "state")]) == 1
+
+    told = capsys.readouterr().err
+    assert told.startswith(f"everloop: cannot keep state in {file / 'state'}: Not a directory; ")
+    assert told.endswith("keep state elsewhere: --directory PATH\n")
 
 
 def test_what_nobody_foresaw_is_a_line_without_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,3 +81,16 @@ def test_the_demo_model_answers_where_no_other_is_named(
         Path(file).touch()
 
     assert StackSettings().uses_demo_model == is_used
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "expected"),
+    [("", {}, True), ("mine.py", {}, False), ("", {"EVERLOOP_AGENTS": "a.py"}, False)],
+)
+def test_it_is_known_that_nobody_named_agents(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, given: dict[str, str], *, expected: bool
+) -> None:
+    """So that `everloop up` says that it serves the demo agent, also beside an agent.py."""
+    monkeypatch.setenv("EVERLOOP_AGENTS", variable)
+
+    assert LocalStack(tmp_path, StackSettings(), PORTS, given).serves_demo_agent is expected
