@@ -32,6 +32,9 @@ from everloop.deploy.local.supervisor import Supervisor
 from everloop.runtime.outbound import is_loopback
 
 LEDGER = "ledger.jsonl"
+AGENTS = "agents"
+"""The file that says which agents are served, for commands in the same directory."""
+
 KEY_OF_THE_DEMO_MODEL = "scripted"
 PRICES_OF_THE_DEMO_MODEL = Path(__file__).parents[1] / "demo_model/models.toml"
 LOCAL_WEBHOOKS = "127.0.0.0/8,::1,localhost"
@@ -100,6 +103,13 @@ class LocalStack:
     def serves_demo_agent(self) -> bool:
         """Whether nobody has named agents."""
         return AgentSettings().is_default and "EVERLOOP_AGENTS" not in self.environment
+
+    def note_agents(self) -> None:
+        """Keep which agents are served: places as absolute paths, whatever the working directory is now."""
+        named = self.environment.get("EVERLOOP_AGENTS") or AgentSettings().agents
+        places = {place: Path(place.strip()).expanduser() for place in named.split(",")}
+        known = [str(path.absolute()) if path.exists() else place for place, path in places.items()]
+        (self.directory / AGENTS).write_text(",".join(known))
 
     @property
     def blobs(self) -> Path:
@@ -228,6 +238,7 @@ async def running_stack(
             _forget(directory)
         ports = choose_ports(directory / "ports.json", settings.wanted_ports, say)
         stack = LocalStack(directory, settings, ports, environment)
+        stack.note_agents()
         async with probing_client() as client:
             supervisor = Supervisor(stack.services(client), stack.logs, say)
             try:
@@ -241,7 +252,7 @@ def _forget(directory: Path) -> None:
     """Remove the state of a stack by name, and nothing else that may lie in the directory."""
     for name in ("blobs", "logs", "valkey"):
         shutil.rmtree(directory / name, ignore_errors=True)
-    for name in ("temporal.db", "temporal.db-shm", "temporal.db-wal", LEDGER, "ports.json"):
+    for name in ("temporal.db", "temporal.db-shm", "temporal.db-wal", LEDGER, "ports.json", AGENTS):
         (directory / name).unlink(missing_ok=True)
 
 

@@ -17,7 +17,7 @@ from everloop.cli.output import (
     print_table,
     reported,
 )
-from everloop.cli.servers import run_on_servers
+from everloop.cli.servers import run_on_servers, use_local_stack
 
 if TYPE_CHECKING:
     from everloop.runtime.schedules.definition import ScheduleDefinition
@@ -116,8 +116,9 @@ SCHEDULE_ID = "What to call it (default: agent and a digest, so that adding it a
 app = typer.Typer(
     no_args_is_help=True,
     help="Let agents start tasks by the clock.",
-    epilog="Agents are those of EVERLOOP_AGENTS, and EVERLOOP_TASK_QUEUE has to be that of workers and "
-    "gateways. What a schedule does is told in docs/operation/schedules.md.",
+    epilog="Agents are those of EVERLOOP_AGENTS, or of what `everloop dev` or `up` runs in this directory. "
+    "EVERLOOP_TASK_QUEUE has to be that of workers and gateways. What a schedule does is told in "
+    "docs/operation/schedules.md.",
 )
 
 
@@ -129,7 +130,7 @@ app = typer.Typer(
     everloop schedules add --agent watcher --text "Look for news." --every 30m --id news"""
 )
 def add(  # noqa: PLR0913 -- each is an option
-    agent: Annotated[str, option("ID", "Who gets it: an agent of EVERLOOP_AGENTS.", check_utf8)],
+    agent: Annotated[str, option("ID", "Who gets it.", check_utf8)],
     text: Annotated[str, option("TEXT", "The message.", check_text)],
     *,
     cron: Annotated[str, option("CRON", f"When: {FIELDS}, as in '0 9 * * 1-5'.", check_cron)] = "",
@@ -150,6 +151,7 @@ def add(  # noqa: PLR0913 -- each is an option
     from everloop.runtime.schedules.recurrence import Recurrence
     from everloop.workflows.contract.messages import TextPart
 
+    use_local_stack()  # it says which agents there are
     with reported(AgentError):
         found = load_agents(AgentSettings().agents).find(agent)
         definition = ScheduleDefinition(

@@ -6,6 +6,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Coroutine
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -59,7 +60,10 @@ def are_servers_named() -> bool:
 
 
 def addresses_of_stack(directory: Path) -> dict[str, str]:
-    """Return the variables that lead to the stack of this directory; none if it does not run."""
+    """Return the variables that lead to the stack of this directory; none if it does not run.
+
+    They name its agents too, unless the environment names others.
+    """
     ports = ports_of_stack("temporal", directory)
     if "redis" not in ports:
         return {}
@@ -70,7 +74,15 @@ def addresses_of_stack(directory: Path) -> dict[str, str]:
         "EVERLOOP_REDIS_URL": f"redis://{LOOPBACK}:{ports['redis']}/0",
         "EVERLOOP_BLOB_DIRECTORY": os.environ.get("EVERLOOP_BLOB_DIRECTORY")
         or str((directory / "blobs").absolute()),
+        **_agents_of_stack(directory),
     }
+
+
+def _agents_of_stack(directory: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        named = os.environ.get("EVERLOOP_AGENTS") or (directory / "agents").read_text(encoding="utf-8")
+        return {"EVERLOOP_AGENTS": named}
+    return {}
 
 
 def ports_of_stack(name: str, directory: Path = STATE) -> dict[str, int]:

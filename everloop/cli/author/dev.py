@@ -101,6 +101,7 @@ class _Session:
 
         with locked(self.state):
             stack = self._stack()
+            stack.note_agents()
             with _listener(stack.ports.gateway) as listener:
                 errors = ErrorServer(listener)
                 async with probing_client() as client:

@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everloop.client import Client, Content, Question, Result
+    from everloop.client import Client, ClientError, Content, Question, Result
 
 RECONNECT = 10.0
 """Seconds for which a gateway that is replaced is tried again."""
@@ -39,6 +39,8 @@ class Talk:
         """That the next line goes to: it works, or waits for an answer."""
         self._question: Question | None = None
         self._following: asyncio.Task[None] | None = None
+        self._is_unknown = False
+        """Whether the gateway did not know who calls: the next line asks as whoever is named by then."""
 
     async def run(self) -> None:
         """Read lines until Ctrl-C, which is passed on to this process."""
@@ -86,12 +88,15 @@ class Talk:
             elif line:
                 await self._say(line)
         except ClientError as error:
-            self._show(f"✗ {error}", "red")
+            self._tell_error(error)
 
     async def _say(self, text: str) -> None:
         if self._following and not self._following.done():
             await self._client.send(text, task_id=self._task, detach=True)
             return
+        if self._is_unknown:
+            await self._client.close()
+            self._client = self._client_of(self._agent)
         self._following = asyncio.create_task(self._follow(text, self._task))
 
     async def _follow(self, text: str, task_id: str) -> None:
@@ -107,6 +112,17 @@ class Talk:
                         self._tell(event.result)
         except ClientError as error:
             self._task = ""
+            self._tell_error(error)
+
+    def _tell_error(self, error: "ClientError") -> None:
+        from everloop.client import UnauthenticatedError
+
+        self._is_unknown = isinstance(error, UnauthenticatedError)
+        if self._is_unknown:
+            self._show(
+                f"✗ {error.problem}: set EVERLOOP_API_KEY or EVERLOOP_TOKEN, in .env for example", "red"
+            )
+        else:
             self._show(f"✗ {error}", "red")
 
     def _tell(self, result: "Result") -> None:
@@ -136,7 +152,8 @@ class Talk:
     def _client_of(self, agent: str) -> "Client":
         from everloop.client import Client
 
-        return Client(self._url, agent=agent or None, reconnect=RECONNECT)
+        key, token = (os.environ.get(name, "") for name in ("EVERLOOP_API_KEY", "EVERLOOP_TOKEN"))
+        return Client(self._url, agent=agent or None, api_key=key, token=token, reconnect=RECONNECT)
 
 
 def _content(text: str, question: "Question | None") -> "Content":

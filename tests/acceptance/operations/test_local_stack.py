@@ -174,8 +174,28 @@ agent = Agent(id="clock", name="Clock", description="Tells the time.", plugins=[
 """
 
 
+async def _schedule(project: Path, agent: str) -> tuple[int | None, str]:
+    """Make a schedule in a directory where agents are served, with nothing in the environment."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "EVERLOOP_"))
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "everloop", "schedules", "add", "--id", "noon"),
+        *("--agent", agent, "--text", "Tell the time.", "--every", "1h"),
+        env={**kept, "PYTHONPATH": str(ROOT)},
+        cwd=project,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode, output.decode()
+
+
 async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: Path) -> None:
-    """File, line and source are at the address that was printed, which serves once the file is mended."""
+    """File, line and source are at the address that was printed, which serves once the file is mended.
+
+    Then commands in that directory know its agents.
+    """
     project, url = tmp_path / "clock", f"http://127.0.0.1:{(port := free_port())}"
     project.mkdir()
     (project / "agent.py").write_text(BROKEN)
@@ -190,8 +210,12 @@ async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: P
         (project / "agent.py").write_text(BROKEN.replace("watch", ""))
         await run.says("serves clock")
         card = await client.get(f"{url}/.well-known/agent-card.json")
+        code, added = await _schedule(project, "clock")
+        wrong_code, wrong = await _schedule(project, "demo")
         assert await run.end(signal.SIGINT) == 0
 
+    assert (code, added.splitlines()[0]) == (0, "added noon: agent clock, every 1h")
+    assert (wrong_code, wrong) == (1, "everloop: no agent 'demo' here; this process serves: clock\n")
     assert (told.status_code, told.headers["retry-after"]) == (503, "1")
     message = told.json()["error"]["message"]
     assert "agent.py:4: NameError: name 'watch' is not defined" in message

@@ -1,12 +1,15 @@
 """What is written to agents below `everloop dev`, and what comes back."""
 
 import asyncio
+from pathlib import Path
 
+import pytest
 from pydantic import JsonValue
 
 from everloop import Agent, request_input, tool, tools
 from everloop.cli.author.talk import Talk
 from everloop.testing import Reply, Script, StartApp, call
+from tests.support.servers.processes import run_everloop
 
 MODEL = "openai/gpt-4.1-mini"
 
@@ -88,4 +91,21 @@ async def test_a_line_goes_to_the_task_that_works(everloop_app: StartApp) -> Non
     assert prompt.lines == ["I have seen it, and heard you."]
     assert script.requests[-1].prompt == "And listen"
     assert (await prompt.say("/what"))[0].startswith("/agent ID")
+    await prompt.talk.close()
+
+
+async def test_it_says_who_calls(
+    everloop_app: StartApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the key of the environment; without one it says which variable to set, and reads it again."""
+    _, printed = await run_everloop({}, "keys", "add", "anna", "--file", str(tmp_path / "keys"))
+    settings = {"EVERLOOP_AUTH": "api-key", "EVERLOOP_API_KEYS_FILE": str(tmp_path / "keys")}
+    app = await everloop_app(poet, model=Script("A poem."), settings=settings)
+    prompt = _Prompt(app.url)
+
+    (refused,) = await prompt.say("Write")
+    monkeypatch.setenv("EVERLOOP_API_KEY", printed.split()[-1])
+
+    assert "X-API-Key: set EVERLOOP_API_KEY or EVERLOOP_TOKEN" in refused
+    assert await prompt.say("Write") == ["A poem."]
     await prompt.talk.close()
