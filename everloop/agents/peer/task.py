@@ -186,6 +186,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 
 MOST_DOUBLINGS = 10
 
+TOLD_PAUSE = 1.0
+"""Seconds of a pause of which users are told; shorter ones are over before they have read it."""
+
 _log = structlog.get_logger()
 
 
@@ -262,7 +265,13 @@ class PeerTask:
     def _retrying(self, retry: retry_base) -> AsyncRetrying:
         """Return retries that end, with the last error, before the time of the call does."""
         left = self._end - asyncio.get_running_loop().time()
-        return AsyncRetrying(retry=retry, wait=self._pause, stop=stop_before_delay(left), reraise=True)
+        return AsyncRetrying(
+            retry=retry,
+            wait=self._pause,
+            stop=stop_before_delay(left),
+            before_sleep=self._report_pause,
+            reraise=True,
+        )
 
     def _pause(self, state: RetryCallState | None = None) -> float:
         """Return the seconds until the next try: longer each time, and as many as the peer asks for."""
@@ -354,8 +363,17 @@ class PeerTask:
 
     async def _report_progress(self, status: pb.TaskStatus) -> None:
         """Pass on what the peer says of its work, once."""
-        said = self._hide(excerpt(words_of(status.message)))
-        if status.state == pb.TaskState.TASK_STATE_WORKING and said and said != self._published:
+        if status.state == pb.TaskState.TASK_STATE_WORKING:
+            await self._say(words_of(status.message))
+
+    async def _report_pause(self, state: RetryCallState) -> None:
+        """Say once why nothing happens."""
+        if state.outcome and state.upcoming_sleep >= TOLD_PAUSE:
+            await self._say(f"it does not answer now ({state.outcome.exception()}), and is asked again")
+
+    async def _say(self, text: str) -> None:
+        said = self._hide(excerpt(text))
+        if said and said != self._published:
             self._published = said
             await self._call.progress(said)
 

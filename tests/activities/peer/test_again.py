@@ -98,6 +98,16 @@ async def test_a_peer_that_is_too_busy_is_asked_later(remote: RemoteAgent, *, id
     assert len(remote.messages) == 1
 
 
+async def test_users_read_why_nothing_happens(remote: RemoteAgent) -> None:
+    """A call may wait for ten minutes: what it waits for is told once, however often the peer is asked."""
+    rig = PeerRig(ann(remote))
+    remote.refusals, remote.retry_after = [503, 503], "1"
+    assert (await rig.run("say hi")).startswith("hi\n")
+    (told,) = rig.progress
+    assert told.startswith("it does not answer now (")
+    assert "503" in told
+
+
 async def test_a_peer_that_is_not_there() -> None:
     """When its time is nearly over the model reads what is wrong, and what to do."""
     nobody = RemoteAgent(url=f"http://{LOOPBACK}:{free_port()}")

@@ -21,9 +21,9 @@ class RemoteAgent:
     """What the colleague has seen, and what a test makes it do.
 
     `gate` lets "wait" go on. `cut` is after how many events the next stream is cut off (None: none is),
-    `refusals` are the HTTP statuses that the next calls come to. `wants` is the token that calls
-    need, `refuses` a text that no message may have. `hosts` are those that the card may name besides its
-    own.
+    `refusals` are the HTTP statuses that the next calls come to, each with `retry_after` as its header.
+    `wants` is the token that calls need, `refuses` a text that no message may have. `hosts` are those that
+    the card may name besides its own.
     """
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -34,6 +34,7 @@ class RemoteAgent:
     headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     cut: int | None = None
     refusals: list[int] = field(default_factory=list[int])
+    retry_after: str = "0"
     wants: str = ""
     refuses: str = ""
     subscribes: bool = True

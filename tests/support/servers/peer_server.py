@@ -80,7 +80,9 @@ class _Gate:
         await self._town.hear(method, dict(request.headers))
         status = self._refusal(request)
         if status:
-            await Response(status_code=status, headers={"retry-after": "0"})(scope, receive, send)
+            await Response(status_code=status, headers={"retry-after": self._town.retry_after})(
+                scope, receive, send
+            )
             return
         await self._inner(scope, _replay(body, receive), self._cutting(send))
 
