@@ -32,8 +32,7 @@ class GatewaySettings(Settings):
     host: str = "127.0.0.1"
     """Where to listen."""
     port: int = Field(default=8080, ge=0, le=65535)
-    """Where to listen. Unless it is set, `everloop dev` takes another free port if 8080 is in use, and
-    `everloop up` any free port."""
+    """Where to listen. Unless it is set, `everloop dev` and `up` take another free port if 8080 is in use."""
     public_url: str = ""
     """Where clients reach the gateway, as agent cards say. Unset: host and port."""
     grpc_port: int | None = Field(default=None, ge=0, le=65535)

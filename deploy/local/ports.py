@@ -8,6 +8,9 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from everloop.deploy.local.errors import PortTakenError
 from everloop.deploy.local.servers import free_port, is_free
 
+USUAL_PORTS = {"gateway": 8080}
+"""That documents and clients take it to have."""
+
 
 class Ports(BaseModel):
     """One TCP port of the loopback interface for each thing that listens; for gRPC where it was asked for."""

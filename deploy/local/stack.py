@@ -17,7 +17,7 @@ from everloop.agents.registry import AgentSettings
 from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.child_process import IsReady, Service
 from everloop.deploy.local.errors import AlreadyRunningError, StateUnusableError
-from everloop.deploy.local.ports import Ports, choose_ports
+from everloop.deploy.local.ports import USUAL_PORTS, Ports, choose_ports
 from everloop.deploy.local.prepared import LISTENER
 from everloop.deploy.local.readiness import (
     http_answers,
@@ -228,7 +228,7 @@ async def running_stack(
 ) -> AsyncGenerator[tuple[LocalStack, Supervisor]]:
     """Start a stack in an absolute directory, wait until all of it is ready, and stop it at the end.
 
-    `fresh` forgets what a stack kept in that directory before.
+    `fresh` forgets what a stack kept in that directory before, and leaves the usual port to others.
 
     Raises:
         LocalStackError: it cannot run here, or not now.
@@ -236,7 +236,9 @@ async def running_stack(
     with locked(directory):
         if fresh:
             _forget(directory)
-        ports = choose_ports(directory / "ports.json", settings.wanted_ports, say)
+        ports = choose_ports(
+            directory / "ports.json", settings.wanted_ports, say, {} if fresh else USUAL_PORTS
+        )
         stack = LocalStack(directory, settings, ports, environment)
         stack.note_agents()
         async with probing_client() as client:

@@ -231,7 +231,7 @@ def report(error: Exception) -> int:
 
 def _misuse(error: typer.TyperException) -> str:
     """Say what is wrong with a command line as we say it, with where to read how it is right."""
-    problem = " ".join(error.format_message().split()).removesuffix(".")
+    problem = " ".join(error.format_message().split()).removesuffix(".").replace(": Value error, ", ": ")
     command = getattr(getattr(error, "ctx", None), "command_path", NAME)
     see = " See" if problem.endswith("?") else "; see"
     return f"{problem[:1].lower()}{problem[1:]}{see} `{command} --help`"

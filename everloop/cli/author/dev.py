@@ -39,9 +39,6 @@ QUIET_MILLISECONDS = 250
 
 STAND_IN = "none: a script stands in, which calls your tools with made-up values"
 
-USUAL_PORTS = {"gateway": 8080}
-"""That documents and clients take it to have."""
-
 SETTINGS_FILES = frozenset({ENV, "models.toml"})
 NOT_WATCHED = frozenset({"tests", STATE.name})
 
@@ -120,7 +117,7 @@ class _Session:
                         await supervisor.stop()
 
     def _stack(self) -> "LocalStack":
-        from everloop.deploy.local.ports import choose_ports
+        from everloop.deploy.local.ports import USUAL_PORTS, choose_ports
         from everloop.deploy.local.settings import load_settings
         from everloop.deploy.local.stack import LocalStack
 

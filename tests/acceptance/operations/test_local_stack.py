@@ -4,9 +4,10 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -124,14 +125,14 @@ async def test_a_killed_stack_leaves_no_process_and_its_task_goes_on_at_the_next
 
     SIGTERM then ends it in order.
     """
-    directory = tmp_path / "state"
-    async with stack(directory) as first:
+    directory, environment = tmp_path / "state", {"EVERLOOP_PORT": str(free_port())}
+    async with stack(directory, environment) as first:
         task_id = await start_counting(first.addresses["A2A gateway"])
         assert await first.end(signal.SIGKILL) == -signal.SIGKILL
         assert len(first.family) == 6
         await until(lambda: first.is_gone)
 
-    async with stack(directory) as second:
+    async with stack(directory, environment) as second:
         assert second.addresses == first.addresses
         task = await completed(second.addresses["A2A gateway"], task_id)
         assert await second.end(signal.SIGTERM) == 0
@@ -241,10 +242,18 @@ async def test_the_demo_proves_that_every_tool_ran_exactly_once(tmp_path: Path) 
 
 
 async def test_ctrl_c_before_it_is_up_stops_what_has_started(tmp_path: Path) -> None:
-    """The exit code is that of an interrupted program, and the last line says what is left: nothing."""
-    async with running(tmp_path / "state", "up") as run:
-        await run.says("temporal is ready")
-        code = await run.end(signal.SIGINT)
+    """The exit code is that of an interrupted program, and the last line says what is left: nothing.
+
+    The gateway was to have the port that documents name, or it is said which one it takes.
+    """
+    with socket.socket() as usual:
+        with suppress(OSError):  # somebody else has it
+            usual.bind(("127.0.0.1", 8080))
+            usual.listen()
+        async with running(tmp_path / "state", "up") as run:
+            await run.says("port 8080 is in use now; gateway takes ")
+            await run.says("temporal is ready")
+            code = await run.end(signal.SIGINT)
 
     assert code == 130
     assert run.output.splitlines()[-1] == (

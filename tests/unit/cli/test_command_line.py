@@ -74,6 +74,10 @@ def test_help_loads_nothing_that_commands_need() -> None:
             ["worker", "--queues", "model,"],
             "--queues: 'model,' has an empty name; give names separated by commas",
         ),
+        (
+            ["profiles", "add", "x", "http://h", "--auth", "foo"],
+            "invalid value for '--auth': 'foo' is not one of 'api-key', 'token', 'none'; see `everloop prof",
+        ),
         (["tasks", "list", "--state", "done"], "--state: there is no state 'done'; there are unspecified,"),
         (["send", "Look.", "--file", "-", "--file", "-"], "stdin can be one file only; give `-` once"),
     ],
