@@ -96,11 +96,11 @@ class GatewaySettings(Settings):
             "commas, each without a path; correct it"
         )
 
-    @field_validator("temporal_ui_url")
+    @field_validator("public_url", "temporal_ui_url")
     @classmethod
     def _is_address(cls, url: str) -> str:
         if url and not _ADDRESS.fullmatch(url):
-            raise ValueError("expected the address of a web page such as https://temporal.example:8233")
+            raise ValueError("expected an address such as https://temporal.example:8233; correct it")
         return url.rstrip("/")
 
     @property

@@ -169,6 +169,10 @@ STOPS: list[tuple[dict[str, str], str]] = [
     ({"EVERLOOP_LOG_LEVEL": "s3cr"}, f"{SETTING}LOG_LEVEL: Input should be 'debug', 'info'"),
     ({"EVERLOOP_REDIS_URL": "redis://:s3cr/s3cr@host/0"}, f"{SETTING}REDIS_URL: expected redis://"),
     ({"EVERLOOP_AUTH": "s3cr-et"}, f"{SETTING}AUTH: Input should be 'none', 'api-key'"),
+    (
+        {"EVERLOOP_PUBLIC_URL": "s3cr.example.com"},
+        f"{SETTING}PUBLIC_URL: expected an address such as https://",
+    ),
     ({"EVERLOOP_MTLS_PROXIES": "s3cr/et"}, f"{SETTING}MTLS_PROXIES: expected addresses"),
     *(
         ({"EVERLOOP_HOST": host, **more}, f"EVERLOOP_HOST is {host!r}: whoever reaches it")

@@ -13,7 +13,7 @@ from tests.support.deploy.process_settings import process_settings, variables_of
 NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
 TOO_SMALL = "Input should be greater than or equal to 1"
 LEVELS = "Input should be 'debug', 'info', 'warning', 'error' or 'critical'"
-NO_PAGE = "expected the address of a web page such as https://temporal.example:8233"
+NO_PAGE = "expected an address such as https://temporal.example:8233; correct it"
 NO_REDIS = "expected redis://, rediss:// or unix://; correct it"
 
 
