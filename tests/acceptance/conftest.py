@@ -1,4 +1,4 @@
-"""What the acceptance tests share: tests that break nothing use one steady deployment, others their own."""
+"""What the acceptance tests share: tests that break nothing use one deployment, others their own."""
 
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.rigs.deployment import (
     running_deployment,
     running_service,
 )
-from tests.support.rigs.people import PEOPLE_AGENT, Harness
+from tests.support.rigs.people import PEOPLE_AGENT
 from tests.support.seeded_secrets import LogSearch
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 
@@ -45,19 +45,6 @@ def logs_without_content(log_search: LogSearch) -> Iterator[None]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def _steady(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
-    async with running_service(tmp_path_factory.mktemp("steady"), ACCEPTANCE_AGENT) as running:
-        yield running
-
-
-@pytest.fixture
-def steady(_steady: Service) -> Service:
-    """A deployment that no test harms, with an empty script."""
-    _steady.script(())
-    return _steady
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def _service(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Service]:
     async with running_service(tmp_path_factory.mktemp("service"), AGENTS) as running:
         yield running
@@ -68,13 +55,6 @@ def service(_service: Service) -> Service:
     """A deployment of agents that use tools and agents, ask people, and write; with an empty script."""
     _service.script(())
     return _service
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def steady_harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Harness]:
-    """An agent that asks people, which no test harms."""
-    async with running_service(tmp_path_factory.mktemp("desk"), PEOPLE_AGENT) as running:
-        yield Harness(running.model, running.everloop, running.gateway)
 
 
 @pytest.fixture

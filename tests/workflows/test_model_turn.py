@@ -13,7 +13,7 @@ from everloop.workflows.contract.settings import Compaction, ModelSettings
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from everloop.workflows.turns import model_turn
 from tests.support.fakes.ports import FakePorts, Script, ScriptedModel, answer, asks, fails
-from tests.workflows.conftest import Handle, StartTask, failure_of, run, until_canceled
+from tests.workflows.conftest import Handle, StartTask, current_details, failure_of, run, until_canceled
 
 MODELS = AgentSpec(
     id="agent", model="first", fallback_models=("second", "third"), settings=ModelSettings(effort="high")
@@ -99,10 +99,13 @@ async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
         await handle.signal(AgentTask.resume)
         await ports.publish.entered.wait()
         waiting = await handle.query(AgentTask.progress)
+        details = await current_details(handle)
         await handle.signal(AgentTask.resume)
         result = await handle.result()
 
     assert waiting.phase == "waiting"
+    for words in ("Waits for an operator.", "the provider said no", "Signal `resume`, without input, to go on."):
+        assert words in details
     assert result.excerpt == "done"
     first, status, _ = ports.publish.statuses
     assert first.version == 1  # the failed call may not have come as far as its status

@@ -5,33 +5,15 @@ import json
 from pathlib import Path
 
 import pytest
-from a2a.client import Client
-from a2a.client.client import ClientCallContext
-from a2a.client.service_parameters import ServiceParametersFactory, with_a2a_extensions
-from a2a.types.a2a_pb2 import GetTaskRequest, SendMessageRequest, TaskState
-from google.protobuf.json_format import MessageToDict
-from pydantic import JsonValue
+from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
-from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.people import say, shown
-from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.scripted_openai import Reply, by_model, tool_call
 
 COMPLETED = TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED = TaskState.TASK_STATE_INPUT_REQUIRED
-
-
-async def read(client: Client, message: SendMessageRequest) -> list[dict[str, JsonValue]]:
-    """Return the events of the extension that a subscriber gets."""
-    parameters = ServiceParametersFactory.create([with_a2a_extensions([EVENTS_EXTENSION])])
-    context = ClientCallContext(service_parameters=parameters)
-    return [
-        MessageToDict(response.status_update.metadata)[EVENTS_EXTENSION]
-        async for response in client.send_message(message, context=context)
-        if EVENTS_EXTENSION in response.status_update.metadata.fields
-    ]
 
 
 async def test_a_question_of_a_sub_agent_survives_a_worker(agents: Service) -> None:
@@ -53,26 +35,6 @@ async def test_a_question_of_a_sub_agent_survives_a_worker(agents: Service) -> N
     assert (task.status.state, response_of(task)) == (COMPLETED, "It is written.")
     assert agents.model.requests_of("lead")[-1].tool_results == ["A poem."]
     assert agents.model.requests_of("writer")[-1].tool_results == ["the title is Autumn"]
-
-
-async def test_a_secret_finds_its_way_down(agents: Service) -> None:
-    """The sub-agent's tool reads it; nobody else sees it, not even the models."""
-    agents.script(
-        by_model(
-            lead=[Reply([tool_call("writer", '{"request": "Log in."}')]), Reply(["In."])],
-            writer=[Reply([tool_call("log_in")]), Reply(["Logged in."])],
-        )
-    )
-
-    async with connected(agents.at("lead"), streaming=False) as client:
-        parked = await send(client, request("Go."))
-        assert parked.status.state == TaskState.TASK_STATE_AUTH_REQUIRED
-        task = await send(client, say(parked.id, f"secret: {seed_secret('hunter2-hunter2')}"))
-
-    assert response_of(task) == "In."
-    assert agents.model.requests_of("writer")[-1].tool_results == ["it has 15 characters"]
-    assert "hunter2" not in json.dumps([received.body for received in agents.model.requests])
-    assert "hunter2" not in str(task)
 
 
 async def test_the_guard_of_an_agent_holds_for_its_sub_agent(agents: Service, ledger: Path) -> None:
@@ -99,33 +61,6 @@ async def test_the_guard_of_an_agent_holds_for_its_sub_agent(agents: Service, le
     assert refused.startswith("the tool 'repeat' is not allowed here (allowed: all others;")
     assert written == "written"
     assert len(ledger.read_text("utf-8").splitlines()) == 1
-
-
-async def test_what_a_sub_agent_does_reaches_the_parents_subscribers(agents: Service, tmp_path: Path) -> None:
-    """The call that asks it starts and ends as any; its own events come in between, with the path to it."""
-    arguments = json.dumps({"folder": str(tmp_path), "gate": ""})
-    agents.script(
-        by_model(
-            lead=[Reply([tool_call("writer", '{"request": "Write."}')]), Reply(["Done."])],
-            writer=[Reply([tool_call("write_once", arguments)]), Reply(["A line."])],
-        )
-    )
-
-    async with connected(agents.at("lead")) as client:
-        events = await read(client, request("Go."))
-
-    outer = [event["kind"] for event in events]
-    begins, ends = outer.index("tool-start"), outer.index("tool-complete")
-    assert outer.index("tool-call") < begins < outer.index("agent-invoked") < outer.index("sub-agent") < ends
-    assert [events[at]["name"] for at in (begins, ends)] == ["writer", "writer"]
-    invoked = next(event for event in events if event["kind"] == "agent-invoked")
-    assert (invoked["agent_id"], invoked["call_id"]) == ("writer", "r00001c01")
-    forwarded = [event for event in events if event["kind"] == "sub-agent"]
-    (child,) = {str(event["path"]) for event in forwarded}
-    assert child == str([str(invoked["task_id"]).rpartition("/")[2]])
-    kinds = [inner["kind"] for event in forwarded if isinstance(inner := event["event"], dict)]
-    assert kinds.index("tool-call") < kinds.index("tool-start") < kinds.index("tool-complete")
-    assert "artifact-chunk" in kinds
 
 
 @pytest.mark.slow

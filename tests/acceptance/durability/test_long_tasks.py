@@ -62,19 +62,19 @@ async def _runs(everloop: Deployment, task_id: str) -> list[str]:
     return [run.run_id async for run in client.list_workflows(f"WorkflowId = '{task_id}'")]
 
 
-async def test_messages_and_results_of_three_megabytes(steady: Service) -> None:
+async def test_messages_and_results_of_three_megabytes(service: Service) -> None:
     """Neither Temporal's limit of 2 MB nor its history notices; the model reads every byte."""
-    steady.model.script = [_call(1, LARGE), Reply(["Much."])]
+    service.model.script = [_call(1, LARGE), Reply(["Much."])]
     text = "y" * LARGE
 
-    async with connected(steady.gateway.url) as client:
+    async with connected(service.gateway.url) as client:
         answer = await Answer().read(client.send_message(request(text)))
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
 
     assert task.status.state == TaskState.TASK_STATE_COMPLETED
     assert response_of(task) == answer.text == "Much."
     assert task.history[0].parts[0].text == text
-    last: ReceivedRequest = steady.model.requests[-1]
+    last: ReceivedRequest = service.model.requests[-1]
     assert [len(result) for result in last.tool_results] == [LARGE]
     assert last.conversation[1]["content"] == text
 

@@ -29,7 +29,7 @@ INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STA
 async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Harness]:
     """One worker and one gateway; tests part them by task."""
     directory = tmp_path_factory.mktemp("operator")
-    agents = f"{MODULE}:agent,{MODULE}:patient,{MODULE}:lead"
+    agents = f"{MODULE}:agent,{MODULE}:lead"
     async with (
         ScriptedOpenAI() as model,
         running_deployment(directory, model.base_url, agents=agents) as everloop,
@@ -69,24 +69,6 @@ async def test_the_details_show_what_answers_a_question(harness: Harness) -> Non
     assert requests[-1].tool_results == ["sent 7"]
     assert parked == ended == {task_id}
     assert await harness.found(f"{its_own} AND TaskState = 'input-required'") == set()
-
-
-async def test_a_task_waits_for_an_operator_when_no_model_answers(harness: Harness) -> None:
-    """With `on_model_failure="wait"` it says what is wrong, and goes on at the signal `resume`."""
-    async with connected(f"{harness.gateway.url}/agents/patient") as client:
-        task_id, _ = await harness.start(client, Refusal(401, "wrong_key"), Reply(["Now ", "it works."]))
-        waiting = await until(
-            lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: "operator" in said(task)
-        )
-        details = await until(lambda: harness.details(task_id), does=lambda text: "resume" in text)
-        await harness.temporal("workflow", "signal", "--workflow-id", task_id, "--name", "resume")
-        task = await in_state(client, task_id, COMPLETED)
-
-    assert waiting.status.state == WORKING
-    assert "OPENAI_API_KEY" in said(waiting)
-    assert "an operator" in details
-    assert "OPENAI_API_KEY" in details
-    assert response_of(task) == "Now it works."
 
 
 async def test_a_completed_task_goes_on_after_a_reset(harness: Harness, tmp_path: Path) -> None:
@@ -138,37 +120,6 @@ async def test_what_another_agent_did_is_not_done_again_after_a_reset(
     assert len(requests) == 4
     assert "It is paid." in requests[-1].tool_results[0]
     assert len(ledger.read_text().splitlines()) == 1
-
-
-async def _before_the_failure(harness: Harness, task_id: str) -> str:
-    """Return the event to reset to: the completed workflow task above the activity that failed."""
-    above = ""
-    for event in await harness.history(task_id):
-        if event["eventType"] == "EVENT_TYPE_ACTIVITY_TASK_FAILED":
-            break
-        if event["eventType"] == "EVENT_TYPE_WORKFLOW_TASK_COMPLETED":
-            above = str(event["eventId"])
-    return above
-
-
-async def test_a_failed_task_goes_on_after_a_reset(harness: Harness, tmp_path: Path) -> None:
-    """Reset to before the call that failed, it is tried again; the tools before it are not."""
-    ledger = tmp_path / "ledger"
-    script = [_call("pay", ledger), Refusal(401, "wrong_key"), Reply(["Done ", "after all."])]
-    async with connected(harness.gateway.url) as client:
-        task_id, requests = await harness.start(client, *script)
-        failed = await in_state(client, task_id, FAILED)
-        event = await _before_the_failure(harness, task_id)
-        reset = ("workflow", "reset", "--workflow-id", task_id, "--event-id", event, "--reason", "new key")
-        await harness.temporal(*reset)
-        task = await in_state(client, task_id, COMPLETED)
-        found = await until(lambda: harness.found(f"WorkflowId = '{task_id}' AND TaskState = 'completed'"))
-
-    assert "OPENAI_API_KEY" in said(failed)
-    assert response_of(task) == "Done after all."
-    assert len(ledger.read_text().splitlines()) == 1
-    assert requests[-1].tool_results == ["paid"]
-    assert found == {task_id}
 
 
 async def test_a_paused_model_call_is_made_again(harness: Harness) -> None:
@@ -271,31 +222,6 @@ async def test_a_task_is_cancelled_whatever_was_done_to_its_activity(
     assert len(ledger.read_text().splitlines()) == 1
 
 
-async def test_a_call_that_hangs_is_skipped(harness: Harness, tmp_path: Path) -> None:
-    """The details show how; the model reads why, and the task goes on."""
-    ledger, gate = tmp_path / "ledger", tmp_path / "gate"
-    async with connected(harness.gateway.url) as client:
-        task_id, requests = await harness.start(client, _call("hang", ledger, gate), Reply(["Without it."]))
-        await until_so(ledger.is_file)
-        details = await harness.details(task_id)
-        (signal,) = re.findall(r"```json\n(.*)\n```", details)
-        noted = json.dumps({**json.loads(signal), "note": "the bank is closed"})
-        await harness.temporal(
-            "workflow", "signal", "--workflow-id", task_id, "--name", "skip_call", "--input", noted
-        )
-        task = await in_state(client, task_id, COMPLETED)
-        gate.touch()
-
-    assert json.loads(signal) == {"call_id": "r00001c01", "note": ""}
-    assert "`skip_call` ends a call that hangs: `r00001c01` (hang)" in details
-    assert response_of(task) == "Without it."
-    (result,) = requests[1].tool_results
-    assert result.startswith(
-        "an operator skipped this call: the bank is closed. It may or may not have taken effect"
-    )
-    assert len(ledger.read_text().splitlines()) == 1
-
-
 async def _touch(harness: Harness, task_id: str, *commands: str) -> None:
     """Do this to the activity that runs, and wait until its attempt has heard of it."""
     activity, _ = await harness.activity(task_id)
@@ -339,25 +265,6 @@ async def test_a_paused_workflow_goes_on_where_it_was(harness: Harness) -> None:
 def _follow_up(task_id: str) -> dict[str, object]:
     message = {"messageId": "raw", "taskId": task_id, "role": "ROLE_USER", "parts": [{"text": "Well?"}]}
     return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-
-
-async def test_a_terminated_task_says_why(harness: Harness) -> None:
-    """No code is left to tell it; the client that follows hears of it, and so does GetTask."""
-    async with connected(harness.gateway.url) as client:
-        task_id, _ = await harness.start(client, Reply(["Half an ans", asyncio.Event()]))
-        await until(
-            lambda: client.get_task(GetTaskRequest(id=task_id)), does=lambda task: bool(task.artifacts)
-        )
-        following = asyncio.create_task(Seen().read(client.subscribe(SubscribeToTaskRequest(id=task_id))))
-        await harness.temporal(
-            "workflow", "terminate", "--workflow-id", task_id, "--reason", "the wrong customer"
-        )
-        seen = await asyncio.wait_for(following, 30)
-        task = await client.get_task(GetTaskRequest(id=task_id))
-
-    assert seen.states[-1] == task.status.state == FAILED
-    assert said(task) == "an operator terminated the task: the wrong customer"
-    assert task.artifacts[0].metadata["status"] == "failed"
 
 
 @asynccontextmanager

@@ -9,25 +9,12 @@ from a2a.types import a2a_pb2 as pb
 from tests.conformance.messages import (
     ASKS,
     COMPLETES,
-    LASTS,
     REJECTS,
-    TERMINAL,
     all_of,
-    ids_of,
     message,
     state_of,
 )
 from tests.support.wires.agent import Agent, refusal
-
-IMMEDIATELY = {"returnImmediately": True}
-
-
-async def test_a_subscription_ends_with_the_task(agent: Agent) -> None:
-    """The stream ends at the terminal state (§3.1.6)."""
-    task = await agent.send(message(LASTS, configuration=IMMEDIATELY))
-    events = await all_of(agent.subscribe(task.id))
-    assert state_of(events[-1]) in TERMINAL
-    assert {ids_of(event) for event in events} == {(task.id, task.context_id)}
 
 
 async def test_a_subscription_stays_while_the_task_waits(agent: Agent) -> None:

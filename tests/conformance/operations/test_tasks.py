@@ -2,26 +2,16 @@
 
 import asyncio
 
-import pytest
 from a2a.types import a2a_pb2 as pb
 
-from tests.conformance.messages import ASKS, COMPLETES, LASTS, REJECTS, WRITES_TEXT, message
-from tests.support.wires.agent import Agent, refusal
-
-IMMEDIATELY = {"returnImmediately": True}
+from tests.conformance.messages import ASKS, WRITES_TEXT, message
+from tests.support.wires.agent import Agent
 
 
 async def test_a_task_can_be_read_as_it_was_sent_back(agent: Agent) -> None:
     """GetTask shows what the send returned: status, artifacts and history (§3.1.3)."""
     sent = await agent.send(message(WRITES_TEXT))
     assert await agent.get(sent.id) == sent
-
-
-async def test_a_working_task_is_canceled(agent: Agent) -> None:
-    """A task that works can be canceled, too (§3.1.5)."""
-    working = await agent.send(message(LASTS, configuration=IMMEDIATELY))
-    canceled = await agent.cancel(working.id)
-    assert canceled.status.state == pb.TASK_STATE_CANCELED
 
 
 async def test_canceling_is_idempotent(agent: Agent) -> None:
@@ -32,12 +22,3 @@ async def test_canceling_is_idempotent(agent: Agent) -> None:
     read = await agent.get(asking.id)
     assert {task.status.state for task in (*both, again, read)} == {pb.TASK_STATE_CANCELED}
     assert {task.id for task in (*both, again)} == {asking.id}
-
-
-@pytest.mark.parametrize("behaviour", [COMPLETES, REJECTS])
-async def test_an_ended_task_cannot_be_canceled(agent: Agent, behaviour: str) -> None:
-    """A task that ended in another way is not cancelable, and stays as it is (§3.1.5)."""
-    ended = await agent.send(message(behaviour))
-    refused = await refusal(agent.cancel(ended.id))
-    assert refused.reason == "TASK_NOT_CANCELABLE"
-    assert (await agent.get(ended.id)).status == ended.status

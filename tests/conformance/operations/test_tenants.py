@@ -46,15 +46,3 @@ async def test_the_tenant_may_stand_in_the_path(stack: Stack) -> None:
     assert found.json()["id"] == task["id"]
     refused = await stack.http.get(f"/nobody/tasks/{task['id']}", headers=VERSION)
     assert refused.status_code in {400, 404}
-
-
-async def test_each_agent_has_an_address_and_a_card(stack: Stack) -> None:
-    """The catalogue lists them; each card leads to its own interfaces (own rule)."""
-    for entry in (await stack.http.get("/agents")).json():
-        assert entry["name"]
-        assert entry["description"]
-        card = (await stack.http.get(f"/agents/{entry['id']}/v1/.well-known/agent-card.json")).json()
-        assert card["name"] == entry["name"]
-        body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"pageSize": 1}}
-        answer = await stack.http.post(card["supportedInterfaces"][0]["url"], json=body, headers=VERSION)
-        assert "result" in answer.json()

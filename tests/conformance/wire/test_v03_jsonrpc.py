@@ -11,7 +11,6 @@ from tests.conformance.messages import (
     COMPLETES,
     LASTS,
     REJECTS,
-    STREAMS,
     WRITES_DATA,
     WRITES_FILE,
     WRITES_FILE_URL,
@@ -109,18 +108,6 @@ async def test_a_send_that_does_not_block_returns_at_once(stack: Stack) -> None:
     assert task["status"]["state"] in {"submitted", "working"}
     canceled = (await call(stack.http, "tasks/cancel", {"id": task["id"]}))["result"]
     assert (canceled["kind"], canceled["status"]["state"]) == ("task", "canceled")
-
-
-async def test_a_stream_has_kinds_and_one_final_update(stack: Stack) -> None:
-    """Task first, then updates; the last status update, and no other, is final (0.3 §7.2)."""
-    events = await stream(stack.http, "message/stream", {"message": said(STREAMS)})
-    results = [v03.SendStreamingMessageResponse.model_validate(one) and one for one in events]
-    results = [one["result"] for one in results]
-    assert results[0]["kind"] == "task"
-    assert {one["kind"] for one in results[1:]} == {"status-update", "artifact-update"}
-    finals = [one["final"] for one in results if one["kind"] == "status-update"]
-    assert finals == [False] * (len(finals) - 1) + [True]
-    assert results[-1]["status"]["state"] == "completed"
 
 
 async def test_configs_are_set_read_listed_and_deleted(stack: Stack) -> None:

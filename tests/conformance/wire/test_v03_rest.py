@@ -2,13 +2,8 @@
 
 from typing import Any
 
-import pytest
-from a2a.compat.v0_3 import a2a_v0_3_pb2 as v03
-from google.protobuf.json_format import ParseDict
-
-from tests.conformance.messages import ASKS, COMPLETES, STREAMS, fresh
+from tests.conformance.messages import ASKS, COMPLETES, fresh
 from tests.conformance.stack import Stack
-from tests.support.wires.events import events_of
 
 
 def _said(behaviour: str, **fields: object) -> dict[str, Any]:
@@ -20,19 +15,6 @@ async def _send(stack: Stack, behaviour: str, **fields: object) -> dict[str, Any
     response = await stack.http.post("/v1/message:send", json=_said(behaviour, **fields))
     assert response.status_code == 200, response.text
     return response.json()["task"]
-
-
-@pytest.mark.parametrize("behaviour", [STREAMS, ASKS])
-async def test_a_stream_has_one_final_update(stack: Stack, behaviour: str) -> None:
-    """POST /v1/message:stream: the task first, one final status last (0.3 §3.3.3)."""
-    async with stack.http.stream("POST", "/v1/message:stream", json=_said(behaviour)) as response:
-        assert response.headers["content-type"].split(";")[0] == "text/event-stream"
-        events = [event.data async for event in events_of(response) if event.data]
-    for event in events:
-        ParseDict(event, v03.StreamResponse(), ignore_unknown_fields=False)
-    assert "task" in events[0]
-    finals = [bool(one["statusUpdate"].get("final")) for one in events if "statusUpdate" in one]
-    assert finals == [False] * (len(finals) - 1) + [True]
 
 
 async def test_configs_are_made_read_listed_and_deleted(stack: Stack) -> None:

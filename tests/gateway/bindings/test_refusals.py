@@ -147,6 +147,7 @@ MESSAGES: list[tuple[object, int, str]] = [
     ({}, INVALID_PARAMS, "message is missing"),
     (message({"messageId": ""}), INVALID_PARAMS, "message.messageId is empty"),
     (message({"messageId": "é" * 200}), INVALID_PARAMS, "message.messageId has 400 bytes"),
+    (message({"role": "ROLE_UNSPECIFIED"}), INVALID_PARAMS, "message.role must be ROLE_USER"),
     (message({"role": "ROLE_AGENT"}), INVALID_PARAMS, "message.role must be ROLE_USER"),
     (message({"role": "ROLE_KING"}), INVALID_PARAMS, "message.role has to be one of ROLE_USER, ROLE_AGENT"),
     (message({"parts": []}), INVALID_PARAMS, "message.parts is empty"),

@@ -18,7 +18,7 @@ from tests.gateway.streams.followed_tasks import working_task
 from tests.gateway.streams.sse import all_of, message, stream
 from tests.support.wires.events import Event
 from tests.support.wires.operations import params_of
-from tests.support.wires.wires import OVER_HTTP, HttpWire, http_wires
+from tests.support.wires.wires import JSONRPC, OVER_HTTP, HttpWire, http_wires
 
 every_binding = pytest.mark.parametrize("binding", OVER_HTTP)
 SEND, SUBSCRIBE = "SendStreamingMessage", "SubscribeToTask"
@@ -37,7 +37,10 @@ def task_of(event: Event) -> str:
 async def test_a_client_goes_on_behind_any_event(
     gateway: RunningGateway, model: PromptModel, binding: str
 ) -> None:
-    """Every event has an id, and behind each follows exactly the rest, however it is asked for."""
+    """Every event has an id, and behind each follows exactly the rest, however it is asked for.
+
+    On JSON-RPC each is an answer to the request, on REST the bare response.
+    """
     wire, prompt = wire_of(gateway, binding), unique("ids")
     model.scripts[prompt] = ["one ", "two ", "three"]
     params = message(prompt)
@@ -45,6 +48,11 @@ async def test_a_client_goes_on_behind_any_event(
     assert "".join(each.text for each in sent) == "one two three"
     ids = [each.id for each in sent]
     assert len(set(ids)) == len(ids)
+    envelopes = [each.data.keys() for each in sent]
+    if wire.binding == JSONRPC:
+        assert envelopes == [{"jsonrpc", "id", "result"}] * len(sent)
+    else:
+        assert {len(keys) for keys in envelopes} == {1}
     for operation, again in ((SEND, params), (SUBSCRIBE, {"id": task_of(sent[0])})):
         assert await all_of(wire, operation, again, ids[1]) == sent[2:]
 

@@ -1,19 +1,14 @@
-"""Agents of the tests that harm: tools with effects that can be counted, and calls that can be cut off."""
+"""Tools of the tests that harm: their effects can be counted."""
 
 import asyncio
 import os
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 from uuid import uuid4
 
-import httpx
 from pydantic import Field
 
-from everloop.agents.agent import Agent
-from everloop.agents.delegation import sub_agent
-from everloop.agents.plugins import prompt, request_input, tools
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 
@@ -116,25 +111,3 @@ async def run_charge(ledger: str, context: ToolContext) -> str:
     receipt = Ledger(Path(ledger)).charge(_owner(context))
     await asyncio.sleep(WORK)
     return receipt
-
-
-@tool(timeout=timedelta(minutes=1))
-async def hold(url: str) -> str:
-    """Read an answer of a remote server that takes its time."""
-    async with httpx.AsyncClient(timeout=60) as http:
-        answer = await http.post(url, json={"model": "remote", "messages": []})
-    return answer.text
-
-
-writer = Agent(id="writer", name="Writer", description="Writes poems.", model="scripted")
-
-editor = Agent(
-    id="editor",
-    name="Editor",
-    description="Does everything that can be cancelled.",
-    model="scripted",
-    on_model_failure="wait",
-    plugins=[prompt("Follow the script."), tools(hold), request_input(), sub_agent("writer")],
-)
-
-newsroom = (editor, writer)

@@ -1,6 +1,6 @@
-"""The agent of the tests about limits, models that stand in, and prompts that get too long."""
+"""The agent of the tests about limits."""
 
-from everloop import Agent, Compaction, Limits, prompt, tool, tools
+from everloop import Agent, Limits, prompt, tool, tools
 
 
 @tool
@@ -13,8 +13,7 @@ agent = Agent(
     id="limited",
     name="Limited",
     description="Stops by itself.",
-    models=["first", "second"],
+    model="first",
     plugins=[prompt("Follow the script."), tools(note)],
     limits=Limits(iterations=20, cost=1.0),
-    compaction=Compaction("summary"),
 )

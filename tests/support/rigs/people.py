@@ -1,17 +1,13 @@
 """What the tests with people in the loop share: an agent that asks, what clients and operators say."""
 
-import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
-from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import GetTaskRequest, Message, Part, Role, SendMessageRequest, Task
+from a2a.types.a2a_pb2 import Message, Part, Role, SendMessageRequest, Task
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 from pydantic import JsonValue
@@ -20,7 +16,6 @@ from temporalio.client import Client, WorkflowHandle
 
 from tests.support.rigs.deployment import Deployment, Gateway
 from tests.support.seeded_secrets import seed_json
-from tests.support.servers.processes import until
 from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
 
 PEOPLE_AGENT = "tests.support.agents.people:agent"
@@ -54,14 +49,6 @@ class Harness:
         workflow = await self.workflow(task_id)
         metadata = await workflow.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
         return metadata.current_details
-
-    async def signal_approve(self, task_id: str, text: str) -> None:
-        """Send the `approve` signal with this input, as an operator does."""
-        command = [str(Path(sys.executable).with_name("temporal")), "workflow", "signal"]
-        command += ["--address", self.everloop.temporal_address, "--workflow-id", task_id]
-        command += ["--name", "approve", "--input", text]
-        sending = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
-        assert await sending.wait() == 0
 
 
 def call(name: str, arguments: Mapping[str, JsonValue], index: int = 0) -> CallFragment:
@@ -100,20 +87,6 @@ def question(task: Task) -> dict[str, JsonValue]:
     """Return what the status of a task tells programs of its only question."""
     (only,) = questions(task).values()
     return only
-
-
-async def asked_for(client: A2AClient, task: Task, count: int) -> Task:
-    """Wait until a task that asks asks so many questions: each is shown as soon as it comes up."""
-    while len(questions(task)) != count:
-        await asyncio.sleep(0.02)
-        task = await client.get_task(GetTaskRequest(id=task.id))
-    return task
-
-
-async def until_done(ledger: Path, count: int) -> list[JsonValue]:
-    """Wait until the tools have done so many things, and return them."""
-    await until(lambda: len(effects(ledger)) >= count)
-    return effects(ledger)
 
 
 def effects(ledger: Path) -> list[JsonValue]:

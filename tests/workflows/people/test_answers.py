@@ -1,6 +1,7 @@
 """What counts as an answer to a question, from clients and operators, and what is refused."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -28,6 +29,21 @@ async def test_an_operator_names_no_call_where_only_one_waits(start_task: StartT
     assert "`approve` was refused: call_id is missing; waiting: " in several
     given = {call.call.id: call.answers[0].approved for call in ports.tools.calls if call.answers}
     assert given == {"a": False, "b": True}
+
+
+@pytest.mark.parametrize(("kind", "approved"), [("confirmation", True), ("auth", False)])
+async def test_the_signal_that_the_details_show_answers(
+    start_task: StartTask, kind: str, *, approved: bool
+) -> None:
+    """It approves as it stands; where a secret is asked for it declines: a signal stands in the history."""
+    ports = asking("a", a={"kind": kind})
+    async with start_task(ports) as handle:
+        await ports.publish.until_asked()
+        shown, *_ = re.findall("```json\n(.*)\n```", await current_details(handle))
+        await handle.signal(AgentTask.approve, Approval.model_validate_json(shown))
+        await handle.result()
+    (given,) = ports.tools.calls[1].answers
+    assert (given.approved, given.by) == (approved, "operator")
 
 
 REFUSED: dict[str, tuple[dict[str, dict[str, object]], UserMessage, str]] = {
