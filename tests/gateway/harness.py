@@ -32,12 +32,15 @@ from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.tasks import submitted_view
+from everloop.runtime.outbound import WebhookPolicy
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from everloop.workflows.contract import failures
-from everloop.workflows.contract.calls import CallModelInput, CompactContextInput
+from everloop.workflows.contract.calls import CallModelInput, CompactContextInput, RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged, TaskEvent
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -49,7 +52,14 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.ports import ModelPort, SchedulePort, ToolPort
 from everloop.workflows.contract.questions import Question
-from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskStatus, TaskView
+from everloop.workflows.contract.tasks import (
+    AgentSpec,
+    TaskInput,
+    TaskResult,
+    TaskState,
+    TaskStatus,
+    TaskView,
+)
 from tests.support.fakes.ports import (
     TASK_WORK,
     CountingTools,
@@ -173,18 +183,15 @@ class StandInTask:
     @workflow.query
     def view(self) -> TaskView:
         """A view that is newer than what the gateway wrote."""
-        info = workflow.info()
-        return TaskView(
-            task_id=info.workflow_id,
-            context_id=self._task.context_id,
-            owner=self._task.owner,
-            agent_id=self._task.agent.id,
-            created_at=self._task.created_at,
-            run_id=info.run_id,
-            version=1,
-            status=TaskStatus(state=TaskState.WORKING, at=self._task.created_at),
-            history=tuple(self._messages),
-        )
+        return told_view(self._task, TaskState.WORKING, self._messages)
+
+
+def told_view(task: TaskInput, state: TaskState, messages: Sequence[UserMessage]) -> TaskView:
+    """Return what a workflow tells of its task."""
+    info = workflow.info()
+    newer = {"run_id": info.run_id, "version": 1, "history": tuple(messages)}
+    status = TaskStatus(state=state, at=task.created_at)
+    return submitted_view(info.workflow_id, task).model_copy(update={**newer, "status": status})
 
 
 class StoodIn:
@@ -263,6 +270,19 @@ async def working(  # noqa: PLR0913, PLR0917 -- what stands behind the workflow
     )
     async with running_workers(client, ports, WorkerSettings(task_queue=queue, shutdown_grace=0), TASK_WORK):
         yield
+
+
+class PublishingTools(CountingTools):
+    """Publishes what rides on a call, as the real one does; calls ask what `reply` says."""
+
+    def __init__(self, views: TaskViews, reply: Callable[[RunToolInput], ToolReply | None]) -> None:
+        super().__init__(reply=reply)
+        self._views = views
+
+    @activity.defn
+    async def run_tool(self, call: RunToolInput) -> ToolReply:
+        await self._views.publish(call.task.task_id, call.task.run_id, call.statuses)
+        return await super().run_tool(call)
 
 
 @asynccontextmanager
@@ -353,6 +373,17 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
                 await serving
 
 
+def unheard(configs: PushConfigs) -> PushOperations:
+    """Keep push notification configs, and notify nobody."""
+
+    async def nobody(*_: object) -> None: ...
+
+    async def anywhere(*_: object) -> list[str]:
+        return ["93.184.216.34"]
+
+    return PushOperations(configs, nobody, WebhookPolicy(resolver=anywhere), "http://here/")
+
+
 def key_scheme(
     path: Path, callers: Mapping[str, tuple[str, list[str]]]
 ) -> tuple[Authenticator, dict[str, Mapping[str, str]]]:
@@ -373,6 +404,18 @@ class Named(Authenticator):
 
     def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
         return {"named": pb.SecurityScheme(http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="N"))}
+
+
+def task_input(text: str = "hi", **fields: object) -> TaskInput:
+    """Return what a task begins with whose user says this."""
+    task = TaskInput(
+        context_id=unique("context"),
+        owner=ANONYMOUS,
+        agent=AgentSpec(id=AGENT.id),
+        message=UserMessage(message_id=unique("m"), parts=(TextPart(text=text),)),
+        created_at=datetime.now(UTC),
+    )
+    return task.model_copy(update=fields)
 
 
 def a_view(*texts: str, state: TaskState = TaskState.COMPLETED, **fields: object) -> TaskView:

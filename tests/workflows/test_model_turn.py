@@ -104,7 +104,11 @@ async def test_a_task_waits_for_its_operator(start_task: StartTask) -> None:
         result = await handle.result()
 
     assert waiting.phase == "waiting"
-    for words in ("Waits for an operator.", "the provider said no", "Signal `resume`, without input, to go on."):
+    for words in (
+        "Waits for an operator.",
+        "the provider said no",
+        "Signal `resume`, without input, to go on.",
+    ):
         assert words in details
     assert result.excerpt == "done"
     first, status, _ = ports.publish.statuses

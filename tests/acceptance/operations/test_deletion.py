@@ -25,6 +25,7 @@ from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import status, submitted
 from tests.support.agents.artifacts import ARTIFACT_AGENT
 from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service, running_service
+from tests.support.rigs.operator import until
 from tests.support.secret_search import redis_keys_with
 from tests.support.seeded_secrets import seed_secret
 from tests.support.servers.scripted_openai import Reply, by_model, tool_call
@@ -89,12 +90,6 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Rig]:
     ):
         temporal = await TemporalClient.connect(service.everloop.temporal_address)
         yield Rig(service, keys, redis, temporal)
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until something is so that other processes do."""
-    while not await is_so():  # noqa: ASYNC110 -- facts of other processes, no events
-        await asyncio.sleep(0.1)
 
 
 async def ended(client: Client, deletion: Deletion, *, owner: str = "") -> Deletion:

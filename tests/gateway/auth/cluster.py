@@ -9,11 +9,20 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.grpc_harness import running_grpc_gateway
-from tests.gateway.harness import AGENT, RunningGateway, StandInTask, key_scheme, stand_in_worker, unique
-from tests.gateway.push.remembered_push import RememberedPush
+from tests.gateway.harness import (
+    AGENT,
+    RunningGateway,
+    StandInTask,
+    key_scheme,
+    stand_in_worker,
+    unheard,
+    unique,
+)
+from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.wires.operations import LEGACY, OPERATIONS, params_of
 from tests.support.wires.wires import Headers, Wire, all_wires
 
@@ -52,7 +61,7 @@ class Cluster:
 
     gateway: RunningGateway
     wires: Mapping[str, Wire]
-    push: RememberedPush
+    push: PushConfigs
     client: Client
     views: TaskViews
     keys: Mapping[str, Headers]
@@ -78,20 +87,20 @@ class Cluster:
     async def all_of(self, task_id: str) -> tuple[object, ...]:
         """Return whatever a caller could change of a task."""
         description = await self.client.get_workflow_handle(task_id).describe()
-        configs = [str(config) for (id_, _), config in self.push.configs.items() if id_ == task_id]
+        configs = await self.push.list_configs(task_id)
         return await self.views.load(task_id), description.history_length, description.status, configs
 
 
 @asynccontextmanager
 async def running_cluster(client: Client, views: TaskViews, path: Path) -> AsyncGenerator[Cluster]:
     """Serve it; `path` is where the keys are kept."""
-    queue, push = unique("cluster"), RememberedPush()
+    queue, push = unique("cluster"), MemoryPushConfigs()
     scheme, keys = key_scheme(path, KEYS)
     agents = [AGENT, OTHER]
     async with (
         stand_in_worker(client, queue),
         running_grpc_gateway(
-            client, views, queue=queue, agents=agents, access=AccessControl(scheme), push=push
+            client, views, queue=queue, agents=agents, access=AccessControl(scheme), push=unheard(push)
         ) as served,
     ):
         wires = all_wires(served.http.http, served.channel)

@@ -1,13 +1,14 @@
 """What callers need to be let in, and each scope allows: for each operation on each binding."""
 
 import asyncio
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 
 from tests.gateway.auth.cluster import DOWNLOADS, Cluster, operations_of
 from tests.support.wires.operations import params_of
-from tests.support.wires.wires import Reply, Wire
+from tests.support.wires.wires import JSONRPC, Reply, Wire
 
 READ = {"GetTask", "ListTasks", "SubscribeToTask"} | {
     "GetTaskPushNotificationConfig",
@@ -33,6 +34,7 @@ async def test_nobody_gets_in_without_credentials(wire: Wire) -> None:
         for headers in ({}, {"X-API-Key": "everloop_x_y"}):
             reply = await wire.send(operation, params_of(operation, str(uuid4())), headers)
             assert reply.status in UNAUTHENTICATED, (operation, reply)
+            assert wire.binding != JSONRPC or (reply.refusal and reply.refusal.code == -32031)
             assert reply.headers["www-authenticate"].startswith('ApiKey realm="everloop", header="X-API-Key"')
             assert b"everloop_x_y" not in reply.body
 
@@ -79,6 +81,19 @@ async def test_a_missing_scope_is_told_before_a_body_is_parsed(cluster: Cluster,
     answer = await cluster.gateway.http.post(path, content=b"no JSON", headers=headers)
     assert answer.status_code == 403
     assert "tasks:write" in answer.text
+
+
+@pytest.mark.parametrize("path", ["/", "/message:send", "/v1/message:stream", "/agents/staged"])
+async def test_a_stranger_is_refused_before_the_body_is_read(cluster: Cluster, path: str) -> None:
+    """The answer comes although the body never does."""
+    address = urlsplit(cluster.gateway.url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "Content-Length: 1000000\r\n\r\n".encode()
+    )
+    assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+    writer.close()
 
 
 @pytest.mark.parametrize(("method", "version"), [("SendMessage", "1.0"), ("message/send", "0.3")])

@@ -10,8 +10,8 @@ from temporalio.client import Client
 from everloop.agents.agent import Agent
 from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
-from tests.gateway.harness import AGENT, PromptModel
-from tests.gateway.push.remembered_push import RememberedPush
+from tests.gateway.harness import AGENT, PromptModel, unheard
+from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.wires.wires import OVER_HTTP, HttpWire, Wire, all_wires
 
 OTHER = Agent(id="other", name="Other", description="Stands beside the default one.", model="scripted")
@@ -25,7 +25,7 @@ async def served(
 ) -> AsyncGenerator[GrpcGateway]:
     """A gateway on all bindings, with a worker, and push notifications of which nobody hears."""
     async with running_grpc_gateway(
-        client, views, queue=queue, agents=[AGENT, OTHER], push=RememberedPush()
+        client, views, queue=queue, agents=[AGENT, OTHER], push=unheard(MemoryPushConfigs())
     ) as gateway:
         yield gateway
 

@@ -1,27 +1,15 @@
 """Headers, status codes and malformed input on every binding over HTTP: the same rules everywhere."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Any
-from urllib.parse import urlsplit
 
-import httpx
 import pytest
-import pytest_asyncio
-from a2a.types import a2a_pb2 as pb
-from temporalio.client import Client
 
-from everloop.gateway.auth.access import AccessControl, RequestLimits
-from everloop.gateway.auth.schemes import Authenticator
-from everloop.gateway.context import Caller
-from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
-from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES
-from tests.gateway.harness import PromptModel, RunningGateway, running_gateway
 from tests.support.wires.operations import params_of
-from tests.support.wires.wires import OVER_HTTP, REST, Call, HttpWire, Reply, http_wires, reply_of
+from tests.support.wires.wires import REST, Call, HttpWire, Reply, reply_of
 
 SECRETS = ("Traceback", 'File "', ".py", "pydantic", "protobuf", "ParseDict", "secret")
 INVALID, NOT_FOUND = ((200, -32602), 400, "INVALID_PARAMS"), ((200, -32001), 404, "TASK_NOT_FOUND")
@@ -164,80 +152,3 @@ async def test_the_extension_is_confirmed(over_http: HttpWire) -> None:
         asked = {each: f"https://example.com/other, {EVENTS_EXTENSION}"}
         reply = await over_http.send("GetTask", {"id": "x"}, asked)
         assert reply.headers[name.lower()] == EVENTS_EXTENSION
-
-
-class NamedBy(Authenticator):
-    """Believes whoever says a name."""
-
-    def __init__(self) -> None:
-        self.peers: list[str] = []
-
-    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
-        self.peers.append(peer)
-        if not headers.get("x-name"):
-            raise UnauthenticatedError("say X-Name", challenge='Name realm="tests"')
-        return Caller(owner=headers["x-name"], scheme="name")
-
-    def security_schemes(self) -> Mapping[str, pb.SecurityScheme]:
-        return {"named": pb.SecurityScheme(http_auth_security_scheme=pb.HTTPAuthSecurityScheme(scheme="N"))}
-
-
-class NotGreedy(RequestLimits):
-    """Refuses the owner "greedy", and fails for "unlucky"."""
-
-    async def admit_request(self, owner: str) -> None:
-        if owner == "greedy":
-            raise TooManyRequestsError("that is too much; come back later", retry_after=7)
-        if owner == "unlucky":
-            raise RuntimeError("secret")
-
-
-@pytest.fixture(scope="module")
-def named() -> NamedBy:
-    return NamedBy()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def guarded(
-    client: Client, views: TaskViews, queue: str, model: PromptModel, named: NamedBy
-) -> AsyncGenerator[RunningGateway]:
-    access = AccessControl(named, NotGreedy())
-    async with running_gateway(client, views, queue=queue, access=access) as gateway:
-        yield gateway
-
-
-@pytest.mark.parametrize("name", OVER_HTTP)
-async def test_who_calls_is_asked_first(guarded: RunningGateway, named: NamedBy, name: str) -> None:
-    """401 with the challenge, 429 with Retry-After; of a guard that fails a reference. Tasks have owners."""
-    async with httpx.AsyncClient(base_url=guarded.url) as http:
-        wire = http_wires(http)[name]
-        stranger = await wire.send("GetTask", {"id": "x"})
-        streaming = params_of("SendStreamingMessage")
-        greedy = await wire.send("SendStreamingMessage", streaming, {"X-Name": "greedy"})
-        unlucky = await wire.send("GetTask", {"id": "x"}, {"X-Name": "unlucky"})
-        sent = (await wire.send("SendMessage", params_of("SendMessage"), {"X-Name": "ann"})).result
-        task = {"id": sent.get("task", sent)["id"]}
-        ann, bob = [await wire.send("GetTask", task, {"X-Name": each}) for each in ("ann", "bob")]
-    check(stranger, wire, ((401, -32031), 401, "UNAUTHENTICATED"))
-    assert stranger.headers["www-authenticate"] == 'Name realm="tests"'
-    assert named.peers[-1] == "127.0.0.1"
-    check(greedy, wire, ((429, -32033), 429, "TOO_MANY_REQUESTS"))
-    assert greedy.headers["retry-after"] == "7"
-    assert unlucky.refusal
-    assert unlucky.refusal.message.startswith("internal error, reference ")
-    assert b"secret" not in unlucky.body
-    assert ann.refusal is None
-    check(bob, wire, NOT_FOUND)
-
-
-@pytest.mark.parametrize("path", ["/", "/message:send", "/v1/message:stream", "/agents/staged"])
-async def test_a_stranger_is_refused_before_the_body_is_read(guarded: RunningGateway, path: str) -> None:
-    """The answer comes although the body never does."""
-    address = urlsplit(guarded.url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    writer.write(
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        "Content-Length: 1000000\r\n\r\n".encode()
-    )
-    assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
-    writer.close()

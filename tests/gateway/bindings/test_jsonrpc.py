@@ -58,11 +58,6 @@ def rpc(member: str) -> bytes:
 PART = '"params": {"message": {"role": "ROLE_USER", "messageId": "m", "parts": [%s]}}'
 
 BODIES: dict[str, tuple[bytes, int]] = {
-    "empty": (b"", -32700),
-    "cut off": (b"{", -32700),
-    "no UTF-8": (b"\xff\xfe{}", -32700),
-    "endless nesting": (deep(100_000).encode(), -32700),
-    "endless number": (rpc(f'"x": {"9" * 5000}'), -32700),
     "empty batch": (b"[]", -32600),
     "string": (b'"hello"', -32600),
     "number": (b"7", -32600),
@@ -79,8 +74,6 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "nested data": (rpc(PART % f'{{"data": {deep(500)}}}'), -32602),
     "too many values": (rpc(f'"x": [{"[]," * MAX_VALUES}0]'), -32700),
     "too many values, and no JSON": (b'["x"' + b",{}" * 2 * MAX_VALUES + b"}", -32700),
-    "NaN": (rpc(PART % '{"data": NaN}'), -32700),
-    "the same name twice": (rpc(PART % '{"text": "a", "text": "b"}'), -32700),
     "infinity": (rpc(PART % '{"data": {"x": 1e999}}'), -32602),
     "lone surrogate": (rpc(PART % '{"text": "\\ud800"}'), -32602),
 }

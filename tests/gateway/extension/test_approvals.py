@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 from pydantic import JsonValue
 from structlog.testing import capture_logs
-from temporalio import activity
 from temporalio.client import Client
 
 from everloop import client as clients
@@ -23,7 +22,14 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.questions import Question, QuestionKind
-from tests.gateway.harness import key_scheme, running_gateway, unique, working
+from tests.gateway.harness import (
+    PublishingTools,
+    RunningGateway,
+    key_scheme,
+    running_gateway,
+    unique,
+    working,
+)
 from tests.support.fakes.ports import (
     CountingTools,
     ScriptedModel,
@@ -49,10 +55,14 @@ Json = dict[str, JsonValue]
 class Office:
     """A gateway of an agent whose calls others than the owner approve."""
 
-    http: httpx.AsyncClient
+    gateway: RunningGateway
     keys: Mapping[str, Mapping[str, str]]
     tools: CountingTools
     client: Client
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        return self.gateway.http
 
     async def ask(self, caller: str = "owner") -> str:
         """Start a task whose call waits for the scope tasks:approve; return its id once it is listed.
@@ -60,7 +70,7 @@ class Office:
         A list follows the view that a sender is answered with, a moment later.
         """
         task = await self.send(caller, "Refund it.")
-        assert state_of(task) == "TASK_STATE_INPUT_REQUIRED", task
+        assert cast("Json", task["status"])["state"] == "TASK_STATE_INPUT_REQUIRED", task
         task_id = str(task["id"])
         await until(lambda: self.listed("boss", task_id))
         return task_id
@@ -70,8 +80,8 @@ class Office:
         message: Json = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": [{"text": text}]}
         if task_id:
             message["taskId"] = task_id
-        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-        answered = (await self.http.post("/", json=body, headers=self.keys[caller])).json()
+        sent = await self.gateway.call("SendMessage", {"message": message}, **self.keys[caller])
+        answered = sent.json()
         return cast("Json", answered["error"] if "error" in answered else answered["result"]["task"])
 
     async def listed(self, caller: str, task_id: str) -> list[Json]:
@@ -101,10 +111,6 @@ class Office:
         return [(given.approved, given.by, given.approver) for call in calls for given in call.answers]
 
 
-def state_of(task: Json) -> JsonValue:
-    return cast("Json", task["status"])["state"]
-
-
 def error_of(answered: httpx.Response) -> tuple[int, str]:
     assert answered.headers["Cache-Control"] == "no-store"
     return answered.status_code, answered.json()["error"]["message"]
@@ -124,19 +130,6 @@ def refunds(call: RunToolInput) -> ToolReply | None:
     )
 
 
-class Tools(CountingTools):
-    """Publishes what rides on a call, as the real one does."""
-
-    def __init__(self, views: TaskViews) -> None:
-        super().__init__(reply=refunds)
-        self._views = views
-
-    @activity.defn
-    async def run_tool(self, call: RunToolInput) -> ToolReply:
-        await self._views.publish(call.task.task_id, call.task.run_id, call.statuses)
-        return await super().run_tool(call)
-
-
 async def replies(call: CallModelInput) -> AssistantMessage:
     return asks(("c", "refund")) if call.length == 1 else answer("done")
 
@@ -147,12 +140,12 @@ async def office(
 ) -> AsyncGenerator[Office]:
     queue = unique("office")
     scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", KEYS)
-    tools = Tools(views)
+    tools = PublishingTools(views, refunds)
     async with (
         working(client, views, queue, ScriptedModel(*[replies] * 200), tools),
         running_gateway(client, views, queue=queue, access=AccessControl(scheme)) as gateway,
     ):
-        yield Office(gateway.http, keys, tools, client)
+        yield Office(gateway, keys, tools, client)
 
 
 async def test_somebody_else_approves(office: Office) -> None:
@@ -163,8 +156,8 @@ async def test_somebody_else_approves(office: Office) -> None:
         answered = await office.decide("boss", task_id, {"approved": True, "note": "fine"})
     again = await office.decide("boss", task_id, {"approved": True, "note": "fine"})
     await office.result(task_id)
-    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task_id}}
-    task = (await office.http.post("/", json=body, headers=office.keys["owner"])).json()["result"]
+    read = await office.gateway.call("GetTask", {"id": task_id}, **office.keys["owner"])
+    task = read.json()["result"]
     late = await office.decide("boss", task_id, {"approved": True, "note": "fine"})
     at = shown.pop("askedAt")
     assert isinstance(at, str)

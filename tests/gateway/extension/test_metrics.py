@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 from temporalio.client import Client
@@ -12,9 +11,8 @@ from temporalio.client import Client
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.gateway.extension.health import Gauges
 from everloop.gateway.tasks.tasks import Tasks
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput
-from tests.gateway.harness import unique
+from everloop.workflows.contract.tasks import AgentSpec
+from tests.gateway.harness import task_input, unique
 from tests.support.recorded_metrics import Recorded
 from tests.support.servers.processes import ROOT
 
@@ -26,7 +24,7 @@ async def test_open_tasks_are_counted_by_agent_and_state(client: Client) -> None
     agent_id, recorded = f"{unique('it')}'s mine", Recorded()
     tasks, task_ids = Tasks(client, unique("nobody")), [unique("open") for _ in range(3)]
     for task_id in task_ids:
-        await tasks.start(task_id, _task(agent_id), summary="open")
+        await tasks.start(task_id, task_input(agent=AgentSpec(id=agent_id)), summary="open")
     await client.get_workflow_handle(task_ids[0]).terminate()
     asking = Gauges(client, [agent_id, "idle"], {})
     await asking.round()
@@ -55,14 +53,4 @@ def test_an_address_that_is_taken_ends_a_worker_too(tmp_path: Path) -> None:
     assert (ran.stdout + ran.stderr).decode() == (
         f"worker: cannot listen on {address} for metrics: Address already in use; stop what listens there, "
         "or set EVERLOOP_METRICS_ADDRESS to another host:port\n"
-    )
-
-
-def _task(agent_id: str) -> TaskInput:
-    return TaskInput(
-        context_id="context",
-        owner="owner",
-        agent=AgentSpec(id=agent_id),
-        message=UserMessage(message_id="m", parts=(TextPart(text="hi"),)),
-        created_at=datetime.now(UTC),
     )

@@ -10,7 +10,6 @@ import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
 from pydantic import JsonValue
-from temporalio import activity
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
@@ -20,8 +19,8 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput, RunToolInput, ToolReply
 from everloop.workflows.contract.messages import AssistantMessage, text_of
 from everloop.workflows.contract.questions import Question, QuestionKind
-from tests.gateway.harness import AGENT, key_scheme, running_gateway, unique, working
-from tests.support.fakes.ports import CountingTools, ScriptedModel, answer, asks
+from tests.gateway.harness import AGENT, PublishingTools, key_scheme, running_gateway, unique, working
+from tests.support.fakes.ports import ScriptedModel, answer, asks
 from tests.support.rigs.operator import until
 
 OTHER = Agent(id="other", name="Other", description="Asks, too.", model="scripted")
@@ -64,19 +63,6 @@ def reply(call: RunToolInput) -> ToolReply | None:
         return None
     fields = {"id": f"{call.call.id}/1", "text": "What?", "call": call.call, **ASKED[call.call.name]}
     return Question.model_validate(fields)
-
-
-class Tools(CountingTools):
-    """Publishes what rides on a call, as the real one does."""
-
-    def __init__(self, views: TaskViews) -> None:
-        super().__init__(reply=reply)
-        self._views = views
-
-    @activity.defn
-    async def run_tool(self, call: RunToolInput) -> ToolReply:
-        await self._views.publish(call.task.task_id, call.task.run_id, call.statuses)
-        return await super().run_tool(call)
 
 
 async def replies(call: CallModelInput) -> AssistantMessage:
@@ -130,7 +116,7 @@ async def inbox(
     queue = unique("inbox")
     scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", {**KEYS, "bound": BOUND})
     async with (
-        working(client, views, queue, ScriptedModel(*[replies] * 100), Tools(views)),
+        working(client, views, queue, ScriptedModel(*[replies] * 100), PublishingTools(views, reply)),
         running_gateway(
             client, views, queue=queue, agents=[AGENT, OTHER], access=AccessControl(scheme)
         ) as gateway,

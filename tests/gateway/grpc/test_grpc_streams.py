@@ -23,6 +23,7 @@ from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.a2a_client import connected, request, send
+from tests.support.servers.processes import until
 
 NARROW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536))
 """Options of a client that has room for little of what it has not read."""
@@ -40,12 +41,6 @@ async def gateway(
 async def caller(gateway: GrpcGateway) -> AsyncGenerator[A2AClient]:
     async with connected(gateway.url, binding="GRPC", streaming=False) as caller:
         yield caller
-
-
-async def until(fact: Callable[[], bool]) -> None:
-    """Wait for a fact; the test's timeout is the limit."""
-    while not fact():  # noqa: ASYNC110 -- nothing tells of it
-        await asyncio.sleep(0.01)
 
 
 async def task_of(caller: A2AClient, prompt: str) -> str:

@@ -18,8 +18,8 @@ from temporalio.worker import Worker
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.messages import UserMessage, content_digest
-from everloop.workflows.contract.tasks import TaskInput, TaskState, TaskStatus, TaskView
-from tests.gateway.harness import running_gateway, unique
+from everloop.workflows.contract.tasks import TaskInput, TaskState, TaskView
+from tests.gateway.harness import running_gateway, told_view, unique
 from tests.support.a2a_client import connected, request, send
 
 MESSAGES = 60
@@ -83,19 +83,8 @@ class ContinuingTask:
     @workflow.query
     def view(self) -> TaskView:
         """The task with all messages as its history."""
-        info = workflow.info()
         state = TaskState.COMPLETED if self._ended else TaskState.WORKING
-        return TaskView(
-            task_id=info.workflow_id,
-            context_id=self._task.context_id,
-            owner=self._task.owner,
-            agent_id=self._task.agent.id,
-            created_at=self._task.created_at,
-            run_id=info.run_id,
-            version=1,
-            status=TaskStatus(state=state, at=self._task.created_at),
-            history=tuple(self._taken),
-        )
+        return told_view(self._task, state, self._taken)
 
 
 @pytest.mark.parametrize("ends_at", [MESSAGES, MESSAGES // 2], ids=["goes on", "ends halfway"])

@@ -174,6 +174,8 @@ STOPS: list[tuple[dict[str, str], str]] = [
         f"{SETTING}PUBLIC_URL: expected an address such as https://",
     ),
     ({"EVERLOOP_MTLS_PROXIES": "s3cr/et"}, f"{SETTING}MTLS_PROXIES: expected addresses"),
+    ({"EVERLOOP_REQUEST_BURST": "5"}, "set EVERLOOP_REQUESTS_PER_MINUTE too"),
+    ({"EVERLOOP_MAX_OPEN_TASKS": "-1"}, f"{SETTING}MAX_OPEN_TASKS: Input should be greater than"),
     *(
         ({"EVERLOOP_HOST": host, **more}, f"EVERLOOP_HOST is {host!r}: whoever reaches it")
         for host, more in (

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,7 +17,7 @@ from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import PromptModel, RunningGateway, StoodIn, running_gateway, unique
 from tests.gateway.messages.questions import ask
-from tests.gateway.streams.sse import all_of, stream
+from tests.gateway.streams.sse import all_of, message, stream
 from tests.support.a2a_client import connected, request, send
 from tests.support.wires.events import Event
 from tests.support.wires.wires import Refusal
@@ -33,17 +32,6 @@ async def another(
 ) -> AsyncGenerator[RunningGateway]:
     async with running_gateway(client, views, queue=queue) as other:
         yield other
-
-
-def message(text: str, task_id: str = "", message_id: str = "") -> dict[str, Any]:
-    return {
-        "message": {
-            "messageId": message_id or unique("m"),
-            "role": "ROLE_USER",
-            "taskId": task_id,
-            "parts": [{"text": text}],
-        }
-    }
 
 
 def ids_of(events: Sequence[Event]) -> list[str]:

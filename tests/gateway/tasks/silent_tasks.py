@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.api.common.v1 import WorkflowExecution
@@ -28,9 +28,9 @@ from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.events import TaskEvent
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, TaskView
-from tests.gateway.harness import unique
+from everloop.workflows.contract.messages import TextPart
+from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskView
+from tests.gateway.harness import task_input, unique
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
 from tests.support.memory.transcripts import MemoryTranscripts
@@ -109,13 +109,7 @@ async def start(
 ) -> str:
     """Start a task as a gateway does, and return its id; a step that fails is tried again after a second."""
     task_id = task_id or unique("silent")
-    task = TaskInput(
-        context_id=unique("context"),
-        owner=OWNER,
-        agent=AgentSpec(id="staged"),
-        message=UserMessage(message_id=unique("m"), parts=(TextPart(text=prompt),)),
-        created_at=datetime.now(UTC),
-    )
+    task = task_input(prompt, owner=OWNER)
     state = SearchAttributePair(names.TASK_STATE, TaskState.SUBMITTED)
     await client.start_workflow(
         names.WORKFLOW_TYPE,

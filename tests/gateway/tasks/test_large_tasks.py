@@ -32,6 +32,7 @@ from tests.gateway.harness import (
 )
 from tests.gateway.streams.followed_tasks import FollowedTask
 from tests.support.a2a_client import connected, request, send
+from tests.support.servers.processes import until
 
 LIMIT = 3_000_000
 LARGE = "x" * 1_250_000
@@ -246,10 +247,3 @@ def release_all(views: LargeViews) -> None:
     assert pace
     for _ in range(20):
         pace.release()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something that this process sees happen."""
-    async with asyncio.timeout(60):
-        while not is_so():  # noqa: ASYNC110 -- nothing tells of it
-            await asyncio.sleep(0.01)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 import pytest
 from a2a.client import Client as A2AClient
@@ -14,9 +13,8 @@ from temporalio.common import SearchAttributePair, TypedSearchAttributes
 
 from everloop.gateway.context import ANONYMOUS
 from everloop.workflows.contract import names
-from everloop.workflows.contract.messages import TextPart, UserMessage
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput
-from tests.gateway.harness import RunningGateway, StandInTask, stand_in_worker, unique
+from everloop.workflows.contract.tasks import AgentSpec
+from tests.gateway.harness import RunningGateway, StandInTask, stand_in_worker, task_input, unique
 from tests.support.a2a_client import connected, request, send
 
 Operation = Callable[[A2AClient, str], Awaitable[None]]
@@ -26,14 +24,7 @@ Operation = Callable[[A2AClient, str], Awaitable[None]]
 async def child_of(client: Client, root: str, context: str, owner: str = ANONYMOUS) -> AsyncGenerator[str]:
     """Let a sub-agent work for a task."""
     queue = unique("child")
-    task = TaskInput(
-        context_id=context,
-        owner=owner,
-        agent=AgentSpec(id="writer"),
-        message=UserMessage(message_id="m", parts=(TextPart(text="write"),)),
-        created_at=datetime.now(UTC),
-        depth=1,
-    )
+    task = task_input("write", context_id=context, owner=owner, agent=AgentSpec(id="writer"), depth=1)
     async with stand_in_worker(client, queue):
         child_id = names.child_task_id(root, unique("call"))
         attributes = TypedSearchAttributes([SearchAttributePair(names.AGENT_ID, task.agent.id)])

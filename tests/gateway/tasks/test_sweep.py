@@ -16,11 +16,10 @@ from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged, Warned
-from everloop.workflows.contract.messages import TextPart, UserMessage
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
-from tests.gateway.harness import unique
+from everloop.workflows.contract.tasks import TaskState
+from tests.gateway.harness import task_input, unique
 from tests.gateway.process.gateways import gateway_process
 from tests.gateway.tasks.silent_tasks import (
     BUG,
@@ -129,12 +128,8 @@ class FoundRuns(Runs):
 
 async def created(views: TaskViews, *task_ids: str) -> None:
     """Make these tasks known."""
-    message = UserMessage(message_id="m", parts=(TextPart(text="hello"),))
-    task = TaskInput(
-        context_id="c", owner="o", agent=AgentSpec(id="a"), message=message, created_at=datetime.now(UTC)
-    )
     for task_id in task_ids:
-        await views.create(submitted_view(task_id, task))
+        await views.create(submitted_view(task_id, task_input()))
 
 
 async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Client) -> None:
@@ -191,16 +186,7 @@ async def test_a_task_whose_workflow_is_gone_is_found(client: Client) -> None:
 async def test_a_temporal_that_knows_no_task_is_not_believed(client: Client) -> None:
     """A gateway with the namespace of another Everloop must not call all open tasks failed."""
     views = MemoryTaskViews()
-    task = UserMessage(message_id="m", parts=(TextPart(text="x"),))
-    given = TaskInput(
-        context_id="c",
-        owner="o",
-        agent=AgentSpec(id="staged"),
-        message=task,
-        created_at=datetime.now(UTC),
-    )
-    for task_id in (ids := [unique("unknown") for _ in range(3)]):
-        await views.create(submitted_view(task_id, given))
+    await created(views, *(ids := [unique("unknown") for _ in range(3)]))
     sweep = services(client, views).sweep
     for _ in range(3):
         await sweep.reconcile_open()
