@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -16,16 +16,12 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from tests.support.a2a_client import connected, request, send
 from tests.support.agents.artifacts import ARTIFACT_AGENT, big_content, line
 from tests.support.rigs.deployment import Service, running_deployment, running_service
-from tests.support.servers.buckets import new_bucket, running_moto
-from tests.support.servers.processes import ServerProcess, until
-from tests.support.servers.s3_relay import running_relay
+from tests.support.servers.processes import ServerProcess
 from tests.support.servers.scripted_openai import CallFragment, Reply, ScriptedOpenAI, tool_call
 from tests.support.wires.raw_stream import Event, RawStream
 
 MEGABYTES = 200
 LINES = 400
-TRIES = 3
-"""How often a store that is away is asked before it comes back."""
 
 FLAT = 64 * 1024 * 1024
 """How many bytes a process may grow over its idle size, whatever the size of an artifact."""
@@ -158,35 +154,3 @@ async def test_a_kill_while_an_artifact_streams(service: Service, gate: Path, ki
     assert seen.texts["lines"] == content
     assert stored.decode() == content
     assert seen.complete == {"lines", "response"}
-
-
-async def test_s3_away_for_a_while(model: ScriptedOpenAI, tmp_path: Path, gate: Path) -> None:
-    """What a tool writes meanwhile waits, and nothing is lost or doubled; a download asks for patience."""
-    arguments = json.dumps({"artifact_id": "big", "megabytes": 12, "gate": str(gate)})
-    model.script = [Reply([tool_call("write_big", arguments)]), Reply(["Done."])]
-    async with AsyncExitStack() as stack:
-        endpoint = stack.enter_context(running_moto())
-        bucket, relay = new_bucket(endpoint), stack.enter_context(running_relay(endpoint))
-        s3 = {"EVERLOOP_BLOBS": "s3", "EVERLOOP_S3_BUCKET": bucket, "EVERLOOP_S3_ENDPOINT": relay.endpoint}
-        settings = {"agents": ARTIFACT_AGENT, **s3}
-        everloop = await stack.enter_async_context(running_deployment(tmp_path, model.base_url, **settings))
-        await everloop.add_worker()
-        gateway = await everloop.add_gateway()
-        client = await stack.enter_async_context(connected(gateway.url, streaming=False))
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=60))
-        sending = asyncio.create_task(send(client, request("Write.")))
-        await until(lambda: any("PUT" in asked and "/artifact/" in asked for asked in relay.requests))
-        relay.loses = lambda _: True
-        before = len(relay.requests)
-        gate.touch()
-        await until(lambda: len(relay.requests) >= before + TRIES)
-        relay.loses = lambda _: False
-        task = await sending
-        (big,) = [artifact for artifact in task.artifacts if artifact.artifact_id == "big"]
-        downloaded = await http.get(big.parts[0].url)
-        relay.loses = lambda _: True
-        refused = await http.get(big.parts[0].url)
-
-    assert downloaded.content == b"".join(big_content(12))
-    assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
-    assert int(refused.headers["Retry-After"]) > 0

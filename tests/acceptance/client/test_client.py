@@ -1,7 +1,6 @@
 """What the client tells of an Everloop: answers, tool calls, questions, files, and lost connections."""
 
 import asyncio
-import ssl
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
@@ -44,7 +43,6 @@ from tests.support.rigs.deployment import Service
 from tests.support.rigs.operator import until
 from tests.support.rigs.people import call
 from tests.support.servers.scripted_openai import Reasoning, Reply, tool_call
-from tests.support.servers.tls import certificate_files, running_tls_proxy
 
 REPORT = [
     Reply([Reasoning("Let me "), Reasoning("think."), tool_call("report", '{"words": "one two"}')]),
@@ -361,28 +359,6 @@ async def _late(client: Client) -> str:
     with pytest.raises(WaitTimeoutError) as late:
         await client.send("Wait.", message_id="late", timeout=0.5)
     return late.value.result.id
-
-
-async def test_the_server_is_known_by_a_certificate_of_ones_own(service: Service, tmp_path: Path) -> None:
-    """And knows the client by one: through a proxy that asks for it, at another address than its card's."""
-    (tmp_path / "server").mkdir()
-    shown = certificate_files("localhost", tmp_path / "server")
-    mine = certificate_files("client", tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(shown)
-    context.load_verify_locations(mine)
-    context.verify_mode = ssl.CERT_REQUIRED
-    service.script([Reply(["Hello."])])
-
-    async with running_tls_proxy(urlsplit(service.gateway.url).port or 0, context) as port:
-        url = f"https://localhost:{port}"
-        async with Client(url, ca=shown, cert=(mine, mine)) as client:
-            assert (await client.send("Hi.")).text == "Hello."
-        async with Client(url) as strange:
-            with pytest.raises(UnreachableError, match=r"certificate .* is not trusted .*; .*give ca="):
-                await strange.send("Hi.")
-    with pytest.raises(InvalidError, match="cert= or ca= cannot be used"):
-        Client(url, ca=tmp_path / "none.pem")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import HTMLResponse
 
-from everloop.client import Client, ClientError, UnauthenticatedError, UnreachableError
+from everloop.client import Client, ClientError, InvalidError, UnauthenticatedError, UnreachableError
 from tests.acceptance.client.test_scripted_servers import running
 from tests.support.servers.tls import certificate_files, refusing_by_alert, running_tls_proxy
 
@@ -56,6 +56,18 @@ async def test_an_alert_of_tls_says_what_to_give(shown: Path, tmp_path: Path, ca
         async with Client(f"https://localhost:{port}", ca=shown, cert=cert) as client:
             with pytest.raises(kind, match=said):
                 await client.card()
+
+
+async def test_what_is_not_trusted_and_files_that_are_none_are_said(shown: Path, tmp_path: Path) -> None:
+    """Each with the argument that helps; what works with both is a profile of the command's."""
+    async with (
+        running_tls_proxy(1, demanding(shown, shown, ssl.TLSVersion.TLSv1_3)) as port,
+        Client(f"https://localhost:{port}") as strange,
+    ):
+        with pytest.raises(UnreachableError, match=r"certificate .* is not trusted .*; .*give ca="):
+            await strange.card()
+    with pytest.raises(InvalidError, match="cert= or ca= cannot be used"):
+        Client("https://localhost", ca=tmp_path / "none.pem")
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
+from a2a.types.a2a_pb2 import GetTaskRequest
 from google.protobuf.json_format import MessageToDict
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
@@ -13,8 +13,8 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
 from tests.support.a2a_client import Answer, connected, request, response_of, send
-from tests.support.rigs.deployment import Deployment, Service, running_deployment
-from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
+from tests.support.rigs.deployment import Deployment, running_deployment
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
 
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=200",)
 """Temporal asks for a new run after so many events, not after 4,096."""
@@ -60,23 +60,6 @@ async def test_a_long_task_goes_on_in_a_new_run(
 async def _runs(everloop: Deployment, task_id: str) -> list[str]:
     client = await Client.connect(everloop.temporal_address)
     return [run.run_id async for run in client.list_workflows(f"WorkflowId = '{task_id}'")]
-
-
-async def test_messages_and_results_of_three_megabytes(service: Service) -> None:
-    """Neither Temporal's limit of 2 MB nor its history notices; the model reads every byte."""
-    service.model.script = [_call(1, LARGE), Reply(["Much."])]
-    text = "y" * LARGE
-
-    async with connected(service.gateway.url) as client:
-        answer = await Answer().read(client.send_message(request(text)))
-        task = await client.get_task(GetTaskRequest(id=answer.task_id))
-
-    assert task.status.state == TaskState.TASK_STATE_COMPLETED
-    assert response_of(task) == answer.text == "Much."
-    assert task.history[0].parts[0].text == text
-    last: ReceivedRequest = service.model.requests[-1]
-    assert [len(result) for result in last.tool_results] == [LARGE]
-    assert last.conversation[1]["content"] == text
 
 
 async def test_a_lost_blob_ends_the_task_with_its_name(model: ScriptedOpenAI, everloop: Deployment) -> None:

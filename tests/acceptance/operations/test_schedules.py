@@ -21,9 +21,9 @@ from temporalio.client import (
 from everloop.runtime.schedules.recurrence import read_interval
 from everloop.workflows.contract import names
 from tests.support.a2a_client import connected, response_of
-from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Deployment
+from tests.support.rigs.deployment import ACCEPTANCE_AGENT, Service
 from tests.support.servers.processes import run_everloop
-from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
+from tests.support.servers.scripted_openai import Reply
 
 Command = Callable[..., Awaitable[tuple[int, str]]]
 """Runs a command with these arguments; returns its exit code and all it wrote."""
@@ -160,13 +160,10 @@ async def test_schedules_of_others_are_left_alone(schedule: Command, temporal: C
         await handle.delete()
 
 
-async def test_a_schedule_starts_tasks_that_clients_see(
-    model: ScriptedOpenAI, everloop: Deployment, name: str
-) -> None:
+async def test_a_schedule_starts_tasks_that_clients_see(service: Service, name: str) -> None:
     """A task that it was told to start now, and one that was due: both are listed, read and complete."""
-    model.script = [Reply(["The report."])] * 50
-    await everloop.add_worker()
-    gateway, schedule = await everloop.add_gateway(), command_for(everloop.environment)
+    service.script(lambda _: Reply(["The report."]))
+    gateway, schedule = service.gateway, command_for(service.everloop.environment)
 
     assert (await schedule(*adding(name, "--cron", "0 0 1 1 *")))[0] == 0
     task_id = (await schedule("trigger", name))[1].split()[-1]

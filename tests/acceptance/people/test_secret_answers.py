@@ -8,14 +8,13 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 from a2a.client import Client
-from a2a.types.a2a_pb2 import CancelTaskRequest, GetTaskRequest, Task, TaskState
-from a2a.utils.errors import InvalidParamsError
+from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
 from pydantic import JsonValue
 
 from everloop.stores.keys import history_key, secrets_key, stream_key
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.people import fingerprint
-from tests.support.rigs.deployment import Gateway, Service, running_deployment
+from tests.support.rigs.deployment import running_deployment
 from tests.support.rigs.people import PEOPLE_AGENT, Harness, call, effects, question, questions, say, shown
 from tests.support.secret_search import contains, files_with, redis_keys_with
 from tests.support.seeded_secrets import seed_secret, seed_text
@@ -44,12 +43,6 @@ def secret() -> str:
 async def receiver() -> AsyncGenerator[OtlpReceiver]:
     async with running_otlp_receiver() as running:
         yield running
-
-
-@pytest.fixture
-def desk(service: Service) -> Harness:
-    """An agent that asks people, in the deployment that tests share."""
-    return Harness(service.model, service.everloop, Gateway(service.gateway.process, service.at("desk")))
 
 
 @pytest_asyncio.fixture
@@ -106,55 +99,6 @@ async def test_a_secret_reaches_its_tool_and_nobody_else(
     assert [part.text for message in task.history for part in message.parts].count(SUPPLIED) == 1
     assert kept == {secrets_key(task.id)}
     await _check_places(talkative, receiver, task, word, secret)
-
-
-async def test_the_secret_of_a_canceled_task_is_forgotten(
-    desk: Harness, ledger: Path, word: str, secret: str
-) -> None:
-    """Although the tool, which has it, never came to use it."""
-    desk.expect(call("open_vault", {"ledger": str(ledger)}))
-    async with connected(desk.gateway.url, streaming=False) as client:
-        asked = await _supply(client, ledger, word, {"token": secret})
-        kept = await redis_keys_with(desk.everloop.redis_url, secret)
-        task = await client.cancel_task(CancelTaskRequest(id=asked.id))
-
-    assert kept == {secrets_key(task.id)}
-    assert task.status.state == TaskState.TASK_STATE_CANCELED
-    assert effects(ledger) == []
-    await _check_task(desk, asked.id, secret)
-
-
-async def test_of_two_secrets_at_once_the_tool_uses_the_one_that_was_taken(
-    desk: Harness, ledger: Path, secret: str
-) -> None:
-    """The other one's client hears that nothing asks for it any more."""
-    supplied = {f"{secret}-{number}": number for number in range(4)}
-    desk.expect(call("open_vault", {"ledger": str(ledger)}))
-    async with connected(desk.gateway.url, streaming=False) as client:
-        asked = await send(client, request("Open the vault."))
-        name = str(question(asked)["id"])
-        answers = [say(asked.id, text, question=name) for text in supplied]
-        for answer in answers:
-            answer.configuration.return_immediately = True
-        sent = await asyncio.gather(*(send(client, answer) for answer in answers), return_exceptions=True)
-        ledger.with_name("ledger.gate").touch()
-        await (await desk.workflow(asked.id)).result()
-
-    (taken,) = (text for text, outcome in zip(supplied, sent, strict=True) if isinstance(outcome, Task))
-    refused = [outcome for outcome in sent if not isinstance(outcome, Task)]
-    assert effects(ledger) == [fingerprint(taken)]
-    assert [type(error) for error in refused] == [InvalidParamsError] * 3
-    assert [f"no question {name!r} is open" in str(error) for error in refused] == [True] * 3
-    await _check_task(desk, asked.id, secret)
-
-
-async def _check_task(harness: Harness, task_id: str, secret: str) -> None:
-    """The secret stands neither in the history of a task that has ended, nor in its prompts, nor in Redis."""
-    history = await (await harness.workflow(task_id)).fetch_history()
-
-    assert not contains(b"".join(event.SerializeToString() for event in history.events), secret)
-    assert not contains(str([r.body for r in harness.model.requests]).encode(), secret)
-    assert await redis_keys_with(harness.everloop.redis_url, secret) == set()
 
 
 async def _check_places(harness: Harness, receiver: OtlpReceiver, task: Task, word: str, secret: str) -> None:

@@ -6,14 +6,7 @@ from contextlib import AsyncExitStack, aclosing
 import pytest
 from a2a.types import a2a_pb2 as pb
 
-from tests.conformance.messages import (
-    ASKS,
-    COMPLETES,
-    REJECTS,
-    all_of,
-    message,
-    state_of,
-)
+from tests.conformance.messages import ASKS, COMPLETES, REJECTS, all_of, message, state_of
 from tests.support.wires.agent import Agent, refusal
 
 

@@ -134,11 +134,3 @@ async def test_both_spellings_are_taken(gateway: RunningGateway, headers: dict[s
     answer = await gateway.call(method, {"message": message, "fromTheFuture": True}, **headers)
     task = answer.json()["result"]
     assert task.get("task", task)["status"]["state"] in {"completed", "TASK_STATE_COMPLETED"}
-
-
-async def test_a_method_that_there_is_not(gateway: RunningGateway) -> None:
-    """Also ListTasks under a name of 0.3, which never had it."""
-    for method in ("tasks/list", "Nonsense"):
-        error = (await gateway.call(method, {}, **LEGACY)).json()["error"]
-        assert error["code"] == -32601
-        assert error["data"][0]["reason"] == "METHOD_NOT_FOUND"

@@ -6,11 +6,7 @@ from typing import get_args
 import pytest
 from a2a.client import Client as A2AClient
 from a2a.types import a2a_pb2 as pb
-from a2a.utils.errors import (
-    TaskNotCancelableError,
-    TaskNotFoundError,
-    UnsupportedOperationError,
-)
+from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
 
 from tests.gateway.grpc_harness import GrpcGateway
 from tests.gateway.harness import PromptModel, unique

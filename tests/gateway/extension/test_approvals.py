@@ -30,12 +30,7 @@ from tests.gateway.harness import (
     unique,
     working,
 )
-from tests.support.fakes.ports import (
-    CountingTools,
-    ScriptedModel,
-    answer,
-    asks,
-)
+from tests.support.fakes.ports import CountingTools, ScriptedModel, answer, asks
 from tests.support.rigs.operator import until
 
 KEYS = {

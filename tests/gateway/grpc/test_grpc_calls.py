@@ -16,10 +16,7 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import MAX_HEADERS, Caller
-from everloop.gateway.errors import (
-    TooManyRequestsError,
-    UnauthenticatedError,
-)
+from everloop.gateway.errors import TooManyRequestsError, UnauthenticatedError
 from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import BODY_BYTES, SERVICE, GrpcGateway, refused, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique

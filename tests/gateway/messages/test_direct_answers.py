@@ -17,10 +17,7 @@ from everloop.workflows.contract.names import derive_task_id
 from tests.gateway.harness import RunningGateway, running_gateway, unique, working
 from tests.gateway.tasks.silent_tasks import delete
 from tests.support.a2a_client import connected, request, send
-from tests.support.fakes.ports import (
-    ScriptedModel,
-    answer,
-)
+from tests.support.fakes.ports import ScriptedModel, answer
 
 AUTO = Agent(id="staged", name="Auto", description="Decides.", model="scripted", routing="auto")
 

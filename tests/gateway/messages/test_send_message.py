@@ -13,14 +13,7 @@ from everloop.gateway.auth.access import AccessControl, RequestLimits
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import AGENT_ID, CONTEXT_ID, OWNER, place_in_queues
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.harness import (
-    Named,
-    PromptModel,
-    RunningGateway,
-    StoodIn,
-    running_gateway,
-    unique,
-)
+from tests.gateway.harness import Named, PromptModel, RunningGateway, StoodIn, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
 
 

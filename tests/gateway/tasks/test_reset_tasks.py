@@ -24,12 +24,7 @@ from everloop.workflows.contract.tasks import TaskState as State
 from tests.gateway.harness import running_gateway, unique, working
 from tests.gateway.tasks.silent_tasks import reset, services, view_of
 from tests.support.a2a_client import connected, request, send
-from tests.support.fakes.ports import (
-    CountingTools,
-    ScriptedModel,
-    answer,
-    asks,
-)
+from tests.support.fakes.ports import CountingTools, ScriptedModel, answer, asks
 
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 INPUT_REQUIRED, FAILED = TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_FAILED

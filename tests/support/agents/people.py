@@ -52,13 +52,6 @@ def wipe(disk: str, ledger: str) -> str:
 
 
 @tool
-def deploy(version: str, ledger: str) -> str:
-    """Deploy a version; the agent's policy lets people approve it."""
-    _append(ledger, version)
-    return f"deployed {version}"
-
-
-@tool
 def book(kind: InputKind, ledger: str, context: ToolContext) -> str:
     """Book something: ask one question of this kind, then write the answer down."""
     if not context.answers:
@@ -98,15 +91,10 @@ def fingerprint(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _deploys(name: str, _arguments: Mapping[str, JsonValue]) -> bool:
-    return name == "deploy"
-
-
 agent = Agent(
     id="desk",
     name="Harness",
     description="Runs what the scripted model asks for, when people agree.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(pay, wipe, deploy, book, open_vault), request_input()],
-    needs_approval=_deploys,
+    plugins=[prompt("Follow the script."), tools(pay, wipe, book, open_vault), request_input()],
 )
