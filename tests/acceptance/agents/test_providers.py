@@ -1,6 +1,8 @@
-"""Whole tasks on providers as they are, and on a model of an author."""
+"""Whole tasks on providers as they are, on a model of an author, and where a provider is away for a while."""
 
+import socket
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -8,10 +10,17 @@ from a2a.types.a2a_pb2 import GetTaskRequest, ListTasksRequest, TaskState
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
+from everloop.deploy.local.servers import LOOPBACK
+from everloop.runtime.encryption.cipher import NO_CIPHER
+from everloop.runtime.redis import connect_redis
+from tests.stores.examples import let_pass
 from tests.support.a2a_client import Answer, Binding, connected, request, response_of, send
+from tests.support.rigs.deployment import Service, running_service
 from tests.support.rigs.provider_rig import RESPONSES, Zoo, running_zoo
 from tests.support.secret_search import redis_keys_with
 from tests.support.seeded_secrets import MODEL_KEY, seed_secret
+from tests.support.servers.processes import free_port
+from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI
 from tests.support.servers.webhook import running_webhook
 from tests.support.servers.zoo.all import ANSWERING, ASKING
 from tests.support.servers.zoo.gemini import Gemini
@@ -74,3 +83,33 @@ async def test_what_a_provider_wants_back_nobody_else_reads(zoo: Zoo, name: str)
     assert [wire for wire in (*map(MessageToJson, wires), *told) if secret in wire] == []
     kept = await redis_keys_with(zoo.everloop.redis_url, secret)
     assert {":transcript:" in key for key in kept} == {True}
+
+
+MODELS = """
+[providers.office]
+base_url = "http://{host}:{port}/v1"
+"""
+
+
+async def answer_of(service: Service) -> str:
+    async with connected(service.gateway.url, streaming=False) as client:
+        return response_of(await send(client, request("Hi.")))
+
+
+async def test_another_provider_answers_until_the_first_is_back(tmp_path: Path) -> None:
+    """Tasks go on after two tries, and without any once the provider is known to be down."""
+    port, file = free_port(), tmp_path / "models.toml"
+    file.write_text(MODELS.format(host=LOOPBACK, port=port))
+    agents = "tests.support.agents.two_providers:agent"
+    async with running_service(tmp_path, agents, EVERLOOP_MODELS_FILE=str(file)) as service:
+        service.script(lambda _: Reply(["From OpenAI."]))
+        assert [await answer_of(service) for _ in range(4)] == ["From OpenAI."] * 4
+        assert service.worker.output.count("provider is down: it is not asked for a while") == 1
+
+        listener = socket.create_server((LOOPBACK, port))
+        async with ScriptedOpenAI([Reply(["From the office."])] * 2, listener) as office:
+            assert await answer_of(service) == "From OpenAI."
+            assert not office.requests
+            async with connect_redis(service.everloop.redis_url, NO_CIPHER) as redis:
+                await let_pass(redis, "office", 60)
+            assert [await answer_of(service) for _ in range(2)] == ["From the office."] * 2

@@ -332,30 +332,3 @@ async def test_an_action_whose_gateway_dies_is_done_once(room: Room, tmp_path: P
     assert pending.waits_for == "hang"
     assert [event["callId"] for event in events] == ["r00001c01"]
     assert requests[-1].tool_results[-1] == "paid"
-
-
-@pytest.mark.slow
-async def test_a_task_that_no_worker_takes_says_so(tmp_path: Path) -> None:
-    """It can be cancelled all the same, and goes on once a worker is there."""
-    async with running_room(tmp_path) as room, room.client("clerk") as client, room.of("root") as root:
-        one, _ = await room.harness.start(client, Reply(["One."]))
-        other, _ = await room.harness.start(client, Reply(["Other."]))
-        stuck = await room.stuck(one)
-        system = await root.operator_system()
-        await root.operator_cancel(other)
-        await in_state(client, other, CANCELED)
-        worker = await room.harness.everloop.add_worker()
-        await in_state(client, one, COMPLETED)
-        shown = await until(
-            lambda: root.operator_task(one), does=lambda task: task.state is clients.TaskState.COMPLETED
-        )
-        (event,) = await room.done_by_operators(other)
-        assert worker.is_running()
-
-    queue = room.harness.everloop.environment["EVERLOOP_TASK_QUEUE"]
-    assert stuck.why == f"no worker takes work from the task queue {queue!r}; start one"
-    assert stuck.actions == ["cancel"]
-    assert (system.queues[0].workers, system.queues[0].backlog > 0) == (0, True)
-    assert [check.name for check in system.health if not check.ok] == ["workers"]
-    assert (shown.stuck, shown.title) == (None, "task 0")
-    assert event["isCancelRequested"] is True
