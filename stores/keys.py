@@ -79,18 +79,18 @@ def conversation_key(context: str) -> str:
 
 
 def conversation_positions_key(context: str) -> str:
-    """Redis hash: positions of the first message that is kept, and up to which messages were cleared."""
+    """Redis hash: what is known of the messages of a context.
+
+    Positions: `start` of the first that is kept, `cleared` up to which they were cleared, `task:<id>` of the
+    first of each task. `kept`: for how many seconds after the last one, which tells when that came; `life`:
+    for how many somebody wants them to be kept. `forgotten`: how often a task was.
+    """
     return f"everloop:conversation:{{{context}}}:positions"
 
 
 def conversation_summaries_key(context: str) -> str:
     """Redis hash: level and range of positions → summary of the messages of a context."""
     return f"everloop:conversation:{{{context}}}:summaries"
-
-
-def conversation_tasks_key(context: str) -> str:
-    """Redis sorted set: tasks whose messages are in the conversation of a context, by their position."""
-    return f"everloop:conversation:{{{context}}}:appended"
 
 
 CONVERSATIONS_KEY = "everloop:conversations"

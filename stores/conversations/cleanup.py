@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 
 from everloop.runtime.redis import NOW
 from everloop.stores.conversations.store import conversation_keys
-from everloop.stores.keys import CONVERSATIONS_KEY, conversation_tasks_key
+from everloop.stores.keys import CONVERSATIONS_KEY
 from everloop.stores.retention import Cleaned
 
 _BATCH = 500
@@ -20,9 +20,9 @@ _REMOVE = f"""
 -- KEYS: those of one conversation, positions second. ARGV: time to live in milliseconds.
 -- Returns when one that is not due had its last message, or would have had it if it were not kept longer.
 {_DUE}
-local at = tonumber(redis.call('HGET', KEYS[2], 'at') or 0)
-local life = tonumber(redis.call('HGET', KEYS[2], 'life') or 0) * 1000
-at = at + math.max(life - ARGV[1], 0)
+local kept, life = unpack(redis.call('HMGET', KEYS[2], 'kept', 'life'))
+local at = kept and now() + redis.call('PTTL', KEYS[2]) - kept * 1000 or 0
+at = at + math.max((life or 0) * 1000 - ARGV[1], 0)
 if at > due then
   return string.format('%.0f', at)
 end
@@ -67,7 +67,7 @@ class ConversationCleanup:
         return Cleaned(removed, "due" if len(contexts) == _BATCH else "")
 
     async def _remove_one(self, context: str) -> int:
-        keys = [*conversation_keys(context), conversation_tasks_key(context)]
+        keys = conversation_keys(context)
         at = str(await self._remove(keys=keys, args=[self._ttl]))
         await self._unlist(keys=[CONVERSATIONS_KEY], args=[self._ttl, context, at])
         return int(not at)

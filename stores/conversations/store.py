@@ -10,14 +10,13 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
 from everloop.runtime.cluster import ClusterRedis
-from everloop.runtime.redis import NOW, cipher_of, literal, members
+from everloop.runtime.redis import cipher_of, literal, members
 from everloop.stores.conversations.fitting import Room, newest_messages
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
     conversation_summaries_key,
-    conversation_tasks_key,
 )
 from everloop.stores.retention import CONVERSATION_TTL
 from everloop.stores.token_counts import CountTokens, estimate_tokens
@@ -30,6 +29,9 @@ MAX_MESSAGES = 1000
 
 MAX_TASKS = 10_000
 """So many tasks are known to have appended to a conversation, the newest ones."""
+
+
+_TASK = "task:"
 
 
 class ConversationSummary(Wire):
@@ -46,28 +48,39 @@ class ConversationSummary(Wire):
 
 # Conversations in Redis. They are not rebuilt from Temporal: back them up.
 
-_APPEND = f"""{NOW}
--- KEYS: messages, positions, tasks, summaries.
+_APPEND = """
+-- KEYS: messages, positions, summaries.
 -- ARGV: task id, time to live in seconds, how many messages and how many tasks are kept, messages.
-local start, at, life = unpack(redis.call('HMGET', KEYS[2], 'start', 'at', 'life'))
-local first = tonumber(start or 0)
-local position = first + (at and redis.call('LLEN', KEYS[1]) or 0)  -- a new one has no messages
-if redis.call('ZADD', KEYS[3], 'NX', position, ARGV[1]) == 0 then return end
-local count
+local task = 'task:' .. ARGV[1]
+local start, kept, life, known = unpack(redis.call('HMGET', KEYS[2], 'start', 'kept', 'life', task))
+if known then return end
+local first, count = tonumber(start or 0), 0
 for n = 5, #ARGV, 1000 do
   count = redis.call('RPUSH', KEYS[1], unpack(ARGV, n, math.min(n + 999, #ARGV)))
 end
+local position = first + count - (#ARGV - 4)
 local too_many = count - tonumber(ARGV[3])
 if too_many > 0 then
   redis.call('LTRIM', KEYS[1], too_many, -1)
   first = first + too_many
 end
-if position > tonumber(ARGV[4]) then
-  redis.call('ZREMRANGEBYRANK', KEYS[3], 0, -tonumber(ARGV[4]) - 1)
+local seconds = math.max(ARGV[2], life or 0)
+redis.call('HSET', KEYS[2], 'start', first, 'kept', seconds, task, position)
+for n = 1, kept and 3 or 2 do  -- a new one has no summaries
+  redis.call('EXPIRE', KEYS[n], seconds)
 end
-redis.call('HSET', KEYS[2], 'at', now(), 'start', first)
-for n = 1, at and 4 or 3 do  -- nor summaries
-  redis.call('EXPIRE', KEYS[n], math.max(ARGV[2], life or 0))
+-- Some tasks more than are kept, so that this is rare.
+if position > tonumber(ARGV[4]) and redis.call('HLEN', KEYS[2]) > ARGV[4] * 1.1 then
+  local all, tasks, at = redis.call('HGETALL', KEYS[2]), {}, {}
+  for n = 1, #all, 2 do
+    if all[n]:sub(1, 5) == 'task:' then
+      tasks[#tasks + 1], at[all[n]] = all[n], tonumber(all[n + 1])
+    end
+  end
+  table.sort(tasks, function(one, other) return at[one] > at[other] end)
+  for n = ARGV[4] + 1, #tasks do
+    redis.call('HDEL', KEYS[2], tasks[n])
+  end
 end
 """
 
@@ -117,31 +130,37 @@ _CLEAR = """
 -- KEYS: messages, positions, summaries. ARGV: time to live in seconds.
 local last = tonumber(redis.call('HGET', KEYS[2], 'start') or '0') + redis.call('LLEN', KEYS[1])
 redis.call('DEL', KEYS[1], KEYS[3])
-redis.call('HSET', KEYS[2], 'start', last, 'cleared', last)
+redis.call('HSET', KEYS[2], 'start', last, 'cleared', last, 'kept', ARGV[1])
 redis.call('EXPIRE', KEYS[2], ARGV[1])
 """
 
-_PROLONG = f"""{NOW}
--- KEYS: messages, positions, summaries, tasks. ARGV: seconds after the last message.
-local at = redis.call('HGET', KEYS[2], 'at')
-if not at then return end
+_PROLONG = """
+-- KEYS: messages, positions, summaries. ARGV: seconds after the last message.
+local kept = tonumber((redis.call('HGET', KEYS[2], 'kept')))
+if not kept then return end
 redis.call('HSET', KEYS[2], 'life', ARGV[1])
-local left = math.floor(at + ARGV[1] * 1000 - now())
-for n = 1, 4 do
-  if redis.call('PTTL', KEYS[n]) < left then
+if kept < tonumber(ARGV[1]) then
+  local left = redis.call('PTTL', KEYS[2]) + (ARGV[1] - kept) * 1000
+  redis.call('HSET', KEYS[2], 'kept', ARGV[1])
+  for n = 1, 3 do
     redis.call('PEXPIRE', KEYS[n], left)
   end
 end
 """
 _FORGET_TASK = """
--- KEYS: messages, positions, summaries, tasks. ARGV: task id. Returns how many of its messages were there.
+-- KEYS: messages, positions, summaries. ARGV: task id. Returns how many of its messages were there.
 -- Positions of others stay. It is still known to have appended: else it might do so again.
-local from = redis.call('ZSCORE', KEYS[4], ARGV[1])
+local first, from = unpack(redis.call('HMGET', KEYS[2], 'start', 'task:' .. ARGV[1]))
 if not from then return 0 end
-local first = tonumber(redis.call('HGET', KEYS[2], 'start') or '0')
+first, from = tonumber(first), tonumber(from)
 local stop = first + redis.call('LLEN', KEYS[1])
-local later = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-from, stop = tonumber(from), tonumber(later[2] or stop)
+local known = redis.call('HGETALL', KEYS[2])
+for n = 1, #known, 2 do  -- up to where the next one begins
+  local position = known[n]:sub(1, 5) == 'task:' and tonumber(known[n + 1])
+  if position and position > from and position < stop then
+    stop = position
+  end
+end
 local forgotten = 0
 for index = math.max(from - first, 0), stop - first - 1 do
   if redis.call('LINDEX', KEYS[1], index) ~= '' then
@@ -201,8 +220,7 @@ class Conversations:
         """
         if not messages:
             return
-        messages_key, positions_key, summaries_key = conversation_keys(context)
-        keys = [messages_key, positions_key, conversation_tasks_key(context), summaries_key]
+        keys = conversation_keys(context)
         kept = [task_id, self._ttl, MAX_MESSAGES, MAX_TASKS]
         arguments = [*kept, *(self._packed(context, message) for message in messages)]
         # The list of all is in a hash slot of its own; the cleanup asks each when it had its last message.
@@ -277,32 +295,30 @@ class Conversations:
 
     async def messages_of(self, context: str, task_id: str) -> list[ConversationMessage]:
         """Return what a task has added, as far as it is kept."""
-        first = await self._redis.zscore(conversation_tasks_key(context), task_id)
-        if first is None:
+        key = conversation_positions_key(context)
+        fields = cast("dict[str, str]", await self._redis.hgetall(key))
+        positions = {name: int(at) for name, at in fields.items() if name.startswith(_TASK)}
+        if (first := positions.get(_TASK + task_id)) is None:
             return []
-        later = await self._redis.zrangebyscore(
-            conversation_tasks_key(context), f"({first:.0f}", "+inf", 0, 1, withscores=True
-        )
-        end = int(later[0][1]) if later else (await self.get_span(context)).stop
-        found = await self.get_range(context, int(first), end)
+        later = [position for position in positions.values() if position > first]
+        end = min(later) if later else (await self.get_span(context)).stop
+        found = await self.get_range(context, first, end)
         return [message for message in found if message != FORGOTTEN]
 
     async def forget_task(self, context: str, task_id: str) -> int:
         """Remove the messages of a task, and summaries of them; return how many messages there were."""
-        keys = [*conversation_keys(context), conversation_tasks_key(context)]
-        return int(await self._forget_task(keys=keys, args=[task_id]))
+        return int(await self._forget_task(keys=conversation_keys(context), args=[task_id]))
 
     async def unlist_task(self, context: str, task_id: str) -> None:
         """Let a conversation know no more that a task has appended to it; its messages are gone by then."""
-        await self._redis.zrem(conversation_tasks_key(context), task_id)
+        await self._redis.hdel(conversation_positions_key(context), _TASK + task_id)
 
     async def prolong(self, context: str, life: timedelta | None) -> None:
         """Keep a conversation for at least so long after its last message; None: as the others."""
         if life is None:
             await self._redis.hdel(conversation_positions_key(context), "life")
             return
-        keys = [*conversation_keys(context), conversation_tasks_key(context)]
-        await self._prolong(keys=keys, args=[int(life.total_seconds())])
+        await self._prolong(keys=conversation_keys(context), args=[int(life.total_seconds())])
 
     async def contexts_of(self, prefix: str) -> set[str]:
         """Return the contexts that have a conversation and whose keys begin so."""
@@ -310,7 +326,7 @@ class Conversations:
 
     async def remove(self, context: str) -> int:
         """Remove all of a conversation; return how many keys there were."""
-        removed = await self._redis.delete(*conversation_keys(context), conversation_tasks_key(context))
+        removed = await self._redis.delete(*conversation_keys(context))
         await self._redis.zrem(CONVERSATIONS_KEY, context)
         return int(removed)
 
@@ -332,7 +348,7 @@ class Conversations:
 
 
 def conversation_keys(context: str) -> list[str]:
-    """Return the keys of a conversation but that of its tasks."""
+    """Return the keys of a conversation."""
     return [
         conversation_key(context),
         conversation_positions_key(context),

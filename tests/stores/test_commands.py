@@ -58,7 +58,7 @@ async def test_a_plain_answer_takes_so_many_commands(own_redis: Redis) -> None:
         "open the call": 8,
         "close the call": 7,
         "read the transcript": 1,
-        "remember": 10,
+        "remember": 7,
         "end, and list": 20,
         "load": 2,
     }

@@ -48,7 +48,7 @@ LATE = {
     # The next notification was read, and is about to be posted.
     "pushes": Held(("{pushes-", '"kind":"status"'), of_replies=True),
     # The end of a task: its messages are appended to the conversation, then its end is published.
-    "remembers": Held(("everloop:conversation:", ":appended", "remembers-")),
+    "remembers": Held(("everloop:conversation:", ":positions", "remembers-")),
     # What is recalled becomes the beginning of the transcript.
     "recalls": Held(("{recalls-", "anew")),
     "compacts": Held(("{compacts-", "prompt got too long")),

@@ -3,18 +3,25 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.conversations.store import FORGOTTEN, MAX_MESSAGES, Conversations, ConversationSummary
+from everloop.stores.conversations.store import (
+    FORGOTTEN,
+    MAX_MESSAGES,
+    MAX_TASKS,
+    Conversations,
+    ConversationSummary,
+)
 from everloop.stores.keys import (
     CONVERSATIONS_KEY,
     conversation_key,
     conversation_positions_key,
     conversation_summaries_key,
-    conversation_tasks_key,
 )
+from everloop.stores.retention import CONVERSATION_TTL
 from everloop.workflows.contract.calls import ConversationMessage
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -259,13 +266,17 @@ async def test_a_conversation_expires_after_its_last_message(redis: Redis) -> No
     await Conversations(redis, ttl=timedelta(seconds=100)).append(context, "t1", [said("a")])
     conversations = Conversations(redis)
     await conversations.compact(context, summary(0, 1))
-    keys = [conversation_key(context), conversation_summaries_key(context), conversation_tasks_key(context)]
+    keys = [
+        conversation_key(context),
+        conversation_positions_key(context),
+        conversation_summaries_key(context),
+    ]
     short = [await redis.ttl(key) for key in keys]
     await conversations.append(context, "t2", [said(str(n)) for n in range(MAX_MESSAGES)])
 
     assert all(0 < ttl <= 100 for ttl in short)
     week = 7 * 24 * 3600
-    for key in (*keys, conversation_positions_key(context)):
+    for key in keys:
         assert week - 60 < await redis.ttl(key) <= week
 
 
@@ -302,3 +313,39 @@ async def test_the_messages_of_a_task_can_be_removed(conversations: Conversation
     assert await conversations.messages_of(context, "b") == []
     await conversations.append(context, "b", [said("again")])
     assert (await conversations.get_span(context)).stop == 6
+
+
+async def test_a_conversation_can_be_kept_longer_after_its_last_message(redis: Redis) -> None:
+    """Counted from that message, whenever somebody says so; nobody shortens it."""
+    context, conversations = new_id(), Conversations(redis)
+    keys = [conversation_key(context), conversation_positions_key(context)]
+    await conversations.append(context, "t1", [said("a")])
+    hour, month = timedelta(hours=1), timedelta(days=30)
+    for key in keys:  # its last message came an hour ago
+        await redis.pexpire(key, CONVERSATION_TTL - hour)
+    for life in (month, timedelta(days=1)):
+        await conversations.prolong(context, life)
+    prolonged = [await redis.ttl(key) for key in keys]
+    await conversations.prolong(context, month)
+    await conversations.append(context, "t2", [said("b")])
+
+    assert prolonged == [pytest.approx((month - hour).total_seconds(), abs=60)] * 2
+    assert [await redis.ttl(key) for key in keys] == [pytest.approx(month.total_seconds(), abs=60)] * 2
+
+
+async def test_of_many_tasks_the_newest_are_known_to_have_appended(redis: Redis) -> None:
+    """An older one may append again; none of the newest 10,000 does."""
+    context, conversations = new_id(), Conversations(redis)
+    positions_key = conversation_positions_key(context)
+    await conversations.append(context, "begun", [said("a")])
+    older = {f"task:{n}": n for n in range(1, MAX_TASKS * 11 // 10)}
+    await redis.hset(positions_key, mapping={**older, "start": MAX_TASKS * 2})
+    for task_id in ("new", "newest", "new", "begun"):
+        await conversations.append(context, task_id, [said(task_id)])
+    known = cast("list[str]", await redis.hkeys(positions_key))
+    tasks = {name for name in known if name.startswith("task:")}
+
+    assert len(tasks) == MAX_TASKS + 2
+    assert f"task:{MAX_TASKS // 10}" not in tasks
+    assert f"task:{MAX_TASKS // 10 + 1}" in tasks
+    assert await conversations.get_recent(context, 3) == [said("new"), said("newest"), said("begun")]

@@ -62,7 +62,7 @@ async def test_conversations_go_when_their_time_is_over(redis: Redis) -> None:
         await conversations.append(context, "task", [said("a")])
     late = float(await redis.zscore(CONVERSATIONS_KEY, old) or 0) - TTL.total_seconds() * 1000
     await redis.zadd(CONVERSATIONS_KEY, {old: late, young: late})
-    await redis.hset(conversation_positions_key(old), "at", str(late))
+    await redis.hincrby(conversation_positions_key(old), "kept", int(TTL.total_seconds()))
     cleaner = ConversationCleanup(redis, ttl=TTL)
 
     assert (await cleaner.clean(dry_run=True)).removed == 2  # at most: it looks at the list alone
