@@ -138,18 +138,22 @@ local function lease_from(text)  -- nil if there is none
   return lease.holder and lease
 end
 
+local function lease_text(lease)
+  return table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts}, ' ')
+end
+
 local leases, values = {}, {}  -- records and call → its lease, what its tool keeps; false: there is none
 
 local function read_record(records, call)
   local name = records .. ' ' .. call
-  if leases[name] == nil then
+  if leases[name] == nil or values[name] == nil then
     leases[name], values[name] = unpack(redis.call('HMGET', records, call, 'kept ' .. call))
   end
   return leases[name], values[name]
 end
 
 local function lease_of(records, call)
-  return lease_from((read_record(records, call)))
+  return lease_from(leases[records .. ' ' .. call] or (read_record(records, call)))
 end
 
 local function write_lease(records, call, lease, seconds)
@@ -157,8 +161,18 @@ local function write_lease(records, call, lease, seconds)
   if not leases[name] then
     keep(records, seconds)
   end
-  leases[name] = table.concat({lease.holder, lease.till, lease.claim, lease.order, lease.attempts}, ' ')
+  leases[name] = lease_text(lease)
   redis.call('HSET', records, call, leases[name])
+end
+
+local function write_first_lease(records, call, lease, seconds)  -- returns whether there was none
+  local text = lease_text(lease)
+  if redis.call('HSETNX', records, call, text) == 0 then
+    return false
+  end
+  leases[records .. ' ' .. call] = text
+  keep(records, seconds)
+  return true
 end
 
 local function is_late(records, call, order)  -- whether a later attempt has claimed it; of a lost record nobody is late

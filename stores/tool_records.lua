@@ -13,6 +13,12 @@ end
 -- Returns the claim, how many attempts there were, and the outcome if there is one.
 operations['record.claim'] = function(keys, arguments)
   local records, call, token, seconds, order, attempt, length, goes_on = keys[1], unpack(arguments)
+  if attempt == '1' then  -- as a rule nobody knows of the call yet
+    local first = {holder = token, till = now() + length, claim = 'FIRST', order = order, attempts = 1}
+    if write_first_lease(records, call, first, seconds) then
+      return {'FIRST', 1}
+    end
+  end
   local lease = lease_of(records, call) or {till = '', claim = '', order = '', attempts = 0}
   local is_done = lease.claim == DONE
   if lease.order > order then

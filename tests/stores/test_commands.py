@@ -55,7 +55,7 @@ async def test_a_plain_answer_takes_so_many_commands(own_redis: Redis) -> None:
     assert counted == {
         "look for the message": 1,
         "begin, and list": 11,
-        "open the call": 8,
+        "open the call": 7,
         "close the call": 7,
         "read the transcript": 1,
         "remember": 7,
