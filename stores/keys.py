@@ -134,7 +134,10 @@ APPROVALS_KEY_PREFIX = "everloop:approvals:"
 """Before a scope: tasks that wait for an answer of somebody with it, by the time since when."""
 
 OPEN_TASKS_KEY = "everloop:open"
-"""Redis sorted set: all open tasks of clients, by when their last status was published, in microseconds."""
+"""Redis sorted set: all open tasks of clients, by when their last status was published, in microseconds.
+
+Behind the id of one that has opened again stands the event by which it did.
+"""
 
 
 def request_rate_key(owner: str) -> str:

@@ -67,7 +67,7 @@ class ViewStatus(NamedTuple):
     version: int
 
 
-LISTED_FIELDS = ("task", "changed", "at", "state", "approvers", "title", "used")
+LISTED_FIELDS = ("task", "changed", "at", "state", "approvers", "title", "used", "opened")
 """Of a view as it is stored, what lists say of it."""
 
 
@@ -77,7 +77,8 @@ class Listing:
 
     `revision` is the position of its status in its stream, `at` the time of the status in microseconds.
     `scopes`: whose holders it asks in its owner's place. `title` is what its context is called if it is the
-    first one there, as it is kept; `used`: what it has used, in words of `view_fields.lua`.
+    first one there, as it is kept; `used`: what it has used, in words of `view_fields.lua`. `opened`: the
+    event by which it opened again.
     """
 
     task: TaskIdentity
@@ -87,16 +88,26 @@ class Listing:
     scopes: tuple[str, ...]
     title: str = ""
     used: str = ""
+    opened: str = ""
+
+    @property
+    def open_entry(self) -> str:
+        """What stands for it among all open tasks: another word each time that it opens.
+
+        So an end that comes late takes out what it has ended, and nothing else.
+        """
+        return f"{self.task.task_id} {self.opened}".rstrip()
 
 
 def listing_of(kept: Sequence[str | None]) -> Listing | None:
     """Return what lists are to say by these `LISTED_FIELDS`; None where nobody knows whose task it is."""
-    task, revision, at, state, scopes, title, used = kept
+    task, revision, at, state, scopes, title, used, opened = kept
     if not (task and revision and at and state):
         return None
     identity = TaskIdentity.model_validate_json(task)
     asked = tuple((scopes or "").split())
-    return Listing(identity, revision, int(at), TaskState(state), asked, title or "", used or "")
+    words = (title or "", used or "", opened or "")
+    return Listing(identity, revision, int(at), TaskState(state), asked, *words)
 
 
 @dataclass(frozen=True)
@@ -203,6 +214,12 @@ def position_order(position: str) -> tuple[int, int]:
     """Return a sort key for stream positions (`milliseconds-sequence`)."""
     milliseconds, _, sequence = position.partition("-")
     return int(milliseconds), int(sequence or 0)
+
+
+def place_among_open(revision: str) -> int:
+    """Return the place of a task among all open ones. It grows with each status; their times may not."""
+    milliseconds, sequence = position_order(revision)
+    return milliseconds * 1000 + min(sequence, 999)
 
 
 def is_position(text: str) -> bool:

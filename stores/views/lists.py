@@ -45,7 +45,7 @@ from everloop.stores.views.interface import (
     decode_page_token,
     encode_page_token,
     listing_of,
-    position_order,
+    place_among_open,
 )
 from everloop.stores.views.parts import TaskIdentity, microseconds, scopes_of
 from everloop.workflows.contract.tasks import TaskState, TaskView
@@ -129,21 +129,21 @@ class TaskLists:
         task = listing.task
         keys = [*owner_keys(task.owner), *context_keys(task.owner, task.context_id)]
         arguments = self._entering(listing)
-        published = _published(listing.revision)
+        published = place_among_open(listing.revision)
 
         def ask(pipeline: Pipeline) -> None:
             _queue(pipeline, self._script.sha, keys, arguments)
             if listing.state.is_terminal:
-                _queue(pipeline, self._remove_older.sha, [OPEN_TASKS_KEY], [task.task_id, published])
+                pipeline.zrem(OPEN_TASKS_KEY, listing.open_entry)
                 pipeline.exists(artifacts_key(task))
             else:
-                pipeline.zadd(OPEN_TASKS_KEY, {task.task_id: published}, gt=True)
+                pipeline.zadd(OPEN_TASKS_KEY, {listing.open_entry: published}, gt=True)
 
         (is_newest, before, retention), _, *has_artifacts = await self._do(ask)
         if listing.state.is_terminal:
             await self._contexts.outlast(task, retention, has_artifacts=any(has_artifacts))
         if not is_newest:  # nor does this say whether it is open
-            await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task.task_id, published])
+            await self._remove_older(keys=[OPEN_TASKS_KEY], args=[listing.open_entry, published])
         elif before or listing.scopes:
             await self._list_waiting(listing, before.split())
 
@@ -182,10 +182,14 @@ class TaskLists:
 
     async def forget(self, owner: str, task_id: str) -> bool:
         """Take a task out of all lists, whatever became of it; return whether its owner's had it."""
-        scopes = str(await self._script(keys=owner_keys(owner), args=["scopes", task_id]))
-        for scope in scopes.split():
+        known = str(await self._script(keys=owner_keys(owner), args=["listed", task_id]))
+        revision, *scopes = known.split() or ("0",)
+        for scope in scopes:
             await self._redis.zrem(APPROVALS_KEY_PREFIX + scope, task_id)
-        await self._redis.zrem(OPEN_TASKS_KEY, task_id)
+        at = place_among_open(revision)
+        entries = cast("list[str]", await self._redis.zrangebyscore(OPEN_TASKS_KEY, at, at))
+        opened = (entry for entry in entries if entry.startswith(f"{task_id} "))
+        await self._redis.zrem(OPEN_TASKS_KEY, task_id, *opened)
         was_listed = await self._script(keys=owner_keys(owner), args=["remove", task_id])
         return bool(was_listed)
 
@@ -272,19 +276,21 @@ class TaskLists:
             await self._redis.zrange(OPEN_TASKS_KEY, first, first + count - 1, withscores=True),
         )
         names = (*LISTED_FIELDS, "status_run", "version")
+        found = await self._fields([entry.partition(" ")[0] for entry, _ in listed], names)
         tasks: list[OpenTask] = []
-        for (task_id, published), fields in zip(
-            listed, await self._fields([task_id for task_id, _ in listed], names), strict=True
-        ):
+        for (entry, published), fields in zip(listed, found, strict=True):
             listing = listing_of([fields.get(name) for name in LISTED_FIELDS])
-            if listing is None:
-                await self._remove_older(keys=[OPEN_TASKS_KEY], args=[task_id, int(published)])
+            is_known = listing and entry == listing.open_entry  # or else it has opened again since
+            if not is_known:
+                await self._remove_older(keys=[OPEN_TASKS_KEY], args=[entry, int(published)])
+            if not listing:
                 continue
-            if _published(listing.revision) != published or listing.state.is_terminal:
+            if not is_known or listing.state.is_terminal or place_among_open(listing.revision) != published:
                 await self.enter(listing)
-            if not listing.state.is_terminal:
+            if is_known and not listing.state.is_terminal:
                 run_id, version = fields.get("status_run", ""), int(fields.get("version", 0))
-                tasks.append(OpenTask(task_id, listing.state, run_id, version, listing.at / 1_000_000))
+                at = listing.at / 1_000_000
+                tasks.append(OpenTask(listing.task.task_id, listing.state, run_id, version, at))
         return tasks
 
     async def _list_begun(self, query: TaskQuery) -> None:
@@ -396,7 +402,7 @@ class TaskLists:
         try:
             return await self._asked(ask)
         except NoScriptError:
-            for script in (self._script, self._size, self._remove_older):
+            for script in (self._script, self._size):
                 await self._redis.script_load(script.script)
             return await self._asked(ask)
 
@@ -428,12 +434,6 @@ def _list_of(query: TaskQuery) -> tuple[str, str, str]:
 def _queue(pipeline: Pipeline, sha: str, keys: Sequence[str], arguments: Sequence[str | int]) -> None:
     """Queue a script; redis-py's own way asks for its existence first."""
     pipeline.execute_command("EVALSHA", sha, len(keys), *keys, *arguments)
-
-
-def _published(revision: str) -> int:
-    """Return the place of a task among all open ones. It grows with each status; their times may not."""
-    milliseconds, sequence = position_order(revision)
-    return milliseconds * 1000 + min(sequence, 999)
 
 
 def _place(at: int) -> str:

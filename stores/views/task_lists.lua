@@ -194,10 +194,10 @@ function operations.answered()
   note_in_context(ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], false, ARGV[7])
 end
 
--- ARGV  task id; answers the scopes that its row names
-function operations.scopes()
+-- ARGV  task id; answers the revision that its row names, and the scopes
+function operations.listed()
   local task = listed(ARGV[2])
-  return task and table.concat(task, ' ', 9) or ''
+  return task and table.concat({task[3], unpack(task, 9)}, ' ') or ''
 end
 
 -- ARGV  task id; answers whether it was listed

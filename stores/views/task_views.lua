@@ -149,6 +149,7 @@ local function finish()
   local is_open = is_root and get('task') and not TERMINAL[get('state')] and true or false
   if is_root and is_open ~= held and has_published then
     new.held = is_open and '1' or '0'
+    new.opened = is_open and not is_created and new.last or nil
   end
   write_view()
   if is_root and has_published then
@@ -163,6 +164,7 @@ local function answer(done, is_status)  -- who creates a task notifies nobody
   if listed and view == root_view and get('task') and get('changed') then
     listing = {
       get('task'), get('changed'), get('at'), get('state'), get('approvers') or '', get('title') or '', get('used') or '',
+      get('opened') or '',
     }
   end
   local has_push = is_status and push and is_named('push')

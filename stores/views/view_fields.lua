@@ -16,6 +16,7 @@
 -- Fields of the view:
 --   task                                the static part
 --   held                                1 while the client's task is open, so that none of its keys expires
+--   opened                              position of the event by which it opened, if it did not begin with it
 --   kept                                which other keys it has, and how long they live after its end (steps.lua)
 --   run, runs                           the newest run; every run that was ever seen
 --   status, status_run, version, step, state, at, message_id, message    the last status
@@ -45,7 +46,7 @@ local OF_EVENTS = {
 }
 local OF_STATUSES = {
   'changed', 'status_run', 'version', 'step', 'at', 'message_id', 'message', 'approvers', 'ids', 'title', 'used',
-  'lost',
+  'lost', 'opened',
 }
 local OF_ROOT = {'state', 'run', 'held', 'first', 'streamed', 'kept'}
 

@@ -4,11 +4,18 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
+from typing import cast
 
 from pydantic import JsonValue
 from redis.asyncio import Redis
 
-from everloop.stores.keys import provider_calls_key, provider_failures_key, provider_key, provider_tickets_key
+from everloop.stores.keys import (
+    OPEN_TASKS_KEY,
+    provider_calls_key,
+    provider_failures_key,
+    provider_key,
+    provider_tickets_key,
+)
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, ChunkMode, StatusChanged, TaskEvent
@@ -39,6 +46,12 @@ def told(message_id: str, text: str = "a moment") -> AgentMessage:
 def asked(question_id: str) -> Question:
     call = ToolCall(id=question_id, name="delete", arguments='{"path": "a"}')
     return Question(id=question_id, kind=QuestionKind.CONFIRMATION, text="Delete a?", call=call)
+
+
+async def open_entries(redis: Redis, task_id: str) -> list[str]:
+    """Return what stands for a task among all that are open."""
+    entries = cast("list[str]", await redis.zrange(OPEN_TASKS_KEY, 0, -1))
+    return [entry for entry in entries if entry.partition(" ")[0] == task_id]
 
 
 AGENT_ID = "demo"

@@ -59,6 +59,6 @@ async def test_a_plain_answer_takes_so_many_commands(own_redis: Redis) -> None:
         "close the call": 7,
         "read the transcript": 1,
         "remember": 7,
-        "end, and list": 20,
+        "end, and list": 18,
         "load": 2,
     }

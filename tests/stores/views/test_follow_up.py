@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pytest
 from redis.asyncio import Redis
 
-from everloop.stores.keys import OPEN_TASKS_KEY
 from everloop.stores.quotas import Quotas
 from everloop.stores.steps import Steps
 from everloop.stores.views import lists
@@ -14,7 +13,7 @@ from everloop.stores.views.interface import Published, TaskQuery, WaitingQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState, TaskView
-from tests.stores.examples import AGENT_ID, new_id, status, submitted, view_of
+from tests.stores.examples import AGENT_ID, new_id, open_entries, status, submitted, view_of
 from tests.stores.views.test_waiting_tasks import asking
 
 SCOPE = "follow-up:approve"
@@ -151,8 +150,7 @@ async def test_who_comes_late_changes_no_list(
     await store.views.follow_up(view.task_id, frozen)
 
     assert await store.told(view) == before
-    is_open = await store.redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
-    assert is_open is not newer.state.is_terminal
+    assert len(await open_entries(store.redis, view.task_id)) == (not newer.state.is_terminal)
 
 
 @pytest.mark.parametrize("wanted", [None, TaskState.SUBMITTED, TaskState.WORKING])
@@ -191,3 +189,34 @@ async def test_who_reads_a_page_finds_all_that_have_begun_to_work(
     # Of two that have waited longest none has begun: what came after them is found by the sweep.
     expected = {*range(9)} - waiting - ({5} if len(waiting) > 1 else set())
     assert {view.task_id for view in page.views} == {views[number].task_id for number in expected}
+
+
+async def test_an_end_that_comes_late_leaves_a_task_open_that_has_opened_again(store: Store) -> None:
+    """It takes out of the open tasks what it has ended; so does the end of what has opened again."""
+    view = submitted()
+    await store.views.create(view)
+    frozen = await store.step(view, status(1, TaskState.FAILED))
+    await store.views.publish(view.task_id, "newer", [status(1, seconds=60)])
+    open_again = await open_entries(store.redis, view.task_id)
+    await store.views.follow_up(view.task_id, frozen)
+    still_open = await open_entries(store.redis, view.task_id)
+    await sweep(store, view, None)
+    swept = await open_entries(store.redis, view.task_id)
+    await store.views.publish(view.task_id, "newer", [status(2, TaskState.COMPLETED, seconds=90)])
+
+    assert len(open_again) == 2  # of the first end nobody has heard
+    assert still_open == swept == open_again[1:]
+    assert await open_entries(store.redis, view.task_id) == []
+
+
+async def test_a_task_that_has_opened_again_is_an_open_one(store: Store) -> None:
+    """The sweep sees it once, also if nobody heard of its first end, and it can be taken out of all lists."""
+    view = submitted()
+    await store.views.create(view)
+    await store.step(view, status(1, TaskState.FAILED))
+    await store.views.publish(view.task_id, "newer", [status(1, seconds=60)])
+    seen = [[task.task_id for task in await store.views.list_open(0, 10_000)] for _ in range(2)]
+    await store.views.lists.forget(view.owner, view.task_id)
+
+    assert [each.count(view.task_id) for each in seen] == [1, 1]
+    assert await open_entries(store.redis, view.task_id) == []
