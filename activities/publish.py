@@ -82,10 +82,15 @@ MAX_OUTAGE = 10.0
 """Seconds, all in all, in which the artifacts of a task that did not complete are read."""
 
 
-async def finalize_artifacts(
-    artifacts: Artifacts, views: TaskViews, task: TaskRef, state: TaskState, max_outage: float = MAX_OUTAGE
+async def finalize_artifacts(  # noqa: PLR0913, PLR0917 -- what ends, how, and where it is kept
+    artifacts: Artifacts,
+    views: TaskViews,
+    task: TaskRef,
+    state: TaskState,
+    written: Sequence[StoredArtifact],
+    max_outage: float = MAX_OUTAGE,
 ) -> None:
-    """Close the artifacts of a task, and leave subscribers with what the store holds of those they saw.
+    """Close what a task has written, and leave subscribers with what the store holds of what they saw.
 
     Artifacts are completed if the task completed, and fail if not. A task that completes waits for a blob
     store that is away; of any other, what cannot be read in time is rendered as a link. Repeating it is safe.
@@ -97,8 +102,6 @@ async def finalize_artifacts(
     reading = read_contents if is_completed else _reading_for(max_outage)
     published = ArtifactPublisher(artifacts, task, _AFTER_ALL_CALLS, views, reading=reading)
     context = context_key(task.owner, task.context_id)
-    listed = await artifacts.list_artifacts(context, task.task_id)
-    written = [artifact for artifact in listed if not artifact.is_input]
     for artifact in written:
         if artifact.status is ArtifactStatus.BUILDING:
             await _close(published, artifact, Complete() if is_completed else Fail())
@@ -107,6 +110,12 @@ async def finalize_artifacts(
         unfinished = [artifact.artifact_id for artifact in written]
     for artifact_id in unfinished:
         await published.reconcile(context, artifact_id, is_over=is_completed)
+
+
+async def list_written(artifacts: Artifacts, task: TaskRef) -> list[StoredArtifact]:
+    """Return the artifacts that a task has written."""
+    listed = await artifacts.list_artifacts(context_key(task.owner, task.context_id), task.task_id)
+    return [artifact for artifact in listed if not artifact.is_input]
 
 
 def _reading_for(seconds: float) -> Reading:
@@ -168,13 +177,18 @@ class ViewPublisher(PublishPort):
             await self._views.create(call.opening)
         states = (event.state for event in call.events if isinstance(event, StatusChanged))
         end = next((state for state in states if state.is_terminal), None)
-        remembered, closed = await asyncio.gather(
-            self._remember(call.remember), self._end_artifacts(call.task, end), return_exceptions=True
+        remembered, written = await asyncio.gather(
+            self._remember(call.remember), self._end_written(call.task, end), return_exceptions=True
         )
-        if isinstance(closed, BaseException):
-            raise closed
+        if isinstance(written, BaseException):
+            raise written
         if isinstance(remembered, BaseException):
             raise remembered
+        if end and not written:
+            step = self._views.publishing_bare(call.task.task_id, call.task.run_id, call.events)
+            if (await take_trip(self._views, call.task, step))[0]:
+                return remembered
+            await self._end_artifacts(call.task, end, ())  # some are shown that the store does not have
         await publish_events(self._views, call.task, call.events)
         return remembered
 
@@ -191,11 +205,17 @@ class ViewPublisher(PublishPort):
             _log.warning("conversation not kept", error_type=type(error).__name__)
             return None
 
-    async def _end_artifacts(self, task: TaskRef, end: TaskState | None) -> None:
+    async def _end_written(self, task: TaskRef, end: TaskState | None) -> bool:
+        """Close the artifacts of a task that ends; return whether it has written any."""
         if end is None:
-            return
+            return False
+        if written := await list_written(self._artifacts, task):
+            await self._end_artifacts(task, end, written)
+        return bool(written)
+
+    async def _end_artifacts(self, task: TaskRef, end: TaskState, written: Sequence[StoredArtifact]) -> None:
         try:
-            await finalize_artifacts(self._artifacts, self._views, task, end)
+            await finalize_artifacts(self._artifacts, self._views, task, end, written)
         except BlobsUnavailableError as error:
             _log.warning("artifacts not closed", error_type=type(error).__name__)
             # The error's own text would write into the history of the workflow where the store is.

@@ -173,15 +173,18 @@ class TaskViews:
         self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
     ) -> Step[Published]:
         """Return the step of `publish`, for `run`, which follows it up."""
-        states = [event.state for event in events if isinstance(event, StatusChanged)]
-        is_urgent = any(state.is_terminal or state.is_interrupted for state in states)
+        arguments = self._codec(task_id).events(events)
+        return self._step("publish", task_id, run_id, arguments, _read_published(events), lease)
 
-        def read(reply: _Reply) -> Published:
-            taken, listed, push = reply
-            states = tuple(map(TaskState, cast("list[str]", taken)))
-            return Published(states, listing_of(listed) if listed else None, tuple(push), is_urgent)
+    def publishing_bare(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent]
+    ) -> Step[Published | None]:
+        """Return a step that publishes if the view shows no artifacts but the reply of the model.
 
-        return self._step("publish", task_id, run_id, self._codec(task_id).events(events), read, lease)
+        Else it does nothing, returns None, and ends the trip.
+        """
+        arguments, read = self._codec(task_id).events(events), _read_published(events)
+        return self._step("publish_bare", task_id, run_id, arguments, lambda reply: reply and read(reply))
 
     async def follow_up(self, task_id: str, published: Published | None) -> None:
         """Do what follows a step outside of the keys of its task; whoever repeats the step repeats this.
@@ -404,6 +407,18 @@ class TaskViews:
         if task_id == root:
             keys.append(push_configs_key(task_id))
         return Step(task_id, f"view.{operation}", keys, [*header, *arguments], read)
+
+
+def _read_published(events: Sequence[TaskEvent]) -> Callable[[_Reply], Published]:
+    states = [event.state for event in events if isinstance(event, StatusChanged)]
+    is_urgent = any(state.is_terminal or state.is_interrupted for state in states)
+
+    def read(reply: _Reply) -> Published:
+        taken, listed, push = reply
+        states = tuple(map(TaskState, cast("list[str]", taken)))
+        return Published(states, listing_of(listed) if listed else None, tuple(push), is_urgent)
+
+    return read
 
 
 def _read_change(reply: _Reply) -> Published:

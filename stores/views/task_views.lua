@@ -218,7 +218,12 @@ end
 
 local take_of = {status = take_status, chunk = take_chunk}
 
-local function publish()  -- did: the states that the task took, which a status need not change
+local function shows_artifacts()  -- besides the reply of the model
+  local shown = get('drafts')
+  return shown and shown ~= 'response '
+end
+
+local function publish(is_bare)  -- did: the states that the task took, which a status need not change
   if is_late(records, call, order) then
     return false, OVERTAKEN
   end
@@ -233,7 +238,9 @@ local function publish()  -- did: the states that the task took, which a status 
     end
   end
   read_view(reads_status, chunks)
-  if is_overtaken() then
+  if is_bare and shows_artifacts() then
+    return false, true
+  elseif is_overtaken() then
     return answer({})
   end
   local taken = {}
@@ -360,7 +367,12 @@ local function end_task()
   return answer(1, true)
 end
 
-for name, operation in pairs({publish = publish, create = create, restore = restore, ['end'] = end_task}) do
+local function publish_bare()  -- only if no artifacts are shown; false: they are
+  return publish(true)
+end
+
+local all = {publish = publish, publish_bare = publish_bare, create = create, restore = restore, ['end'] = end_task}
+for name, operation in pairs(all) do
   operations['view.' .. name] = function(keys, arguments)
     take_all(keys, arguments)
     new, removed, root, root_changes, drafts, added, messages = {}, {}, nil, {}, {}, {}, {}

@@ -1,17 +1,18 @@
 """Publishing what the workflow says; at the end of a task its artifacts are closed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from redis.asyncio import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.publish import ViewPublisher, finalize_artifacts
+from everloop.activities.publish import ViewPublisher, finalize_artifacts, list_written
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
@@ -77,6 +78,38 @@ async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
     )
 
 
+SHOWN: dict[str, list[str]] = {
+    "nothing": [],
+    "the reply": ["response"],
+    "an artifact": ["draft"],
+    "both": ["response", "draft"],
+}
+
+
+@pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
+async def test_what_only_subscribers_have_of_a_task_is_taken_back_before_it_ends(
+    redis: Redis, shown: Sequence[str]
+) -> None:
+    """The store knows no artifact: it is the view that tells, in the step that publishes the end."""
+    call, views = _publish_input(TaskState.COMPLETED), TaskViews(redis)
+    task = call.task
+    await views.create(new_view(task))
+    for artifact_id in shown:
+        await views.publish(task.task_id, task.run_id, [chunk("a", artifact_id=artifact_id)])
+    publisher = ViewPublisher(views, MemoryArtifacts(views))
+
+    for _ in range(2):
+        await ActivityEnvironment().run(publisher.publish, call)
+
+    taken_back = ["artifact-chunk"] * ("draft" in shown)
+    kinds = [event.event.kind for event in await views.read({task.task_id: START}, wait=0)]
+    assert kinds == ["task-created", *["artifact-chunk"] * len(shown), *taken_back, "status"]
+    found = await views.artifact(task.task_id, "draft")
+    assert (found and (found.artifact.failed, found.artifact.parts[0])) == (
+        (True, TextPart(text="")) if taken_back else None
+    )
+
+
 async def test_a_task_does_not_end_before_its_artifacts() -> None:
     """Completing one may need the blob store; while it is away, nothing is said, and Temporal tries again."""
     call, views = _publish_input(TaskState.COMPLETED), MemoryTaskViews()
@@ -123,7 +156,8 @@ class Ward:
             await writer.apply(CONTEXT, artifact_id, change)
 
     async def end(self, task: TaskRef, state: TaskState) -> None:
-        await finalize_artifacts(self.artifacts, self.views, task, state)
+        written = await list_written(self.artifacts, task)
+        await finalize_artifacts(self.artifacts, self.views, task, state, written)
 
     async def shown(self, task: TaskRef, artifact_id: str) -> Artifact:
         found = await self.views.artifact(task.task_id, artifact_id)
@@ -273,5 +307,6 @@ async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -
     """There is an end to the patience of a task that was cancelled."""
     scene.blobs.before_get = asyncio.Event().wait
     stores = scene.ward.artifacts, scene.ward.views
-    await finalize_artifacts(*stores, scene.task, TaskState.CANCELED, max_outage=0.1)
+    written = await list_written(scene.ward.artifacts, scene.task)
+    await finalize_artifacts(*stores, scene.task, TaskState.CANCELED, written, max_outage=0.1)
     assert (await scene.ward.shown(scene.task, scene.task.task_id)).failed

@@ -88,6 +88,16 @@ class MemoryTaskViews(TaskViews):
 
         return memory_step(task_id, publish)
 
+    def publishing_bare(
+        self, task_id: str, run_id: str, events: Sequence[TaskEvent]
+    ) -> Step[Published | None]:
+        async def publish() -> Published | None:
+            if await self.artifacts_seen(task_id):
+                return None
+            return Published(tuple(await self.publish(task_id, run_id, events)))
+
+        return memory_step(task_id, publish)
+
     async def end(self, task_id: str, run_id: str, status: StatusChanged) -> bool:
         told = self._tasks[task_id].folded.end(run_id, status)
         await self._append(task_id, told)
