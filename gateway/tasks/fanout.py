@@ -232,6 +232,7 @@ class EventFanout:
                 _record_lag(event, topic)
                 for subscription in topic.subscriptions:
                     subscription.offer(event)
+        await asyncio.sleep(0)  # who has what it waited for leaves, and its stream need not be read any more
 
 
 def _record_lag(event: StreamedEvent, topic: _Topic) -> None:

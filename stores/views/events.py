@@ -4,6 +4,7 @@ import asyncio
 import math
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self, cast
 
 import structlog
@@ -93,17 +94,39 @@ class RedisEventReader:
 
 
 class _Streams:
-    """Reads streams of one server, by one XREAD that blocks."""
+    """Reads streams of one server, by one XREAD that blocks. Where there are none Redis is not asked."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._wake_key = wake_key(uuid.uuid4().hex)
         self._woken_at = START
         self._renew_at = 0.0
+        self._woken = asyncio.Event()
+        self._is_blocked = False
 
     async def read(self, positions: Mapping[str, str], wait: float, limit: int) -> list[_Stream]:
+        if wait <= 0:
+            return await self._read(positions, limit)
+        if not positions:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._woken.wait()
+        is_woken = self._woken.is_set()
+        self._woken.clear()
+        if not positions:
+            return []
+        if is_woken:
+            return await self._read(positions, limit)
+        self._is_blocked = True
+        try:
+            return await self._read(positions, limit, max(1, round(wait * 1000)))
+        finally:
+            self._is_blocked = False
+
+    async def _read(
+        self, positions: Mapping[str, str], limit: int, block: int | None = None
+    ) -> list[_Stream]:
         # BLOCK 0 would wait for ever, so a read that must not wait goes without BLOCK.
-        block = max(1, round(wait * 1000)) if wait > 0 else None
         asked = {**positions, self._wake_key: self._woken_at}
         reply = cast("list[_Stream]", await self._redis.xread(asked, count=limit, block=block))
         for key, entries in reply:
@@ -112,6 +135,9 @@ class _Streams:
         return [stream for stream in reply if stream[0] != self._wake_key]
 
     async def wake(self) -> None:
+        if not self._is_blocked:
+            self._woken.set()
+            return
         now = asyncio.get_running_loop().time()
         if now < self._renew_at:
             await self._redis.xadd(self._wake_key, {"wake": "1"}, maxlen=1, approximate=False)

@@ -104,6 +104,39 @@ async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(views: Tas
         assert await take(again, 4) == [number_of(event) for event in events]
 
 
+async def test_who_leaves_with_an_event_is_read_for_no_more() -> None:
+    """The reader lets it go first: else its read has to be ended for the next subscriber."""
+    views, task_id = _AskedViews(), unique("leaves")
+    async with running(EventFanout(views)) as fanout:
+        async with fanout.subscribe(task_id, START) as subscription:
+            publishing = asyncio.create_task(publish(views, task_id, 1))
+            assert await take(subscription, 1) == [1]
+        await publishing
+        while not views.is_reading:  # noqa: ASYNC110 -- of its own event loop
+            await asyncio.sleep(0)
+
+    assert [*map(set, views.asked)][-2:] == [{task_id}, set[str]()]
+
+
+class _AskedViews(MemoryTaskViews):
+    """Notes which streams were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Mapping[str, str]] = []
+        self.is_reading = False
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        self.asked.append(positions)
+        self.is_reading = True
+        try:
+            return await super().read(positions, wait=wait, limit=limit)
+        finally:
+            self.is_reading = False
+
+
 class _HeldViews(MemoryTaskViews):
     """Holds up the first blocking read after it has read."""
 

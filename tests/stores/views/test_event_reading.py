@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import stream_key
@@ -10,6 +11,7 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskEvent, Warned
 from everloop.workflows.contract.names import child_task_id
 from tests.stores.examples import entries_of, new_id, status, submitted
+from tests.stores.test_commands import commands
 
 LONG_WAIT = 60.0
 
@@ -44,6 +46,25 @@ async def test_wake_before_the_read_ends_the_next_one_only(task_views: TaskViews
     await asyncio.sleep(0)
     await task_views.publish(task_id, "run", [status(1)])
     assert [entry.event for entry in await reading] == [status(1)]
+
+
+@pytest.mark.one_server  # it counts the commands of one
+async def test_who_reads_no_stream_asks_nothing_of_redis(own_redis: Redis) -> None:
+    """A gateway to which nobody listens waits by itself; a wake ends that, before the read or in it."""
+    views, task_id = TaskViews(own_redis), new_id()
+    before = await commands(own_redis)
+    await views.wake()
+    assert await views.read({}, wait=LONG_WAIT) == []
+    reading = asyncio.create_task(views.read({}, wait=LONG_WAIT))
+    await asyncio.sleep(0)
+    await views.wake()
+    assert await reading == []
+    assert await views.read({}, wait=0.001) == []
+
+    assert await commands(own_redis) == before
+    await views.publish(task_id, "run", [status(1)])
+    found = await views.read({task_id: START}, wait=LONG_WAIT)
+    assert [entry.event for entry in found] == [status(1)]
 
 
 async def test_a_stream_holds_the_positions_of_its_events(task_views: TaskViews) -> None:

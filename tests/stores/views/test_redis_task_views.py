@@ -1,5 +1,6 @@
 """What only Redis can show: keys that expire, a script that is lost, events of a newer version."""
 
+import asyncio
 from datetime import timedelta
 from typing import cast
 
@@ -222,7 +223,10 @@ async def test_a_reader_that_dies_leaves_nothing_behind(redis: Redis, views: Tas
     """The wake stream of a reader expires by itself and never grows."""
     before = set(await redis.keys("everloop:reader:*"))
     for _ in range(3):
+        reading = asyncio.create_task(views.read({new_id(): START}, wait=60))
+        await asyncio.sleep(0)  # it has asked
         await views.wake()
+        assert await reading == []
 
     (key,) = set(await redis.keys("everloop:reader:*")) - before
     assert await redis.xlen(key) == 1
