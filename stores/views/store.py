@@ -345,13 +345,16 @@ class TaskViews:
         await self._reader.wake()
 
     async def holds(self, task_id: str, position: str) -> bool:
-        """Whether the stream still holds the event at this position, so that reading on misses nothing."""
+        """Whether reading on from a position misses nothing: it is held, or nothing came after it."""
         if not is_position(position):
             return False
         if position == START:
             return await self._holds_first(task_id)
         entries = await self._redis.xrange(stream_key(task_id), position, position)
-        return [position] == [entry[0] for entry in cast("list[tuple[str, object]]", entries)]
+        if [position] == [entry[0] for entry in cast("list[tuple[str, object]]", entries)]:
+            return True
+        # A stream expires before its view, and the task may go on (Reset).
+        return await self._redis.hget(view_key(task_id), "last") == position
 
     async def list_tasks(self, query: TaskQuery) -> TaskPage:
         """List the tasks of an owner, newest status first.

@@ -88,6 +88,21 @@ async def test_a_stream_holds_the_positions_of_its_events(task_views: TaskViews)
     assert not await task_views.holds(new_id(), START)
 
 
+async def test_a_stream_that_has_expired_misses_nothing_after_its_last_event(redis: Redis) -> None:
+    """Until the task goes on; who stands before that has missed something."""
+    views, task_id = TaskViews(redis), new_id()
+    await views.create(submitted(task_id))
+    await views.publish(task_id, "run", [status(1)])
+    first, last = [entry.position for entry in await entries_of(views, task_id)]
+    await redis.delete(stream_key(task_id))
+
+    assert [await views.holds(task_id, position) for position in (first, last)] == [False, True]
+
+    await views.publish(task_id, "run", warnings(1))
+
+    assert not await views.holds(task_id, last)
+
+
 async def test_a_trimmed_stream_does_not_hold_its_start(redis: Redis) -> None:
     """Once the oldest events are gone, neither the start nor the first event can be read on from."""
     views, task_id = TaskViews(redis, max_events=10), new_id()
