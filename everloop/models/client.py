@@ -260,14 +260,18 @@ class HttpModel(Model):
         body = self.body(request, model)
         with failures.translated():
             async with posted(self._client, self._url, body, request.settings) as answer:
-                is_whole = answer.headers.get("content-type", "").startswith("application/json")
+                kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()[:100]
+                is_whole = kind == "application/json"
                 try:
                     async with aclosing(self.read(answer, failures, is_whole=is_whole)) as deltas:
                         async for delta in deltas:
                             yield delta
                 # No JSON, JSON of another shape, or JSON that is nested too deep.
                 except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-                    problem = f"{self.unreadable[is_whole]} ({type(error).__name__})"
+                    instead = (
+                        "" if is_whole or kind == "text/event-stream" else f", but {kind or 'no type'!r}"
+                    )
+                    problem = f"{self.unreadable[is_whole]}{instead} ({type(error).__name__})"
                     raise failures.unreadable(problem) from None
 
     async def close(self) -> None:

@@ -112,7 +112,7 @@ NO_REPLIES: Sequence[tuple[Answer, str]] = [
     (Whole({"status": "ok"}), "JSON that is no chat completion"),
     (Whole([]), "JSON that is no chat completion"),
     (Reply([], ending="bare"), "without a reply"),
-    (Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}), "no Chat Completions stream"),
+    (Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}), "stream, but 'text/html' ("),
 ]
 
 
