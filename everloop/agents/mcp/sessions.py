@@ -260,11 +260,17 @@ class McpSession:
                 await self._stay(client)
         except Exception as error:  # noqa: BLE001 -- whatever ends the connection, its users read why
             problem = mcp_error(error, self._server.label, self.concealment.in_error)
-            _log.warning("MCP session ended", server=self._server.label, error_type=type(problem).__name__)
+            if not self._opened.done():
+                problem = _not_opened(problem, self._server)
+            # Other problems may quote what the server has said.
+            why = {"problem": str(problem)} if isinstance(problem, McpUnavailableError) else {}
+            _log.warning(
+                "MCP session ended", server=self._server.label, error_type=type(problem).__name__, **why
+            )
         finally:
             self.has_ended = True
             if not self._opened.done():
-                self._opened.set_exception(_not_opened(problem, self._server))
+                self._opened.set_exception(problem or _closed(self._server))
                 self._opened.exception()  # perhaps nobody waits for it any more
 
     async def _stay(self, client: Client) -> None:
@@ -312,7 +318,11 @@ async def _leave_unchecked(name: str, result: CallToolResult) -> None:
     """Stand in for the SDK's check of structured results."""
 
 
-def _not_opened(problem: McpError | None, server: McpDefinition) -> McpError:
+def _closed(server: McpDefinition) -> McpError:
+    return McpUnavailableError(f"the MCP server {server.label!r} is closed; the worker stops")
+
+
+def _not_opened(problem: McpError, server: McpDefinition) -> McpError:
     if isinstance(problem, McpLostError):
         advice = "run its command by hand to see why" if server.command else "see what its log says"
         return McpUnavailableError(f"the MCP server {server.label!r} ended while it was opened; {advice}")
@@ -321,4 +331,4 @@ def _not_opened(problem: McpError | None, server: McpDefinition) -> McpError:
             f"the MCP server {server.label!r} did not answer within {OPENING:g} s; see that it runs and "
             "speaks MCP"
         )
-    return problem or McpUnavailableError(f"the MCP server {server.label!r} is closed; the worker stops")
+    return problem

@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from structlog.testing import capture_logs
 from uvicorn import Config, Server
 
 from everloop import Plugin, mcp
@@ -143,10 +144,13 @@ UNUSABLE = {
 async def test_a_command_that_is_no_server_is_named(
     command: list[str], error: type[Exception], told: str
 ) -> None:
-    """The error says what to do."""
-    async with opened(mcp(command=command)) as server:
-        with pytest.raises(error, match=told):
-            await server.list_tools(asker())
+    """The error says what to do; so does the log, unless the server's own words are in it."""
+    with capture_logs() as logged:
+        async with opened(mcp(command=command)) as server:
+            with pytest.raises(error, match=told):
+                await server.list_tools(asker())
+    (problem,) = (each.get("problem", "") for each in logged if each["event"] == "MCP session ended")
+    assert (told in problem) == (error is McpUnavailableError)
 
 
 async def test_a_caller_who_gives_up_leaves_the_session_to_others() -> None:
