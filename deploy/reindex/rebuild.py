@@ -29,8 +29,9 @@ from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 
-TRIES = 3
-"""How often a worker is asked for a task: it may have others to answer for."""
+TRIES = 5
+"""How often a worker is asked for a task, for 3 s each time: it may have others to answer for. A step that
+was given to a worker as it stopped is over after 10 s; until then nobody else is asked."""
 
 _NO_WORKER = (
     "no worker answers for it: see whether workers run on EVERLOOP_TASK_QUEUE, and whether it is paused or "
