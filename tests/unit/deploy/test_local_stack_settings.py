@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from everloop.deploy.demo_model.script import MODEL
+from everloop.deploy.local import stack
+from everloop.deploy.local.errors import PortTakenError
 from everloop.deploy.local.ports import Ports
 from everloop.deploy.local.settings import StackSettings
-from everloop.deploy.local.stack import LOCAL_WEBHOOKS, LocalStack
+from everloop.deploy.local.stack import LOCAL_WEBHOOKS, LocalStack, running_stack
 
 PORTS = Ports(
     gateway=1, temporal=2, temporal_ui=3, temporal_http=4, temporal_metrics=5, redis=6, demo_model=7
@@ -94,3 +96,21 @@ def test_it_is_known_that_nobody_named_agents(
     monkeypatch.setenv("EVERLOOP_AGENTS", variable)
 
     assert LocalStack(tmp_path, StackSettings(), PORTS, given).serves_demo_agent is expected
+
+
+@pytest.mark.parametrize(("fresh", "wanted"), [(False, {"gateway": 8080}), (True, {})])
+async def test_a_stack_wants_the_port_that_documents_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, fresh: bool, wanted: dict[str, int]
+) -> None:
+    """One that is begun anew each time, as a demo, leaves it to others."""
+
+    def choose(_file: Path, _asked: object, _say: object, usual: dict[str, int]) -> Ports:
+        raise PortTakenError(str(usual))
+
+    monkeypatch.setattr(stack, "choose_ports", choose)
+
+    with pytest.raises(PortTakenError) as asked:
+        async with running_stack(tmp_path, StackSettings(), print, {}, fresh=fresh):
+            pass
+
+    assert str(asked.value) == str(wanted)
