@@ -185,7 +185,7 @@ async def safe_redis(redis: Redis, tmp_path: Path) -> AsyncGenerator[SafeRedis]:
     )
     port = redis.connection_pool.connection_kwargs["port"]
     async with running_tls_proxy(port, context) as safe_port:
-        yield SafeRedis(f"rediss://{user}:{QUOTED}@localhost:{safe_port}/0", ours, client)
+        yield SafeRedis(f"rediss://{user}:{QUOTED}@localhost:{safe_port}/1", ours, client)
     await redis.acl_deluser(user)
 
 
