@@ -1,8 +1,8 @@
 """The gateway of `everloop up` beside a2a-sdk's own server: `python -m bench.gateway`.
 
-The agent has no model and is done at once, so that what remains is the price of a task that lasts. Its floor
-is an empty workflow on the same Temporal. Each side runs by itself, one after the other: with two cores they
-would measure each other.
+The agent has no model and is done at once, so that what remains is the price of a task that lasts. Its floors
+are two workflows on the same Temporal: an empty one, and one of two activities, as a task has that answers at
+once. Each side runs by itself, one after the other: with two cores they would measure each other.
 """
 
 import argparse
@@ -100,11 +100,11 @@ async def measure(side: Side, http: httpx.AsyncClient, *, idle: bool) -> None:
     await _many_clients(side, lambda: send(side, http))
 
 
-async def measure_floor(side: Side, temporal: Client) -> None:
-    """Fill in what Temporal alone takes for an empty workflow."""
+async def measure_floor(side: Side, temporal: Client, *, iterations: int) -> None:
+    """Fill in what Temporal alone takes for a workflow of so many iterations, each of two activities."""
 
     async def start() -> WorkflowHandle[Any, Any]:
-        order = Order(iterations=0)
+        order = Order(iterations=iterations)
         return await temporal.start_workflow(
             "Floor", args=[order, 1], id=str(uuid4()), task_queue=FLOOR_QUEUE
         )
@@ -205,7 +205,7 @@ _REQUESTS = re.compile(r'service_requests\{.*operation="(\w+)".*service_name="fr
 
 @asynccontextmanager
 async def running_floor(directory: Path, stack: LocalStack) -> AsyncGenerator[Client]:
-    """Start a worker of empty workflows on this stack's Temporal."""
+    """Start a worker of bare workflows on this stack's Temporal."""
     command = [sys.executable, "-m", "bench.servers.peer_worker", "floor"]
     address = {"TEMPORAL_ADDRESS": stack.temporal_address, "EVERLOOP_TASK_QUEUE": FLOOR_QUEUE}
     process = ServerProcess(command, directory / "floor.log", {**os.environ, **address})
@@ -265,13 +265,15 @@ async def _run(*, peers: bool, idle: bool) -> None:
             running_everloop(Path(directory)) as (side, stack),
             httpx.AsyncClient(limits=limits, timeout=60) as http,
         ):
-            _console.print("Temporal alone")
-            floor = Side("Temporal alone", use=side.use)
             async with running_floor(Path(directory), stack) as temporal:
-                await measure_floor(floor, temporal)
+                for iterations, name in enumerate(("Temporal, empty workflow", "Temporal, two activities")):
+                    _console.print(name)
+                    floor = Side(name, use=side.use)
+                    await measure_floor(floor, temporal, iterations=iterations)
+                    sides.append(floor)
             _console.print("Everloop")
             await measure(side, http, idle=idle)
-            sides += [floor, side]
+            sides.append(side)
     table = Table("agent without a model")
     for side in sides:
         table.add_column(side.name, justify="right")
