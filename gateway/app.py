@@ -14,10 +14,10 @@ from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.bindings.endpoint import Endpoint
 from everloop.gateway.bindings.jsonrpc import JsonRpcBinding
 from everloop.gateway.bindings.legacy import legacy_rest_calls
 from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
-from everloop.gateway.bindings.shell import Endpoint
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.page import home_route
 from everloop.gateway.cards.routes import card_routes
@@ -29,7 +29,7 @@ from everloop.gateway.extension.health import Gauges, health_routes
 from everloop.gateway.extension.routes import extension_routes
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import page_rules
-from everloop.gateway.http.requests import BodyLimits, HttpShell
+from everloop.gateway.http.requests import BodyLimits, HttpContext
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.answers import Answers
 from everloop.gateway.operations.files import InputFiles
@@ -115,7 +115,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     )
     handler = cast("RequestHandler", tasks_handler)
     hosts = {settings.host, urlsplit(settings.url).hostname or ""}
-    shell = HttpShell(access, BodyLimits(settings.max_body_bytes), lambda: fanout.is_closed)
+    http = HttpContext(access, BodyLimits(settings.max_body_bytes), lambda: fanout.is_closed)
     # Any call to the store will do as a probe; no task has an empty id.
     probes: dict[str, Probe] = {"temporal": tasks.check, "redis": lambda: views.load("-")}
     services = Services(
@@ -123,7 +123,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
         client=client,
         agents=agents,
         stores=stores,
-        shell=shell,
+        http=http,
         tasks=tasks,
         runs=runs,
         reconciler=reconciler,
@@ -150,7 +150,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
             *health_routes(probes),
             *(console_routes(settings.url) if settings.console else ()),
             # Last: the first word of some of these addresses is whatever a client makes it.
-            *_binding_routes(handler, shell, agents),
+            *_binding_routes(handler, http, agents),
         ],
         exception_handlers={HTTPException: unserved, Exception: failed},
         middleware=page_rules(settings.cors_origins, hosts, is_open=services.is_open),
@@ -179,22 +179,22 @@ async def _working(
 
 # The addresses of all bindings over HTTP, at the root and at each agent's own address.
 #
-# A2A 1.0 §5.3 maps operations to methods and addresses. The shell finds the agent of `/agents/{agent}/…`.
+# A2A 1.0 §5.3 maps operations to methods and addresses. The endpoint finds the agent of `/agents/{agent}/…`.
 
 _AGENT = "/agents/{agent}"
 
 
-def _binding_routes(handler: "RequestHandler", shell: HttpShell, agents: AgentRegistry) -> list[Route]:
+def _binding_routes(handler: "RequestHandler", http: HttpContext, agents: AgentRegistry) -> list[Route]:
     """Return the routes of JSON-RPC and HTTP+JSON, in both versions.
 
     Longer addresses come first, so that no tenant is taken for the first word of one.
     """
-    jsonrpc = Endpoint(JsonRpcBinding(handler), shell, agents)
+    jsonrpc = Endpoint(JsonRpcBinding(handler), http, agents)
     routes = [Route(path, jsonrpc, methods=["POST"]) for path in ("/", _AGENT, f"{_AGENT}/")]
 
     def add(prefix: str, addresses: RestCalls, version: str) -> None:
         for path, calls in addresses.items():
-            endpoint = Endpoint(RestBinding(calls, version), shell, agents)
+            endpoint = Endpoint(RestBinding(calls, version), http, agents)
             routes.append(Route(prefix + path, endpoint, methods=list(calls)))
 
     for prefix in (_AGENT, ""):

@@ -25,8 +25,8 @@ class Caller(User):
     """Who makes a call, as far as it has been proved.
 
     `owner` is whose tasks these are: all callers of one owner see the same. `scheme` is how the caller was
-    recognised ("apiKey", "bearer", "mutualTLS"; empty: not at all). `subject` names the caller among those of
-    one owner. `scopes` None means that nothing is refused. `claims` are told to tools: nothing secret.
+    authenticated ("apiKey", "bearer", "mutualTLS"; empty: not at all). `subject` names the caller among those
+    of one owner. `scopes` None means that nothing is refused. `claims` are told to tools: nothing secret.
     """
 
     owner: str = ANONYMOUS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
-from everloop.gateway.http.requests import HttpShell
+from everloop.gateway.http.requests import HttpContext
 from everloop.gateway.operations.admission import Admission
 from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
@@ -32,7 +32,7 @@ class Services:
     client: Client
     agents: AgentRegistry
     stores: Stores
-    shell: HttpShell
+    http: HttpContext
     tasks: Tasks
     runs: Runs
     reconciler: Reconciler
@@ -53,4 +53,4 @@ class Services:
     @property
     def is_open(self) -> bool:
         """Whether callers prove nothing: each is the operator of what belongs to nobody."""
-        return self.shell.access.authenticator.is_open
+        return self.http.access.authenticator.is_open

@@ -164,7 +164,7 @@ class ToolContext:
     artifacts: ToolArtifacts
     """Those of the context: read them, and write what the task is to leave behind."""
     auth: Identity = ANYBODY
-    """Who started the task, as the gateway recognised them: nothing secret."""
+    """Who started the task, as the gateway authenticated them: nothing secret."""
     answers: tuple[Answer, ...] = ()
     """What the tool's own questions came to, oldest first."""
     secret: Callable[[str], Awaitable[JsonValue]] = _no_secret

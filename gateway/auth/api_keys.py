@@ -213,7 +213,7 @@ class ApiKeyScheme(Scheme):
         self._version = _version_of(path)
         self._keys: Mapping[str, ApiKey] = read_keys(path)
 
-    async def recognise(self, headers: Mapping[str, str], peer: str) -> Caller | None:
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller | None:
         sent = headers.get(HEADER.lower())
         if sent is None:
             return None

@@ -197,7 +197,7 @@ class JwtScheme(Scheme):
         self._keys = keys
         self._rules = rules
 
-    async def recognise(self, headers: Mapping[str, str], peer: str) -> Caller | None:
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller | None:
         sent = headers.get("authorization", "")
         if not _IS_MEANT.search(sent):
             return None

@@ -33,7 +33,7 @@ class Scheme(ABC):
     request: str
 
     @abstractmethod
-    async def recognise(self, headers: Mapping[str, str], peer: str) -> Caller | None:
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller | None:
         """Return who calls, None if nothing of this scheme was sent.
 
         Raises:
@@ -52,7 +52,7 @@ class Scheme(ABC):
 
 
 class Authenticator:
-    """Recognises callers by the headers (or gRPC metadata) of their calls, in any of several ways.
+    """Authenticates callers by the headers (or gRPC metadata) of their calls, in any of several ways.
 
     The first scheme of which something was sent decides. What is wrong there is refused, whatever else was
     sent: a client whose token has expired does not turn into somebody else. Without any scheme every caller
@@ -78,7 +78,7 @@ class Authenticator:
             return Caller()
         for scheme in self._schemes:
             try:
-                caller = await scheme.recognise(headers, peer)
+                caller = await scheme.authenticate(headers, peer)
             except CredentialsError as error:
                 raise self._refusal(str(error), scheme) from None
             if caller:
@@ -127,7 +127,7 @@ class ProxyCertificateScheme(Scheme):
         self._header = header.lower()
         self._proxies = proxies
 
-    async def recognise(self, headers: Mapping[str, str], peer: str) -> Caller | None:
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller | None:
         sent = headers.get(self._header)
         if not sent or not self._is_proxy(peer):
             return None

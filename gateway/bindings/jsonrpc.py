@@ -19,8 +19,8 @@ from a2a.utils.errors import (
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
+from everloop.gateway.bindings.endpoint import Binding, begin_call, error_stream, respond_with
 from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, serve_legacy
-from everloop.gateway.bindings.shell import Binding, begin_call, error_stream, respond_with
 from everloop.gateway.http.errors import as_a2a, status_of
 from everloop.gateway.http.requests import A2ARequest
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation

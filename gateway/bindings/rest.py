@@ -15,7 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.shell import Binding, begin_call, respond_with
+from everloop.gateway.bindings.endpoint import Binding, begin_call, respond_with
 from everloop.gateway.http.errors import MethodNotAllowedError, as_a2a
 from everloop.gateway.http.requests import MEDIA_TYPES, A2ARequest
 from everloop.gateway.operations.operation import OPERATIONS, Operation

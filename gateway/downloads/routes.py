@@ -24,7 +24,7 @@ from everloop.gateway.context import Caller, Viewer
 from everloop.gateway.downloads.parts import PartAddress, send_part
 from everloop.gateway.errors import STORE_FAILURES, TaskUnknownError, UnavailableNowError
 from everloop.gateway.http.errors import NotFoundError, as_a2a, refusal
-from everloop.gateway.http.requests import recognise
+from everloop.gateway.http.requests import authenticate
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.artifacts import artifact_json
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR
@@ -115,7 +115,7 @@ async def _admit(services: Services, request: Request) -> Caller:
         UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as for all HTTP requests.
         ForbiddenError: these credentials are not for reading.
     """
-    caller = await recognise(request, services.shell.access)
+    caller = await authenticate(request, services.http.access)
     check_scope(caller, READ)
     return caller
 

@@ -26,7 +26,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.gateway.auth.scopes import OPERATOR, require_scope
 from everloop.gateway.errors import RefusalError, UnavailableNowError, known_as
 from everloop.gateway.http.errors import as_a2a
-from everloop.gateway.http.requests import A2ARequest, recognise
+from everloop.gateway.http.requests import A2ARequest, authenticate
 from everloop.gateway.services import Services
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.encryption.cipher import EncryptionError
@@ -69,9 +69,9 @@ def codec_routes(services: Services) -> list[Route]:
 
 
 async def _answer(services: Services, request: Request, convert: Conversion) -> Response:
-    read = A2ARequest(request.scope, request.receive, services.shell.limits, trace.INVALID_SPAN)
+    read = A2ARequest(request.scope, request.receive, services.http.limits, trace.INVALID_SPAN)
     try:
-        require_scope(await recognise(request, services.shell.access), OPERATOR)
+        require_scope(await authenticate(request, services.http.access), OPERATOR)
         payloads = _payloads_of(await read.json())
         converted = Payloads(payloads=await convert(payloads.payloads))
         return JSONResponse(MessageToDict(converted), headers={"Cache-Control": "no-store"})

@@ -9,9 +9,9 @@ from starlette.routing import Route
 from everloop.gateway.auth.scopes import approver_scopes
 from everloop.gateway.context import Caller
 from everloop.gateway.extension import contexts, deletions, fork, past, questions, schedules
+from everloop.gateway.extension.endpoint import Call, extension_route
 from everloop.gateway.extension.operator.overview import Overview
 from everloop.gateway.extension.operator.routes import Operator
-from everloop.gateway.extension.shell import Call, extension_route
 from everloop.gateway.services import Services
 
 
@@ -24,7 +24,7 @@ def extension_routes(services: Services) -> list[Route]:
         **handlers: Callable[[Services, Call], Awaitable[Response]],
     ) -> Route:
         bound = {method: partial(handler, services) for method, handler in handlers.items()}
-        return extension_route(services.shell, path, authorize=authorize, **bound)
+        return extension_route(services.http, path, authorize=authorize, **bound)
 
     routes = [
         route("/approvals", approver_scopes, GET=questions.list_approvals),
@@ -71,5 +71,5 @@ def extension_routes(services: Services) -> list[Route]:
     )
     operator = Operator(services, overview)
     for path, handlers in operator.handlers.items():
-        routes.append(extension_route(services.shell, path, authorize=operator.authorize, **handlers))
+        routes.append(extension_route(services.http, path, authorize=operator.authorize, **handlers))
     return routes

@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TemporalUnavailableError
+from everloop.gateway.extension.endpoint import Call, answer, page_token
 from everloop.gateway.extension.schedule_bodies import (
     NewSchedule,
     ScheduleChange,
@@ -30,7 +31,6 @@ from everloop.gateway.extension.schedule_bodies import (
     read_change,
     read_new,
 )
-from everloop.gateway.extension.shell import Call, answer, page_token
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.services import Services
 from everloop.gateway.settings import Attachments

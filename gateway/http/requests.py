@@ -159,7 +159,7 @@ class A2ARequest(Request):
         return True
 
 
-async def recognise(request: HTTPConnection, access: AccessControl) -> Caller:
+async def authenticate(request: HTTPConnection, access: AccessControl) -> Caller:
     """Return who asks, and count the request as the owner's.
 
     A header that comes twice is joined (RFC 9110 §5.3): nothing that a client puts before what its proxy adds
@@ -180,8 +180,8 @@ _tracer = trace.get_tracer("everloop.gateway")
 
 
 @dataclass(frozen=True)
-class HttpShell:
-    """What all endpoints share. `is_stopping`: whether the process ends its streams."""
+class HttpContext:
+    """What all endpoints use. `is_stopping`: whether the process ends its streams."""
 
     access: AccessControl
     limits: BodyLimits
@@ -197,8 +197,8 @@ class HttpEndpoint(ABC):
     stops: ClassVar[UnavailableNowError]
     """What is told when the process stops before a call is answered."""
 
-    def __init__(self, shell: HttpShell) -> None:
-        self._shell = shell
+    def __init__(self, http: HttpContext) -> None:
+        self._http = http
 
     @abstractmethod
     def name(self, scope: Scope) -> str:
@@ -215,7 +215,7 @@ class HttpEndpoint(ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         parent = trace_context(Headers(scope=scope))
         with _tracer.start_as_current_span(self.name(scope), parent, trace.SpanKind.SERVER) as span:
-            request = A2ARequest(scope, receive, self._shell.limits, span)
+            request = A2ARequest(scope, receive, self._http.limits, span)
             with suppress(ClientDisconnect), held_by(request.call_state):
                 try:
                     response = await self._answer(request)
@@ -230,7 +230,7 @@ class HttpEndpoint(ABC):
         except ClientDisconnect:
             raise
         except asyncio.CancelledError:
-            if not self._shell.is_stopping():
+            if not self._http.is_stopping():
                 raise
             # The time to end is over. Left alone, uvicorn would say that we have failed.
             return self.refuse(self.stops, request)

@@ -26,10 +26,10 @@ from starlette.responses import Response
 from everloop.gateway.auth.scopes import ADMIN, AGENTS, is_bound_to_agents, may_use, require_scope
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import NoWorkerError, TaskUnknownError, UnavailableError
+from everloop.gateway.extension.endpoint import MAX_NOTE, Body, Call, answer, name_of
 from everloop.gateway.extension.operator.diagnosis import calls_of, is_idle
 from everloop.gateway.extension.operator.overview import Overview, Seen, Wanted
 from everloop.gateway.extension.operator.system import show_system
-from everloop.gateway.extension.shell import MAX_NOTE, Body, Call, answer, name_of
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.steering import Signature, Steering

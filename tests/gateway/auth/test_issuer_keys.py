@@ -38,7 +38,7 @@ class Site:
     async def takes(self, token: str) -> bool:
         """Whether the token is believed. An issuer that does not answer is an error."""
         try:
-            return await self.scheme.recognise({"authorization": f"Bearer {token}"}, "") is not None
+            return await self.scheme.authenticate({"authorization": f"Bearer {token}"}, "") is not None
         except CredentialsError:
             return False
 

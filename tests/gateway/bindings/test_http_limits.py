@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.shell import Binding, Endpoint
+from everloop.gateway.bindings.endpoint import Binding, Endpoint
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
-from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits, HttpShell
+from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits, HttpContext
 from everloop.gateway.http.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
 from tests.gateway.harness import AGENT, RunningGateway
@@ -46,7 +46,7 @@ def limits() -> BodyLimits:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def impatient(limits: BodyLimits) -> AsyncGenerator[str]:
     """A server that gives bodies and heads a second."""
-    app = Endpoint(Echo(), HttpShell(AccessControl(), limits), AgentRegistry([AGENT]))
+    app = Endpoint(Echo(), HttpContext(AccessControl(), limits), AgentRegistry([AGENT]))
     config = uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with listen(GatewaySettings(port=0)) as listener:

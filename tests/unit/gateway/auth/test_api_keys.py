@@ -31,7 +31,7 @@ def added(path: Path, owner: str = "acme", expires: datetime | None = None) -> s
 
 
 async def caller_with(scheme: ApiKeyScheme, key: str) -> Caller | None:
-    return await scheme.recognise({"x-api-key": key}, "")
+    return await scheme.authenticate({"x-api-key": key}, "")
 
 
 async def test_a_key_of_the_file_tells_its_owner_and_scopes(path: Path) -> None:

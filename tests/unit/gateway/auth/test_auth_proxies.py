@@ -19,7 +19,7 @@ SUBJECT = {"x-client-subject": "CN=billing,O=Acme"}
 @pytest.mark.parametrize("peer", ["10.1.2.3", "192.0.2.7", "2001:db8::5", "::ffff:10.1.2.3"])
 async def test_a_trusted_proxy_tells_who_calls(peer: str) -> None:
     """The subject is the owner; certificates tell of no scopes, so that nothing is refused."""
-    assert await NGINX.recognise(SUBJECT, peer) == Caller(
+    assert await NGINX.authenticate(SUBJECT, peer) == Caller(
         owner="CN=billing,O=Acme", scheme="mutualTLS", subject="CN=billing,O=Acme", scopes=None
     )
 
@@ -29,14 +29,14 @@ async def test_a_trusted_proxy_tells_who_calls(peer: str) -> None:
 )
 async def test_what_others_say_is_not_looked_at(peer: str) -> None:
     """As if they had sent nothing."""
-    assert await NGINX.recognise(SUBJECT, peer) is None
+    assert await NGINX.authenticate(SUBJECT, peer) is None
 
 
 @pytest.mark.parametrize("subject", ["anonymous", "a\tb", "x" * 256, " ", "CN=\udce4"])
 async def test_a_subject_that_cannot_be_an_owner_is_refused(subject: str) -> None:
     """The same rules as for all owners."""
     with pytest.raises(CredentialsError, match="cannot be an owner"):
-        await NGINX.recognise({"x-client-subject": subject}, "10.1.2.3")
+        await NGINX.authenticate({"x-client-subject": subject}, "10.1.2.3")
 
 
 FORWARDED = {
@@ -77,8 +77,8 @@ def test_whatever_a_client_writes_before_it_changes_no_subject(theirs: str) -> N
 
 async def test_envoys_header_is_read_as_such() -> None:
     """Its name says how it is written."""
-    caller = await ENVOY.recognise({"x-forwarded-client-cert": 'Hash=1;Subject="CN=a"'}, "10.1.2.3")
+    caller = await ENVOY.authenticate({"x-forwarded-client-cert": 'Hash=1;Subject="CN=a"'}, "10.1.2.3")
     assert caller
     assert caller.owner == "CN=a"
     with pytest.raises(CredentialsError, match="it is empty"):
-        await ENVOY.recognise({"x-forwarded-client-cert": "Hash=1"}, "10.1.2.3")
+        await ENVOY.authenticate({"x-forwarded-client-cert": "Hash=1"}, "10.1.2.3")

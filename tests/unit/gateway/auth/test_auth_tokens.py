@@ -37,7 +37,7 @@ def scheme(key: SigningKey = KEY, rules: TokenRules = RULES) -> JwtScheme:
 
 
 async def caller_with(token: str, of: JwtScheme | None = None) -> Caller:
-    caller = await (of or scheme()).recognise({"authorization": f"Bearer {token}"}, "")
+    caller = await (of or scheme()).authenticate({"authorization": f"Bearer {token}"}, "")
     assert caller
     return caller
 

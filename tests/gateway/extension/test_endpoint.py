@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.shell import Body, Call, answer, extension_route
+from everloop.gateway.extension.endpoint import Body, Call, answer, extension_route
 from everloop.gateway.http.errors import ConflictError, unserved
-from everloop.gateway.http.requests import BodyLimits, HttpShell
+from everloop.gateway.http.requests import BodyLimits, HttpContext
 from everloop.runtime.protocol.tasks import HTTP_BASE
 from tests.gateway.harness import key_scheme
 
@@ -75,10 +75,10 @@ class Site:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]:
     scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", KEYS)
-    shell = HttpShell(AccessControl(scheme), BodyLimits(1000))
+    context = HttpContext(AccessControl(scheme), BodyLimits(1000))
     routes = [
-        extension_route(shell, "/things/{id}", GET=_show, PATCH=_change, DELETE=_remove),
-        extension_route(shell, "/failures/{id}", GET=_fail),
+        extension_route(context, "/things/{id}", GET=_show, PATCH=_change, DELETE=_remove),
+        extension_route(context, "/failures/{id}", GET=_fail),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: unserved})
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as http:

@@ -1,4 +1,4 @@
-"""What every A2A call over HTTP goes through, whatever its binding."""
+"""The ASGI application that answers A2A calls over HTTP, whatever their binding."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.gateway.context import AGENT, served_version
 from everloop.gateway.errors import RefusalError, UnavailableNowError
 from everloop.gateway.http.errors import AddressUnknownError, status_of
-from everloop.gateway.http.requests import A2ARequest, HttpEndpoint, HttpShell, recognise
+from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint, authenticate
 from everloop.gateway.operations.operation import Operation
 from everloop.gateway.tasks.streams import ServerSentEvent, with_ids
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
@@ -117,8 +117,8 @@ class Endpoint(HttpEndpoint):
         retry_after=1,
     )
 
-    def __init__(self, binding: Binding, shell: HttpShell, agents: AgentRegistry) -> None:
-        super().__init__(shell)
+    def __init__(self, binding: Binding, http: HttpContext, agents: AgentRegistry) -> None:
+        super().__init__(http)
         self._binding = binding
         self._agents = agents
 
@@ -139,7 +139,7 @@ class Endpoint(HttpEndpoint):
 
     async def _admit(self, request: A2ARequest) -> None:
         """Let a caller in who is known, asks for no more than a share, and calls an agent of ours."""
-        request.caller = await recognise(request, self._shell.access)
+        request.caller = await authenticate(request, self._http.access)
         if request.agent_id:
             try:
                 self._agents.find(request.agent_id)
@@ -152,7 +152,7 @@ class Endpoint(HttpEndpoint):
         if isinstance(response, EventSourceResponse):
             events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
             named = with_ids(events, request.call_state)
-            response.body_iterator = with_reconnect_hint(named, self._shell.is_stopping)
+            response.body_iterator = with_reconnect_hint(named, self._http.is_stopping)
         elif isinstance(response, JSONResponse):
             _write_whole_numbers(response)
         for header in (HTTP_EXTENSION_HEADER, LEGACY_EXTENSION_HEADER):

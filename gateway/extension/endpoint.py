@@ -1,10 +1,10 @@
-"""What every call of the HTTP extension goes through: what is served beside A2A, as JSON, below one path.
+"""The ASGI application that answers calls of the HTTP extension: what is served beside A2A, as JSON.
 
 A handler takes a `Call` and returns a response, most often by `answer`. It raises A2A errors, those of
 `everloop.gateway.errors` and those of stores; each becomes JSON as REST of A2A 1.0 has it.
 
-    extension_route(shell, "/contexts", GET=list_contexts)
-    extension_route(shell, "/contexts/{id}", GET=show_context, PATCH=change_context, DELETE=delete_context)
+    extension_route(http, "/contexts", GET=list_contexts)
+    extension_route(http, "/contexts/{id}", GET=show_context, PATCH=change_context, DELETE=delete_context)
 
 Ids are percent-encoded, and one segment each, whatever they hold. GET takes the scope tasks:read, everything
 else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take the scope admin in its place.
@@ -31,7 +31,7 @@ from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, requir
 from everloop.gateway.context import Caller, flaw_of_owner
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.errors import refusal, violation
-from everloop.gateway.http.requests import A2ARequest, HttpEndpoint, HttpShell, recognise
+from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint, authenticate
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
 from everloop.gateway.tasks.snapshots import held_by
 from everloop.runtime.protocol.tasks import HTTP_BASE
@@ -144,13 +144,13 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 def extension_route(
-    shell: HttpShell, path: str, *, authorize: Callable[[Caller], object] | None = None, **handlers: Handler
+    http: HttpContext, path: str, *, authorize: Callable[[Caller], object] | None = None, **handlers: Handler
 ) -> Route:
     """Return the route of an address below the base: its handlers by their methods of HTTP.
 
     `authorize` takes the place of tasks:read and tasks:write; it raises ForbiddenError.
     """
-    return _RawRoute(HTTP_BASE + path, _Served(shell, path, handlers, authorize), methods=list(handlers))
+    return _RawRoute(HTTP_BASE + path, _Served(http, path, handlers, authorize), methods=list(handlers))
 
 
 class _RawRoute(Route):
@@ -176,12 +176,12 @@ class _Served(HttpEndpoint):
 
     def __init__(
         self,
-        shell: HttpShell,
+        http: HttpContext,
         path: str,
         handlers: Mapping[str, Handler],
         authorize: Callable[[Caller], object] | None,
     ) -> None:
-        super().__init__(shell)
+        super().__init__(http)
         self._path = path
         self._handlers = handlers
         self._authorize = authorize
@@ -191,7 +191,7 @@ class _Served(HttpEndpoint):
 
     async def respond(self, request: A2ARequest) -> Response:
         handler = self._handlers["GET" if request.method == "HEAD" else request.method]
-        caller = await recognise(request, self._shell.access)
+        caller = await authenticate(request, self._http.access)
         owner = self._owner(caller, request)
         return await handler(Call(caller, owner, held_by(request.call_state), request))
 
