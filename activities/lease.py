@@ -106,7 +106,7 @@ _log = structlog.get_logger()
 
 T = TypeVar("T")
 
-TakeTrip = Callable[..., Awaitable[tuple[Any, ...]]]
+RunSteps = Callable[..., Awaitable[tuple[Any, ...]]]
 """Does steps at the keys of a task; returns what they return."""
 
 local_began: ContextVar[datetime | None] = ContextVar("local_began", default=None)
@@ -155,12 +155,12 @@ class CallLease:
     Temporal may forget an attempt that lives: it was away, or the worker could not reach it. Such an attempt
     goes on, bounded by its own time, as long as its task wants the call: the attempt after it waits.
     `is_repeatable`: a call that was lost is begun anew, as if nobody had begun it. One that is not goes on
-    also when an operator has paused or reset it. `take_trip` does the steps of a trip, of which a claim is
-    the first one, and the end of the lease may be the last one.
+    also when an operator has paused or reset it. `run_steps` runs the steps of one round trip to Redis: a
+    claim is the first of them, and the end of the lease may be the last.
     """
 
     _goes_on_if_lost = True
-    """Whether what is done in the same trip as a claim is done also for a call that was lost."""
+    """Whether what is done in the same round trip as a claim is done also for a call that was lost."""
 
     def __init__(  # noqa: PLR0913 -- what is leased, and how
         self,
@@ -170,7 +170,7 @@ class CallLease:
         seconds: float,
         *,
         is_repeatable: bool,
-        take_trip: TakeTrip | None = None,
+        run_steps: RunSteps | None = None,
     ) -> None:
         self.lease = this_attempt(task_id, call_id)
         self.has_waited = self.was_lost = False
@@ -182,7 +182,7 @@ class CallLease:
         self.counts = True
         """Whether this is one of them once it is given back."""
         self._records = records
-        self._take_trip = take_trip or records.steps.run
+        self._run_steps = run_steps or records.steps.run
         self._stopped = asyncio.Event()
         self._seconds = seconds
         self._is_repeatable = is_repeatable
@@ -193,8 +193,8 @@ class CallLease:
     async def claim(self, *steps: Step[Any], before: Sequence[Step[Any]] = ()) -> tuple[Any, ...]:
         """Wait until nobody else works on the call; return what it is then, and what the steps return.
 
-        They are done in the same trip if the call is ours to be done; those that stand before are done once,
-        whoever has the call. A cancellation of the task meanwhile stops the attempt that works on it.
+        They are done in the same round trip if the call is ours to be done; those that stand before are done
+        once, whoever has the call. A cancellation of the task meanwhile stops the attempt that works on it.
 
         Raises:
             OvertakenError: a later attempt was here before.
@@ -279,12 +279,12 @@ class CallLease:
         await self._records.steps.run(self._records.releasing(self.lease, waits, counts=self.counts))
 
     async def end_with(self, *steps: Step[Any]) -> tuple[Any, ...]:
-        """Do steps and give the call back in one trip, if none of them ends it; return what they return.
+        """Do steps and give the call back in one round trip, if none ends it; return what they return.
 
         There is nothing left to be done under the lease then, and it is not renewed any more.
         """
         self._stopped.set()
-        *replies, is_ended = await self._take_trip(*steps, self._records.releasing(self.lease))
+        *replies, is_ended = await self._run_steps(*steps, self._records.releasing(self.lease))
         self._is_ended = is_ended is not None
         return tuple(replies)
 
@@ -300,7 +300,7 @@ class CallLease:
     async def _claim(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         begin = _now()
         step = self._records.claiming(self.lease, self._seconds, goes_on=self._goes_on_if_lost)
-        replies = (await self._take_trip(*before, step, *steps))[len(before) :]
+        replies = (await self._run_steps(*before, step, *steps))[len(before) :]
         if replies[0] is None:  # one of those before was late
             raise OvertakenError
         self._until = begin + self._seconds

@@ -42,10 +42,10 @@ async def publish_events(
         OvertakenError: a later attempt has claimed the call.
     """
     if events:
-        await take_trip(views, task, views.publishing(task.task_id, task.run_id, events, lease))
+        await run_steps(views, task, views.publishing(task.task_id, task.run_id, events, lease))
 
 
-async def take_trip(views: TaskViews, task: TaskRef, *steps: Step[Any]) -> tuple[Any, ...]:
+async def run_steps(views: TaskViews, task: TaskRef, *steps: Step[Any]) -> tuple[Any, ...]:
     """Do steps at the keys of a task at once, and count the statuses that they publish.
 
     Raises:
@@ -186,7 +186,7 @@ class ViewPublisher(PublishPort):
             raise remembered
         if end and not written:
             step = self._views.publishing_bare(call.task.task_id, call.task.run_id, call.events)
-            if (await take_trip(self._views, call.task, step))[0]:
+            if (await run_steps(self._views, call.task, step))[0]:
                 return remembered
             await self._end_artifacts(call.task, end, ())  # some are shown that the store does not have
         await publish_events(self._views, call.task, call.events)

@@ -43,7 +43,7 @@ from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
-from everloop.gateway.tasks.steps import Steps
+from everloop.gateway.tasks.steps import TaskSteps
 from everloop.gateway.tasks.streams import TaskStreams
 from everloop.gateway.tasks.sweep import SWEEP_PAUSE, Sweep
 from everloop.gateway.tasks.tasks import Tasks
@@ -87,7 +87,7 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     reconciler = Reconciler(stores, tasks, runs, pause=fanout.idle_check)
     snapshots = Snapshots(stores, tasks, reconciler)
     sweep = Sweep(views, runs, reconciler, pause=min(SWEEP_PAUSE, fanout.idle_check))
-    steps = Steps(stores.transcripts, tasks, settings.url)
+    steps = TaskSteps(stores.transcripts, tasks, settings.url)
     files = InputFiles(stores.artifacts)
     admission = Admission(
         views=views,

@@ -14,7 +14,7 @@ from everloop.gateway.tasks.history import Histories
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.runs import Runs
 from everloop.gateway.tasks.snapshots import Snapshots
-from everloop.gateway.tasks.steps import Steps
+from everloop.gateway.tasks.steps import TaskSteps
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.schedules.schedules import Schedules
 from everloop.runtime.temporal.deletions import Deletions
@@ -38,7 +38,7 @@ class Services:
     reconciler: Reconciler
     snapshots: Snapshots
     histories: Histories
-    steps: Steps
+    steps: TaskSteps
     admission: Admission
     push: PushOperations | None
     deletions: Deletions

@@ -1,4 +1,4 @@
--- Runs steps at the keys of one client's task and its sub-agents, in one atomic trip.
+-- Runs steps at the keys of one client's task and its sub-agents, in one atomic round trip.
 --
 -- KEYS  view of the client's task, its hash of keys, then the keys of each step in turn
 -- ARGV  for each step: "<part>.<operation>", how many keys, how many arguments, and these
@@ -41,7 +41,7 @@ local function set_life(key, is_open, seconds)
   end
 end
 
-local function add_names()  -- of what was written in this trip; returns whether there are more
+local function add_names()  -- of what was written in this round trip; returns whether there are more
   local before = names
   for key, seconds in pairs(kept) do
     local name = key:sub(1, #own) == own and key:sub(#own + 1) or '/'

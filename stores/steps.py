@@ -1,4 +1,4 @@
-"""One trip to the keys of a task: steps that a script runs in order, all at once.
+"""Steps at the keys of a task, which one Lua script runs in order, atomically, in one round trip to Redis.
 
 Whatever is kept of a client's task and of its sub-agents shares a hash slot.
 """
@@ -34,7 +34,7 @@ T3 = TypeVar("T3")
 
 @dataclass(frozen=True)
 class Step(Generic[T]):
-    """One step at the keys of a task. What the steps of a trip do they do again when it is repeated."""
+    """One step at the keys of a task. A script that is repeated does all of its steps again."""
 
     task_id: str
     name: str
@@ -48,7 +48,7 @@ class Step(Generic[T]):
 class Steps:
     """Runs steps at the keys of one task, in one round trip.
 
-    A step may end the trip: those after it are not done, and what they return is None.
+    A step may end the script: those after it are not done, and what they return is None.
     """
 
     def __init__(self, redis: Redis) -> None:

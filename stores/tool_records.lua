@@ -9,7 +9,7 @@ local function is_ours(lease, token)  -- or nobody's, where Redis was emptied
   return not lease or lease.holder == token
 end
 
--- then, with outcomes as the second key: order, attempt by Temporal's count, milliseconds of the lease, 1 if the trip goes on for a call that was lost
+-- then, with outcomes as the second key: order, attempt by Temporal's count, milliseconds of the lease, 1 if the script goes on for a call that was lost
 -- Returns the claim, how many attempts there were, and the outcome if there is one.
 operations['record.claim'] = function(keys, arguments)
   local records, call, token, seconds, order, attempt, length, goes_on = keys[1], unpack(arguments)
@@ -77,7 +77,7 @@ operations['record.revoke'] = function(keys, arguments)
 end
 
 -- then, with outcomes as the second key: outcome, its time to live in seconds
--- Returns the outcome that stands, if that is another one, which ends the trip.
+-- Returns the outcome that stands, if that is another one, which ends the script.
 operations['record.finish'] = function(keys, arguments)
   local records, outcomes, call, token, seconds, outcome, life = keys[1], keys[2], unpack(arguments)
   local lease = lease_of(records, call)

@@ -58,7 +58,7 @@ class ToolRecords:
     of the store. One that has ended still says whose the call is, until another attempt claims it: what was
     only slow goes on, and what was overtaken is refused. Every call may be repeated when its answer was lost.
 
-    Each call is one step, of a trip of its own or of another one.
+    Each call is one step, of a round trip of its own or of another one.
 
     `ttl` counts from the last new call, or from the end of a task that was open (default 7 days); so does
     `outcome_ttl`, after which is known that a call has ended, but no longer what it came to (default 1 day).
@@ -82,7 +82,7 @@ class ToolRecords:
         return claimed.claim
 
     def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
-        """Return the step of `claim`; it ends the trip unless the call is ours.
+        """Return the step of `claim`; it ends the script unless the call is ours.
 
         `goes_on`: one that was lost is as good as any other.
         """
@@ -134,7 +134,7 @@ class ToolRecords:
         return standing
 
     def finishing(self, lease: Lease, outcome: ToolReply) -> Step[ToolReply]:
-        """Return the step of `finish`; it ends the trip where another outcome stands."""
+        """Return the step of `finish`; it ends the script where another outcome stands."""
         text = outcome.model_dump_json(exclude_defaults=True)
         packed = self._cipher.pack(text, _purpose(lease.task_id, lease.call_id))
 

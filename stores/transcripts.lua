@@ -50,7 +50,7 @@ end
 -- The first argument of each operation is the time to live in seconds; positions and messages are the last, in turn.
 
 -- keys: transcript, that of the run before, or else the same
--- arguments: first position that is written; first one that is read, and the one behind the last; 1 if the trip ends
+-- arguments: first position that is written; first one that is read, and the one behind the last; 1 if the script ends
 -- unless just these are there
 -- Returns the messages from the first that is read up to the first that is written, and the one behind the last.
 operations['transcript.open'] = function(keys, arguments)
@@ -84,7 +84,7 @@ operations['transcript.put'] = function(keys, arguments)
 end
 
 -- keys: transcript, records
--- arguments: call for which is written, order of its attempt, 1 if the trip goes on whatever stands there
+-- arguments: call for which is written, order of its attempt, 1 if the script goes on whatever stands there
 -- Returns the message that stands there, if that is another one.
 operations['transcript.add'] = function(keys, arguments)
   local seconds, call, order, goes_on, position, message = unpack(arguments)

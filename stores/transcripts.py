@@ -103,7 +103,7 @@ class Transcripts:
     ) -> Step[OpenedTranscript]:
         """Return the step of `open`.
 
-        `is_only`: it ends the trip unless there are just these positions, none missing, and no reply.
+        `is_only`: it ends the script unless there are just these positions, none missing, and no reply.
         """
         start, entries = length - len(new), self._entries(task_id)
         keys = [transcript_key(task_id, run_id), transcript_key(task_id, previous_run or run_id)]
@@ -173,7 +173,7 @@ class Transcripts:
     ) -> Step[TranscriptMessage | None]:
         """Return the step that writes a message unless something stands there, and reads what then does.
 
-        None: nothing that can be read. `is_first`: it ends the trip where something stands there.
+        None: nothing that can be read. `is_first`: it ends the script where something stands there.
         """
         keys, entries = [transcript_key(task_id, run_id), records_key(task_id)], self._entries(task_id)
         words = [self._seconds, *late_words(lease), int(not is_first), *entries.encode(position, [message])]

@@ -47,7 +47,7 @@ from everloop.activities.model.request import (
     without_tools,
     write_prompts,
 )
-from everloop.activities.publish import publish_events, take_trip, try_publish
+from everloop.activities.publish import publish_events, run_steps, try_publish
 from everloop.activities.retries import STORE_ERRORS
 from everloop.activities.transcripts import RecentTranscripts, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
@@ -127,9 +127,9 @@ class ModelCalls(ModelPort):
         async with heartbeating() as heartbeat:
             agent = agent_of(self.agents, call.task)
             name = f"reply {call.task.run_id} {call.length}.{call.tries}"
-            trips = partial(take_trip, self.views, call.task)
+            run = partial(run_steps, self.views, call.task)
             lease = CallLease(
-                self.records, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, take_trip=trips
+                self.records, call.task.task_id, name, MODEL_LEASE, is_repeatable=True, run_steps=run
             )
             # Whoever works on it may yet end well, and costs less than a second reply.
             opened = await self._open(call, agent, lease)
@@ -166,7 +166,7 @@ class ModelCalls(ModelPort):
             raise
 
     async def _open(self, call: CallModelInput, agent: Agent, lease: CallLease) -> _Opened:
-        """Claim the call, read its transcript, and publish in the same trip what a first attempt does."""
+        """Claim the call, read its transcript, and publish what a first attempt does, in one round trip."""
         place, published = (call.task.task_id, call.task.run_id), list[Published | None]()
         publishing = list[Step[Published]]()
         with suppress(ApplicationError):  # there is no such model, which is said later
@@ -390,7 +390,7 @@ class ModelCalls(ModelPort):
 
     async def _end_with(self, attempt: _Attempt, *steps: Step[Any]) -> tuple[Any, ...]:
         if attempt.artifacts.tools:  # they are reconciled under the lease
-            return await take_trip(self.views, attempt.call.task, *steps)
+            return await run_steps(self.views, attempt.call.task, *steps)
         return await attempt.lease.end_with(*steps)
 
     async def _closed(self, attempt: _Attempt, reply: AssistantMessage) -> AssistantMessage:

@@ -20,7 +20,7 @@ from everloop.activities.lease import (
     local_began,
     this_attempt,
 )
-from everloop.activities.publish import take_trip, try_publish
+from everloop.activities.publish import run_steps, try_publish
 from everloop.activities.telemetry import (
     UNKNOWN_TOOL,
     counted_if_failed,
@@ -196,8 +196,8 @@ class AgentTools(ToolPort):
 
     def _claim_of(self, call: RunToolInput, tool: Tool | None = None) -> ToolClaim:
         repeats = bool(tool and tool.idempotent)
-        trips = partial(take_trip, self.views, call.task)
-        return ToolClaim(self.records, call, is_repeatable=repeats, take_trip=trips)
+        run = partial(run_steps, self.views, call.task)
+        return ToolClaim(self.records, call, is_repeatable=repeats, run_steps=run)
 
     async def _reply_of(  # noqa: PLR0913, PLR0917 -- what is called, and as what
         self,
@@ -248,7 +248,7 @@ class AgentTools(ToolPort):
         call, tool, vetted = run.call, run.tool, run.vetted
         claim, *begun = await run.claim.begin(*self._beginning(run), before=announcing)
         if claim is Claim.LOST and tool.idempotent:
-            begun = await take_trip(self.views, call.task, *self._beginning(run))
+            begun = await run_steps(self.views, call.task, *self._beginning(run))
         run = replace(run, kept=begun[0])
         if not isinstance(claim, Claim):
             return claim
@@ -362,7 +362,7 @@ class AgentTools(ToolPort):
     ) -> None:
         """Publish what `_announcing` returns the step for."""
         steps = self._announcing(call, heartbeat, warning, starts=starts)
-        if steps and (await take_trip(self.views, call.task, *steps))[-1] is None:
+        if steps and (await run_steps(self.views, call.task, *steps))[-1] is None:
             raise OvertakenError
 
     def _announcing(

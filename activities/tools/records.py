@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from redis.exceptions import RedisError
 from temporalio import activity
 
-from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, TakeTrip
+from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, RunSteps
 from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
 from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
@@ -45,12 +45,12 @@ class ToolClaim(CallLease):
         call: RunToolInput,
         *,
         is_repeatable: bool = False,
-        take_trip: TakeTrip | None = None,
+        run_steps: RunSteps | None = None,
     ) -> None:
         key = phase_key(call.call, len(call.answers))
         seconds = QUICK_LEASE if activity.info().is_local else TOOL_LEASE
         super().__init__(
-            records, call.task.task_id, key, seconds, is_repeatable=is_repeatable, take_trip=take_trip
+            records, call.task.task_id, key, seconds, is_repeatable=is_repeatable, run_steps=run_steps
         )
         self.is_told = False
         """Whether what follows from the outcome was done in the step that recorded it."""
@@ -75,7 +75,7 @@ class ToolClaim(CallLease):
             OvertakenError: the call is another attempt's.
         """
         try:
-            stands, *done = await self._take_trip(self._records.finishing(self.lease, outcome), *after)
+            stands, *done = await self._run_steps(self._records.finishing(self.lease, outcome), *after)
         except (RedisError, OSError) as error:
             # We know how it ended, and history will: a second attempt would only know that it began.
             _log.warning("tool outcome not recorded", error_type=type(error).__name__)

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.publish import take_trip
+from everloop.activities.publish import run_steps
 from everloop.activities.retries import MAX_OUTAGE, retry_for
 from everloop.activities.telemetry import of_task, record_arguments, record_tool_result
 from everloop.agents.agent import Agent
@@ -246,7 +246,7 @@ async def end_call(
         OvertakenError: a later attempt does both.
     """
     try:
-        await take_trip(views, call.task, *end_steps(views, transcripts, call, result, lease))
+        await run_steps(views, call.task, *end_steps(views, transcripts, call, result, lease))
     except (RedisError, OSError) as error:
         _log.warning("end of a tool call not told", call_id=result.call_id, error_type=type(error).__name__)
 

@@ -25,7 +25,7 @@ from everloop.gateway.requests.messages import IDEMPOTENCY_KEY, IncomingMessage,
 from everloop.gateway.settings import GatewaySettings
 from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.snapshots import Snapshots, refuse_if_read_only
-from everloop.gateway.tasks.steps import Steps
+from everloop.gateway.tasks.steps import TaskSteps
 from everloop.gateway.tasks.streams import (
     EVENT_ID,
     LAST_EVENT_ID,
@@ -70,7 +70,7 @@ class TaskHandler:
     streams: TaskStreams
     reconciler: Reconciler
     files: InputFiles
-    steps: Steps
+    steps: TaskSteps
     push: PushOperations | None
     """None: this server sends no notifications."""
 
@@ -280,8 +280,8 @@ class TaskHandler:
 
     async def _wait(self, snapshot: Snapshot, until: UntilEnd, seconds: float) -> Snapshot:
         """Return the task when `until` is over, or as it stands after some seconds."""
-        async with aclosing(self.streams.follow(snapshot, until, seconds=seconds)) as steps:
-            async for _ in steps:
+        async with aclosing(self.streams.follow(snapshot, until, seconds=seconds)) as items:
+            async for _ in items:
                 pass
         return await self._again(snapshot)
 
@@ -331,12 +331,12 @@ class TaskHandler:
             translator = self._translator(known, call, after)
             del known
         state, shown_at = call.context.state, START
-        steps = self.streams.follow(snapshot, until, after=after and after.position)
-        async with aclosing(steps):
-            async for step in steps:
-                if isinstance(step, Snapshot):
+        items = self.streams.follow(snapshot, until, after=after and after.position)
+        async with aclosing(items):
+            async for item in items:
+                if isinstance(item, Snapshot):
                     with ExitStack() as held:  # until the client has taken it
-                        whole = await self._whole(step, held, history_length)
+                        whole = await self._whole(item, held, history_length)
                         translator, shown_at = self._translator(whole, call), whole.position
                         task = await self._task(whole, history_length)
                         del whole  # here and below: a stream may stay open for days
@@ -344,11 +344,11 @@ class TaskHandler:
                         yield task
                         del task
                     continue
-                if position_order(step.position) <= position_order(shown_at):
+                if position_order(item.position) <= position_order(shown_at):
                     continue  # the task was read anew, after the snapshot
-                updates = [*translator.translate(step.event, step.position)]
+                updates = [*translator.translate(item.event, item.position)]
                 for left, update in zip(reversed(range(len(updates))), updates, strict=True):
-                    state[EVENT_ID] = None if left else translator.event_id(step.position)
+                    state[EVENT_ID] = None if left else translator.event_id(item.position)
                     yield update
 
     def _translator(self, whole: Snapshot, call: Call, after: EventId | None = None) -> UpdateTranslator:

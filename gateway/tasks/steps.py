@@ -37,7 +37,7 @@ MOST_AT_ONCE = 2
 _log = structlog.get_logger()
 
 
-class Steps:
+class TaskSteps:
     """The steps of tasks: one for each reply of the model, with the tool calls that it asked for."""
 
     def __init__(self, transcripts: Transcripts, tasks: Tasks, public_url: str) -> None:

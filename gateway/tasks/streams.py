@@ -23,7 +23,7 @@ from everloop.workflows.contract.tasks import TaskState
 
 # When a client that follows a task has heard enough. Pure.
 
-Step = Snapshot | StreamedEvent
+StreamItem = Snapshot | StreamedEvent
 """What following a task yields."""
 
 
@@ -34,9 +34,9 @@ class UntilEnd:
     task waits for its user.
     """
 
-    def is_over(self, step: Step) -> bool:
-        """Whether nothing follows this step. Call it for every step, in order."""
-        state = _state_of(step)
+    def is_over(self, item: StreamItem) -> bool:
+        """Whether nothing follows this item. Call it for every item, in order."""
+        state = _state_of(item)
         return state is not None and state.is_terminal
 
 
@@ -54,10 +54,10 @@ class UntilReply(UntilEnd):
         self._message_id = message_id
         self._taken_in = not is_answer
 
-    def is_over(self, step: Step) -> bool:
-        self._taken_in = self._taken_in or self._message_id in _messages_of(step)
-        state = _state_of(step)
-        return super().is_over(step) or (self._taken_in and state is not None and state.is_interrupted)
+    def is_over(self, item: StreamItem) -> bool:
+        self._taken_in = self._taken_in or self._message_id in _messages_of(item)
+        state = _state_of(item)
+        return super().is_over(item) or (self._taken_in and state is not None and state.is_interrupted)
 
 
 class UntilTakenIn(UntilEnd):
@@ -66,21 +66,21 @@ class UntilTakenIn(UntilEnd):
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
 
-    def is_over(self, step: Step) -> bool:
-        return super().is_over(step) or self._message_id in _messages_of(step)
+    def is_over(self, item: StreamItem) -> bool:
+        return super().is_over(item) or self._message_id in _messages_of(item)
 
 
-def _state_of(step: Step) -> TaskState | None:
-    if isinstance(step, Snapshot):
-        return step.view.status.state
-    return step.event.state if isinstance(step.event, StatusChanged) else None
+def _state_of(item: StreamItem) -> TaskState | None:
+    if isinstance(item, Snapshot):
+        return item.view.status.state
+    return item.event.state if isinstance(item.event, StatusChanged) else None
 
 
-def _messages_of(step: Step) -> set[str]:
-    if isinstance(step, Snapshot):
-        return set(step.message_ids)
-    if isinstance(step.event, StatusChanged):
-        return {message.message_id for message in step.event.received}
+def _messages_of(item: StreamItem) -> set[str]:
+    if isinstance(item, Snapshot):
+        return set(item.message_ids)
+    if isinstance(item.event, StatusChanged):
+        return {message.message_id for message in item.event.received}
     return set()
 
 
@@ -97,7 +97,7 @@ class TaskStreams:
 
     async def follow(
         self, snapshot: Snapshot, until: UntilEnd, *, seconds: float | None = None, after: str | None = None
-    ) -> AsyncGenerator[Step]:
+    ) -> AsyncGenerator[StreamItem]:
         """Yield the snapshot, then the events after it, until `until` is over or the process stops.
 
         Waits for `seconds` at most (None: as long as it takes). Where the stream was lost, a fresh snapshot

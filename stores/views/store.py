@@ -135,8 +135,8 @@ class TaskViews:
     def creating(self, view: TaskView, most: int = 0) -> Step[Published]:
         """Return the step of `create`.
 
-        It ends the trip where nothing was known of a client's task, and it has no more than `most` bytes: it
-        stands as `view` has it then.
+        It ends the script where nothing was known of a client's task, and it has no more than `most` bytes:
+        it stands as `view` has it then.
         """
         arguments = [*self._codec(view.task_id).creation(view), most]
         return self._step("create", view.task_id, view.run_id, arguments, _read_change)
@@ -181,7 +181,7 @@ class TaskViews:
     ) -> Step[Published | None]:
         """Return a step that publishes if the view shows no artifacts but the reply of the model.
 
-        Else it does nothing, returns None, and ends the trip.
+        Else it does nothing, returns None, and ends the script.
         """
         arguments, read = self._codec(task_id).events(events), _read_published(events)
         return self._step("publish_bare", task_id, run_id, arguments, lambda reply: reply and read(reply))

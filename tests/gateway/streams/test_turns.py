@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from everloop.gateway.tasks.streams import Step, UntilEnd, UntilReply
+from everloop.gateway.tasks.streams import StreamItem, UntilEnd, UntilReply
 from everloop.stores.views.interface import START, Snapshot, StreamedEvent
 from everloop.workflows.contract.events import StatusChanged, Thought
 from everloop.workflows.contract.messages import TextPart, UserMessage
@@ -49,7 +49,7 @@ THOUGHT = StreamedEvent("task", START, Thought(iteration=1, text="…"))
         ([shown("working"), event("rejected")], True, True),
     ],
 )
-def test_following_ends_where_it_should(steps: list[Step], *, end: bool, reply: bool) -> None:
+def test_following_ends_where_it_should(steps: list[StreamItem], *, end: bool, reply: bool) -> None:
     """A subscription lasts to the end of the task; a reply ends when the task waits for the next message."""
     until_end, until_reply = UntilEnd(), UntilReply("m", is_answer=True)
     assert [until_end.is_over(step) for step in steps][-1] == end

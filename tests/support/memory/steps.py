@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MemoryStep(Step[T]):
-    """A step that is done by a function; it ends the trip where `stops` says so of what that returns."""
+    """A step that is done by a function; it ends the script where `stops` says so of what that returns."""
 
     do: Callable[[], Awaitable[T]]
     stops: Callable[[T], bool]
