@@ -45,7 +45,7 @@ from everloop.runtime.telemetry.settings import TelemetrySettings
 from everloop.runtime.telemetry.setup import configure_logs, configure_telemetry
 from everloop.runtime.temporal.connection import NAMESPACE_TIMEOUT, TemporalUnreachableError, connect_worker
 from everloop.runtime.temporal.describe import namespace_retention
-from everloop.runtime.temporal.schedule import ensure_housekeeping
+from everloop.runtime.temporal.housekeeping import ensure_housekeeping
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
 from everloop.stores.blobs.cleanup import announce_user
@@ -60,7 +60,7 @@ from everloop.stores.secrets import Secrets
 from everloop.stores.token_counts import TokenSettings, token_counter
 from everloop.stores.tool_records import ToolRecords, ToolResults
 from everloop.stores.transcripts import Transcripts
-from everloop.workers.parked import PATIENCE, ParkedTasks
+from everloop.workers.eviction import EVICT_AFTER, ParkedTaskEviction
 from everloop.workers.ports import Ports, calls_of, queues_named_by, report_queues
 from everloop.workers.processes import WorkerProcesses
 from everloop.workers.settings import QueueNameError, WorkerArguments, WorkerSettings, parse_arguments
@@ -134,18 +134,18 @@ async def running_workers(
     settings: WorkerSettings,
     queues: Sequence[str] = names.WORKER_QUEUES,
     *,
-    patience: timedelta = PATIENCE,
+    evict_after: timedelta = EVICT_AFTER,
 ) -> AsyncGenerator[None]:
     """Work until the block ends; then all workers stop at the same time, each with its calls in the grace.
 
-    `patience` is that of `ParkedTasks`.
+    `evict_after` is that of `ParkedTaskEviction`.
 
     Raises:
         TemporalUnreachableError: Temporal went away, or its namespace, before the workers had begun.
     """
-    parked, running = ParkedTasks(patience), RunningActivities()
-    workers = build_workers(client, ports, settings, queues, parked, running)
-    forgetting = asyncio.create_task(parked.forget(workers))
+    eviction, running = ParkedTaskEviction(evict_after), RunningActivities()
+    workers = build_workers(client, ports, settings, queues, eviction, running)
+    evicting = asyncio.create_task(eviction.run(workers))
     runs = asyncio.gather(*(worker.run() for worker in workers))
     block, is_left = asyncio.current_task(), False
 
@@ -162,7 +162,7 @@ async def running_workers(
         block.uncancel()
     finally:
         is_left = True
-        forgetting.cancel()
+        evicting.cancel()
         cancelling = asyncio.create_task(running.cancel_after(timedelta(seconds=settings.shutdown_grace)))
         await asyncio.gather(*(worker.shutdown() for worker in workers))
         cancelling.cancel()

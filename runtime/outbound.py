@@ -1,7 +1,7 @@
-"""Where requests may go whose addresses strangers name: to the public internet, and where more is allowed.
+"""Where requests may go whose URLs clients or peers name: a guard against server-side request forgery (SSRF).
 
-Webhooks of clients, and interfaces that the cards of peers list. And the headers that authors of agents give
-to servers that they name.
+These URLs are webhooks of clients, and interfaces that the cards of peers list. They have to be public unless
+settings allow more. And the headers that authors of agents give to servers that they name.
 
 Source: the IANA special-purpose address registries (RFC 6890) and the forms in which IPv6 carries IPv4.
 

@@ -32,7 +32,7 @@ from everloop.stores.keys import (
 SLOT = timedelta(seconds=15)
 """How long a call counts that nobody renews: its worker has died."""
 
-PATIENCE = 2.0
+MAX_WAIT = 2.0
 """Seconds that a call may wait at the gate. One that has to wait for longer is held back."""
 
 AHEAD = timedelta(seconds=6)
@@ -261,7 +261,7 @@ class ProviderGates:
         takes in a minute a minute's worth counts.
 
         Raises:
-            HeldBackError: it has to wait for more than `PATIENCE`.
+            HeldBackError: it has to wait for more than `MAX_WAIT`.
         """
         passage = Passage(chosen, call, min(tokens, chosen.provider.tokens_per_minute or tokens))
         await self._wait_to_enter(passage)
@@ -284,7 +284,7 @@ class ProviderGates:
             passage.is_free = True
             return
         keys = [*_keys(provider.name), provider_tickets_key(provider.name)]
-        patience = PATIENCE
+        wait_left = MAX_WAIT
         while answer := await self._run(
             self._enter,
             keys,
@@ -308,9 +308,9 @@ class ProviderGates:
             delay = wait / 1000
             if why == "slots":  # not all at once
                 delay *= random.uniform(0.5, 1.5)  # noqa: S311 -- no secret
-            if delay > patience:
+            if delay > wait_left:
                 raise HeldBackError(passage.chosen, why, timedelta(seconds=delay))
-            patience -= delay
+            wait_left -= delay
             await asyncio.sleep(delay)
 
     async def _renew_until(self, stopped: asyncio.Event, passage: Passage) -> None:

@@ -104,10 +104,10 @@ class Webhooks:
     async def _post(self, url: "URL", content: bytes, headers: Mapping[str, str], owner: str) -> Answer:
         import httpcore  # noqa: PLC0415 -- as in `post`
 
-        from everloop.runtime.judged_backend import JudgedBackend  # noqa: PLC0415 -- likewise
+        from everloop.runtime.outbound_backend import OutboundBackend  # noqa: PLC0415 -- likewise
 
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        backend = JudgedBackend(self._policy, is_plain=url.scheme == "http", owner=owner)
+        backend = OutboundBackend(self._policy, is_plain=url.scheme == "http", owner=owner)
         sent = [("Host", url.netloc.decode("ascii")), ("Connection", "close"), *headers.items()]
         async with (
             httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,

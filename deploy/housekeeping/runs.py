@@ -17,7 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from everloop.runtime.schedules.definition import QueueSettings
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import find_run
-from everloop.runtime.temporal.schedule import LONGEST_RUN
+from everloop.runtime.temporal.housekeeping import LONGEST_RUN
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_WORKFLOW_TYPE,
     HousekeepingInput,

@@ -43,7 +43,7 @@ from everloop.workflows.contract.settings import ModelSettings
 BUSY_FOR = timedelta(seconds=7)
 """For how long a provider is busy that plays `ModelBusyError`, as it says itself."""
 
-_PATIENCE = 30
+_TIMEOUT = 30
 """Seconds until a check fails that waits for something."""
 
 
@@ -123,7 +123,7 @@ async def _ask(stage: Stage, played: Played, request: ModelRequest = _REQUEST) -
 
 
 async def _reply(stage: Stage, model: Model, request: ModelRequest = _REQUEST) -> list[Delta]:
-    async with aclosing(model.stream(request, stage.model)) as stream, asyncio.timeout(_PATIENCE):
+    async with aclosing(model.stream(request, stage.model)) as stream, asyncio.timeout(_TIMEOUT):
         return [delta async for delta in stream]
 
 
@@ -258,7 +258,7 @@ async def closing_hangs_up(stage: Stage) -> None:
     """A reply that nobody waits for any more is not paid to its end."""
     async with stage.playing(Played(text=_TEXT, then="silent")) as model:
         stream = model.stream(_REQUEST, stage.model)
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             await anext(stream)
             await stream.aclose()
             await stage.wait_until_left()
@@ -333,7 +333,7 @@ async def calls_run_side_by_side(stage: Stage) -> None:
     async with (
         stage.playing(Played(text=_TEXT), Played(text=_TEXT.upper())) as model,
         aclosing(model.stream(_REQUEST, stage.model)) as first,
-        asyncio.timeout(_PATIENCE),
+        asyncio.timeout(_TIMEOUT),
     ):
         begun = await anext(first)
         second = await _reply(stage, model)

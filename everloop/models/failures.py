@@ -25,7 +25,7 @@ from everloop.models.interface import (
     PromptTooLongError,
     UnreadableReplyError,
 )
-from everloop.runtime.bounded_answers import AnswerTooLargeError
+from everloop.runtime.bounded_responses import AnswerTooLargeError
 from everloop.runtime.outbound import MAX_ASKED_DELAY, retry_after
 
 _TOO_LONG = re.compile(

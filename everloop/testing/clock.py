@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from everloop.testing.errors import TaskError
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds that a task gets to finish what it does just now, during which no time can be skipped."""
 
 MOST_RUNS = 100
@@ -76,7 +76,7 @@ async def _arrived(handle: WorkflowHandle[object, object]) -> None:
     """Wait until the time is over, and what fell due by then has been done."""
     is_there, steps, quiet = False, 0, 0
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while quiet < _QUIET_LOOKS:
                 described = await handle.describe()
                 raw = described.raw_description
@@ -92,7 +92,7 @@ async def _arrived(handle: WorkflowHandle[object, object]) -> None:
             return
         raise TaskError(
             f"no time can be skipped in task {handle.id} while it calls a model, a tool or a sub-agent that "
-            f"works: that took longer than {PATIENCE:g} s. Skip when it waits for an answer or for its time"
+            f"works: that took longer than {TIMEOUT:g} s. Skip when it waits for an answer or for its time"
         ) from None
 
 
@@ -157,7 +157,7 @@ async def _start(schedule: ScheduleHandle, at: datetime) -> str:
     left_out = (await schedule.describe()).info.num_actions_skipped_overlap
     await schedule.backfill(ScheduleBackfill(at, at))
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 info = (await schedule.describe()).info
                 for run in info.recent_actions:

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from everloop.runtime.temporal.describe import find_run, is_not_found
 from everloop.workflows.contract import names
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds that a task gets to end by itself once it is cancelled."""
 
 LOOK_EVERY = 0.2
@@ -80,7 +80,7 @@ class TaskExecutions:
     async def _end(self, task_id: str) -> None:
         await self._quietly(self._client.get_workflow_handle(task_id).cancel(rpc_timeout=_RPC_TIMEOUT))
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while await self._is_running(task_id):  # noqa: ASYNC110 -- it is another process that it ends in
                     await asyncio.sleep(LOOK_EVERY)
         except TimeoutError:

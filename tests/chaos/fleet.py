@@ -16,7 +16,7 @@ from everloop.deploy.local.servers import LOOPBACK, free_port
 from tests.chaos.census import Census, take_census
 from tests.support.servers.processes import ServerProcess
 
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds in which a process has to be ready, however often it is started."""
 
 
@@ -50,13 +50,13 @@ class Seat:
         self.before = None
         while True:
             self._launch()
-            while self.process.is_running() and time.monotonic() < begin + PATIENCE:
+            while self.process.is_running() and time.monotonic() < begin + TIMEOUT:
                 if await self.is_ready(self):
                     self.before = await self._census()
                     return time.monotonic() - begin
                 await asyncio.sleep(0.1)
-            if time.monotonic() >= begin + PATIENCE:
-                raise TimeoutError(f"{self.name} was not ready within {PATIENCE:.0f} s; see {self.log}")
+            if time.monotonic() >= begin + TIMEOUT:
+                raise TimeoutError(f"{self.name} was not ready within {TIMEOUT:.0f} s; see {self.log}")
             # A server that it needs was away when it started.
             await asyncio.sleep(0.5)
 

@@ -7,7 +7,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.exceptions import ApplicationError
 
 from everloop.runtime.temporal.deletions import Deletions
-from everloop.runtime.temporal.schedule import ensure_housekeeping
+from everloop.runtime.temporal.housekeeping import ensure_housekeeping
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, Removed, RemoveResult
 from everloop.workflows.contract.housekeeping import (

@@ -23,9 +23,9 @@ from opentelemetry import propagate
 
 from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import PeerAwayError, PeerError, PeerRefusedError, peer_error
-from everloop.runtime.bounded_answers import UNCOMPRESSED, bounding
-from everloop.runtime.judged_backend import JudgedBackend
+from everloop.runtime.bounded_responses import UNCOMPRESSED, bounding
 from everloop.runtime.outbound import WebhookPolicy
+from everloop.runtime.outbound_backend import OutboundBackend
 
 CARD_TTL = 300.0
 """Seconds for which a card is taken for current."""
@@ -221,7 +221,7 @@ def _http_client(policy: WebhookPolicy | None = None) -> httpx.AsyncClient:
     if policy:
         transport = httpx.AsyncHTTPTransport(verify=_tls())
         # httpx has no argument for it.
-        backend = JudgedBackend(policy, is_plain=False)
+        backend = OutboundBackend(policy, is_plain=False)
         transport._pool = httpcore.AsyncConnectionPool(ssl_context=_tls(), network_backend=backend)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- as above
     return httpx.AsyncClient(
         timeout=httpx.Timeout(SILENCE, connect=10),

@@ -11,7 +11,7 @@ from everloop.runtime.settings import explain
 
 State = Literal["ok", "problem", "note"]
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds that one check may take."""
 
 
@@ -45,10 +45,10 @@ def note(name: str, says: str) -> Finding:
 async def looked(name: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
     """Return what a check finds; of one that fails, or takes too long, that: a doctor is called for it."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await look()
     except TimeoutError:
-        return [problem(name, f"no answer in {PATIENCE:.0f} s; look at its log and at the network")]
+        return [problem(name, f"no answer in {TIMEOUT:.0f} s; look at its log and at the network")]
     except ValidationError as error:
         return [problem(name, f"wrong setting: {explain(error)}")]
     except Exception as error:  # noqa: BLE001 -- whatever is wrong is what it finds

@@ -20,7 +20,7 @@ from tests.support.servers.processes import until
 COMMAND = (sys.executable, "-m", "everloop")
 ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[a-zA-Z]|\][^\x07]*\x07|[=>])")
 OURS = ("EVERLOOP_", "TEMPORAL_", "NO_COLOR", "COLUMNS", "LINES")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 ENTER, DOWN, CTRL_C, CTRL_D, ALT_ENTER = "\r", "\x1b[B", "\x03", "\x04", "\x1b\r"
 
@@ -133,7 +133,7 @@ class Terminal:
 
     async def until(self, words: str) -> None:
         """Wait until the terminal shows words that are new since the last time."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await until(lambda: words in ESCAPE.sub("", self.raw[self._seen :]))
         place = self.raw.find(words, self._seen)
         self._seen = place + len(words) if place >= 0 else len(self.raw)
@@ -144,7 +144,7 @@ class Terminal:
 
     async def ended(self) -> int:
         """Wait until the command has ended, and return its exit code."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self._process.wait()
 
     def close(self) -> None:

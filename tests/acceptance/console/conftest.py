@@ -14,7 +14,7 @@ from tests.acceptance.console.browser import running_browser
 from tests.support.rigs.deployment import Service, running_service
 from tests.support.rigs.people import PEOPLE_AGENT
 
-PATIENCE = 30_000
+TIMEOUT = 30_000
 """Milliseconds until the page shows what is expected, on a busy machine."""
 
 OpenTab = Callable[[], Awaitable[Page]]
@@ -51,7 +51,7 @@ async def page(open_tab: OpenTab) -> Page:
 async def opening_tabs(url: str, browser: Browser) -> AsyncGenerator[OpenTab]:
     """Open tabs that share what a browser keeps, and close them."""
     context = await browser.new_context(viewport={"width": 1280, "height": 800})
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT)
     problems: list[str] = []
 
     def note(said: ConsoleMessage) -> None:
@@ -61,7 +61,7 @@ async def opening_tabs(url: str, browser: Browser) -> AsyncGenerator[OpenTab]:
 
     async def open_tab() -> Page:
         tab = await context.new_page()
-        tab.set_default_timeout(PATIENCE)
+        tab.set_default_timeout(TIMEOUT)
         tab.on("pageerror", lambda error: problems.append(str(error)))
         tab.on("console", note)
         await tab.goto(f"{url}/console")

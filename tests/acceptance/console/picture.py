@@ -26,7 +26,7 @@ from tests.support.servers.scripted_openai import Refusal, Reply, ScriptedOpenAI
 
 WIDTH, HEIGHT = 1080, 675
 REQUEST = "Look at the directory `docs/concepts`, take notes, and write a report"
-PATIENCE = 120_000
+TIMEOUT = 120_000
 
 STUCK = {
     "bank": "What is on account DE-17?",
@@ -109,7 +109,7 @@ async def _running(directory: Path, **environment: str) -> AsyncGenerator[dict[s
     try:
         printed = b""
         while not printed.rstrip().endswith(b"}"):
-            printed += await asyncio.wait_for(process.stdout.readline(), PATIENCE / 1000)
+            printed += await asyncio.wait_for(process.stdout.readline(), TIMEOUT / 1000)
         yield json.loads(printed)
     finally:
         process.terminate()
@@ -120,8 +120,8 @@ async def _running(directory: Path, **environment: str) -> AsyncGenerator[dict[s
 async def _page(directory: Path) -> AsyncGenerator[Page]:
     async with running_browser(directory) as browser:
         page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.set_default_timeout(PATIENCE)
-        expect.set_options(timeout=PATIENCE)
+        page.set_default_timeout(TIMEOUT)
+        expect.set_options(timeout=TIMEOUT)
         yield page
 
 

@@ -24,7 +24,7 @@ from tests.support.servers.processes import ROOT, run_everloop
 
 WITHOUT_MODEL = {"OPENAI_API_KEY": "", "OPENAI_BASE_URL": "", "EVERLOOP_MODEL": ""}
 UP = "Everloop is up."
-PATIENCE = 200.0
+TIMEOUT = 200.0
 ROW = re.compile(r"^  (?P<name>\w[\w ]*?)  +(?P<value>\S+)", re.MULTILINE)
 
 
@@ -90,7 +90,7 @@ async def stack(directory: Path, environment: Mapping[str, str] | None = None) -
 
 async def until(fact: Callable[[], bool]) -> None:
     """Wait for a fact, as long as a busy machine may take."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             if fact():
                 return
@@ -99,7 +99,7 @@ async def until(fact: Callable[[], bool]) -> None:
 
 async def completed(url: str, task_id: str) -> Result:
     """Ask for the task until it is completed, as long as a busy machine may take."""
-    async with asyncio.timeout(PATIENCE), Client(url) as client:
+    async with asyncio.timeout(TIMEOUT), Client(url) as client:
         while True:
             task = await client.task(task_id)
             if task.state is TaskState.COMPLETED:

@@ -19,7 +19,7 @@ from everloop.gateway.console.build import build
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.servers.processes import ROOT
 
-PATIENCE = 200.0
+TIMEOUT = 200.0
 NOT_OF_THE_PACKAGE = (".*", "__pycache__", "build", "*.egg-info", "bench", "docs", "tests", "node_modules")
 DATA = {".lua", ".toml", ".typed"}
 
@@ -160,7 +160,7 @@ async def _everloop_up(programs: Path, project: Path, **variables: str) -> Async
         )
     assert process.stdout
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             addresses = json.loads(await process.stdout.readuntil(b"\n}\n"))
         yield addresses["gateway"]
     except asyncio.IncompleteReadError:

@@ -387,7 +387,7 @@ async def _never(_: ChatRequest) -> str:
 @pytest.mark.parametrize("words", WRONG)
 async def test_what_is_wrong_is_said_in_words(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to write instead; and nothing waits for its timeout that cannot go on."""
-    monkeypatch.setattr("everloop.testing.clock.PATIENCE", 0.2)
+    monkeypatch.setattr("everloop.testing.clock.TIMEOUT", 0.2)
     for name in ("OPENAI_API_KEY", "EVERLOOP_MODEL"):
         monkeypatch.delenv(name, raising=False)
 

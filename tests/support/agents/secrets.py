@@ -10,10 +10,10 @@ SECRET_AGENT = "tests.support.agents.secrets:agent"
 LARGE = 300_000
 """Characters of a result that is too large for a history."""
 
-_PATIENCE = timedelta(seconds=60)
+_TIMEOUT = timedelta(seconds=60)
 
 
-@tool(idempotent=True, timeout=_PATIENCE)
+@tool(idempotent=True, timeout=_TIMEOUT)
 async def spread(word: str, folder: str, context: ToolContext) -> str:
     """Put a word into progress, artifacts, what is kept and the result; in between wait for a gate file."""
     await context.progress(f"spreading {word}")

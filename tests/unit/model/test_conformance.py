@@ -224,7 +224,7 @@ async def test_a_model_that_does_something_wrong_fails(
     check: Check, bent: Callable[[Model], Model], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each check sees what it is there for."""
-    monkeypatch.setattr(conformance, "_PATIENCE", 0.2)  # for what would never come
+    monkeypatch.setattr(conformance, "_TIMEOUT", 0.2)  # for what would never come
     with pytest.raises((NotConformingError, TimeoutError)):
         await check(PlayedStage(bent))
 

@@ -18,8 +18,8 @@ from temporalio.client import (
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.temporal.codec import KEY_ID
+from everloop.runtime.temporal.housekeeping import EVERY, ensure_housekeeping
 from everloop.runtime.temporal.payloads import data_converter
-from everloop.runtime.temporal.schedule import EVERY, ensure_housekeeping
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workflows.contract.housekeeping import (
     HOUSEKEEPING_REFUSED,

@@ -41,8 +41,8 @@ async def test_a_task_that_waits_for_people_leaves_memory(client: Client, case: 
     """Nothing of it stays, and it goes on where it stood."""
     make, act = CASES[case]
     ports, settings = make(), WorkerSettings(task_queue=unique_queue(), shutdown_grace=0)
-    patience = timedelta(milliseconds=50)
-    async with running_workers(client, ports.wired(), settings, TASK_WORK, patience=patience):
+    evict_after = timedelta(milliseconds=50)
+    async with running_workers(client, ports.wired(), settings, TASK_WORK, evict_after=evict_after):
         handle = await start_workflow(client, settings.task_queue, WAITS)
         await ports.publish.until(lambda: bool(ports.publish.statuses))
         await until(lambda: not _in_memory(handle.id))

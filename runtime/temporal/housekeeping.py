@@ -1,4 +1,4 @@
-"""The schedule that cleans up: made by whichever worker starts first, and kept as operators left it."""
+"""The schedule of the housekeeping: made by whichever worker starts first, and kept as operators left it."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""How much is read of what other servers answer: bytes, and values of JSON, as they become in memory.
+"""Bounds on the responses of other servers: their bytes, and the values of their JSON.
 
 A few KB of gzip can become gigabytes, and three bytes of JSON a hundred of Python. So answers are asked for
 as they are (`Accept-Encoding: identity`), a compressed one is refused before it is read, and the rest is

@@ -1,4 +1,4 @@
-"""Connects to judged addresses alone. By itself, because idle processes do without an HTTP client."""
+"""The network of HTTP clients that may not connect everywhere. Idle processes load no HTTP client."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -8,8 +8,11 @@ import httpcore
 from everloop.runtime.outbound import WebhookPolicy
 
 
-class JudgedBackend(httpcore.AsyncNetworkBackend):
-    """Looks a name up, judges what it finds, and connects to just that: asked again, it may be another."""
+class OutboundBackend(httpcore.AsyncNetworkBackend):
+    """Resolves a host once, lets the policy check its addresses, and connects to one of them.
+
+    A second look-up could give others (DNS rebinding).
+    """
 
     def __init__(self, policy: WebhookPolicy, *, is_plain: bool, owner: str = "") -> None:
         self._policy = policy

@@ -1,4 +1,4 @@
-"""Tasks that people keep waiting leave the memory of a worker."""
+"""Evicts tasks that wait for people from the workflow cache of a worker."""
 
 import asyncio
 import time
@@ -10,19 +10,19 @@ from temporalio.worker import Interceptor, Worker, WorkflowInboundInterceptor, W
 
 from everloop.workflows.contract.names import PARKED
 
-PATIENCE = timedelta(minutes=1)
-"""How long a worker keeps a task in memory that waits for people."""
+EVICT_AFTER = timedelta(minutes=1)
+"""How long a worker keeps a task in its cache that waits for people."""
 
 
-class ParkedTasks(Interceptor):
-    """Lets a worker forget tasks that wait for people; one that goes on is replayed.
+class ParkedTaskEviction(Interceptor):
+    """Evicts tasks that wait for people; one that goes on is replayed.
 
-    The SDK has no setting for this: it forgets a task where its cache is full. Tasks say themselves that they
+    The SDK has no setting for this: it evicts a task where its cache is full. Tasks say themselves that they
     wait (`everloop.workflows.scope.parked`), from the threads in which they run.
     """
 
-    def __init__(self, patience: timedelta = PATIENCE) -> None:
-        self._patience = patience.total_seconds()
+    def __init__(self, evict_after: timedelta = EVICT_AFTER) -> None:
+        self._evict_after = evict_after.total_seconds()
         self._since: dict[str, float] = {}
 
     def workflow_interceptor_class(
@@ -32,13 +32,13 @@ class ParkedTasks(Interceptor):
         input.unsafe_extern_functions[PARKED] = self._parked
         return None
 
-    async def forget(self, workers: Sequence[Worker]) -> None:
-        """Let the worker of workflows among these forget tasks, for as long as they run."""
+    async def run(self, workers: Sequence[Worker]) -> None:
+        """Evict from the worker of workflows among these, for as long as they run."""
         caches = [worker for worker in workers if worker.config().get("workflows")]
         while caches:
-            await asyncio.sleep(self._patience / 4)
+            await asyncio.sleep(self._evict_after / 4)
             for run_id, since in self._since.copy().items():
-                if time.monotonic() - since >= self._patience:
+                if time.monotonic() - since >= self._evict_after:
                     self._since.pop(run_id, None)
                     for worker in caches:  # what one is doing with the task just now is done first
                         worker._bridge_worker.request_workflow_eviction(run_id)  # noqa: SLF001 -- there is no other way  # pyright: ignore[reportPrivateUsage] -- likewise
