@@ -1,4 +1,4 @@
-"""The agent of a task, and its plugins: asked in their order, each what the one before has made of it."""
+"""Runs the hooks of an agent's plugins, in order: each gets what the one before has returned."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What holds while an activity works: its heartbeat, and the lease of one attempt at a call."""
+"""Heartbeats of activities, and the lease by which one attempt at a time works on a call."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""Retrying what a store cannot do while it is away; whatever is repeated here has to be safe to repeat."""
+"""Retries store operations while a store is down; whatever is repeated here has to be safe to repeat."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

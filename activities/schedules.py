@@ -1,4 +1,4 @@
-"""What a schedule keeps for its tasks, handed to each as it begins."""
+"""Gives each task of a schedule, as it begins, what the schedule keeps for its tasks."""
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError

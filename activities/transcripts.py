@@ -1,4 +1,4 @@
-"""How an activity that writes the next message of a transcript uses the cache."""
+"""Reads and writes the transcript cache for activities that write the next message of a transcript."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a gateway process answers calls with, beside A2A's operations: its parts, put together once."""
+"""The parts of a gateway process that its addresses beside A2A use, put together once."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

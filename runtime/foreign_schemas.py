@@ -1,4 +1,4 @@
-"""JSON schemas that somebody else has written: a model, a peer, a server, or a user.
+"""Checks JSON schemas that others have written (models, peers, servers, users), and values against them.
 
 Whoever writes a schema, or a pattern in it, decides how long a check takes: references that double each other
 are exponential in every validator, and recursion can end a process. So each is compiled, and each value

@@ -1,4 +1,4 @@
-"""Keeps processes lean: libraries are loaded without what they would load only because it is installed.
+"""Saves memory: imports libraries without optional dependencies that they would load if these are installed.
 
 What runs as a process imports this first. Each line says what a library would take the others for; whoever
 imports them behind it gets them as ever.

@@ -1,4 +1,4 @@
-"""The process in which JSON schemas of others are compiled, and values checked against them.
+"""The child process that compiles JSON schemas of others, and checks values against them.
 
 A program of its own, which imports nothing of Everloop: `python -I schema_process.py BUDGET`. Each line that
 it reads is `{"schema": …, "values": […], "most": n}`, each that it writes `{"problem": "…"}` if the schema is

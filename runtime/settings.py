@@ -1,4 +1,4 @@
-"""What a process reads of its environment, how it says which of that is wrong, what it asks of its system."""
+"""Reads settings from the environment, explains wrong ones, and prepares the process (files, secrets)."""
 
 import ctypes
 import os

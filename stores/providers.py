@@ -1,4 +1,4 @@
-"""The gate before each provider of models: what it takes of us, over all workers, and whether it answers.
+"""The gate of each model provider, which all workers share: rate limits, concurrency and a circuit breaker.
 
 A call enters, and is held back while its provider is down, wants to be asked later, or has enough of ours.
 What is counted goes by the clock of Redis. Nothing is counted at a provider without limits that answers: a

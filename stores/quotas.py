@@ -1,4 +1,4 @@
-"""How much each owner takes of what belongs to all: requests and open tasks."""
+"""Counts what each owner takes of what all share: requests in a time, and open tasks."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How long what is in Redis is kept, how much of a task, and what a step of the housekeeping has removed."""
+"""Times to live and size limits of what Redis keeps, and the result of a step of the housekeeping."""
 
 from datetime import timedelta
 from typing import NamedTuple

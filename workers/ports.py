@@ -1,4 +1,4 @@
-"""What a worker calls, and on which queue."""
+"""Which activities a worker runs on which queue."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

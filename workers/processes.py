@@ -1,4 +1,4 @@
-"""Several worker processes under one parent: Python uses one core a process."""
+"""Runs several worker processes under one parent, because Python uses one core a process."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What a worker takes on: its queues, how much at once, which build it is."""
+"""Settings of a worker: its queues, how much it does at once, which build it is."""
 
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Calls that still run when a worker has to end."""
+"""Cancels the calls that still run when the time of a stopping worker is up."""
 
 import asyncio
 from datetime import timedelta

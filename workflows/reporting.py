@@ -1,4 +1,4 @@
-"""How the workflow lets clients and operators know what it does."""
+"""Lets clients (statuses) and operators (summaries, details, search attributes) know what a workflow does."""
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""A task, and the agent that works on it now."""
+"""A running task: its input, agent and state; timeouts and retries of each kind of activity."""
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping

@@ -1,4 +1,4 @@
-"""The models of a process, looked at before any is asked, and how they are held to answers that are data."""
+"""Clients of model providers, one each a process; structured output; the check of agents' models."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The models that can be asked: which one, how its answer is read, what it costs."""
+"""Chooses the model of a call, sends the request through the provider's gate, and prices the reply."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What becomes of a reply: it stands, the model is told to reply again, or the task ends with it.
+"""Judges a reply: it stands, the model is asked again, or the task ends with it.
 
 A reply that is `refused` goes back to the model, with what is wrong; the reason stays on it, so that the
 model is not told again of one that ends the same way right after it. All of it is pure, and comes after the

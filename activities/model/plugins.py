@@ -1,4 +1,4 @@
-"""What the plugins of an agent have to do with its model calls."""
+"""Runs the plugins of an agent before and after its model calls."""
 
 import json
 from dataclasses import replace

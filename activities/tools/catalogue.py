@@ -1,4 +1,4 @@
-"""Looks up agents, and asks their plugins where no tool and no model is called."""
+"""Looks up agents for the workflow, lists the tools of their plugins, and runs hooks outside of calls."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which calls have run, and what they came to: the records, as an attempt at a call uses them."""
+"""The record of a tool call, as an attempt uses it: what was claimed, kept, and came out."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a tool call came to: what the model reads of it, and what is published and traced."""
+"""Results of tool calls: what the model reads, what is published, and what is traced."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What the events of a task and the ledger prove, and when to kill its worker."""
+"""What proves that no tool ran twice (events, and a ledger that tools write), and when to kill the worker."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

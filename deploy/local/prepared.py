@@ -1,4 +1,4 @@
-"""A Python process that loads its modules before it begins.
+"""A Python process that imports its modules before it is told what to run, so that it starts at once.
 
 Run it as `python -m everloop.deploy.local.prepared MODULE`. Loading takes a second, most of the time that a
 worker or a gateway needs to start. A process that has done it waits for a line on its standard input, or ends

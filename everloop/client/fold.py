@@ -1,4 +1,4 @@
-"""What a client knows of a task: made from A2A updates, told as events. Pure.
+"""What a client knows of a task: A2A updates go in, events come out. Pure.
 
 A snapshot (a whole task) is compared with what is known, so that only what is new becomes an event, however
 often the connection was made anew.

@@ -1,4 +1,4 @@
-"""models.toml, as it is written: what may stand in it, and how it is told what is wrong."""
+"""The schema of models.toml, and what people read when a file does not fit it."""
 
 import datetime as dt
 import re

@@ -1,4 +1,4 @@
-"""A finished task as a test case: what was said to the agent, what its models replied, what it came to.
+"""Finished tasks as test cases: what was said to the agent, what its models replied, how it ended.
 
 A case is a file of JSON. It is played by an agent whose models are a script of those replies, and what
 that comes to is compared. `evaluation` is left to those who judge many cases: it is kept, and not looked at.

@@ -1,4 +1,4 @@
-"""Who gets in, and how much they may ask for; without settings everybody may do everything."""
+"""Authenticates callers, and limits requests and open tasks of each owner; by default all is allowed."""
 
 import math
 from collections.abc import Generator, Mapping

@@ -1,4 +1,4 @@
-"""Ways to prove who one is, and what takes any of several.
+"""Authentication schemes, and an authenticator that accepts any of several.
 
 Source: RFC 9110 §11 (challenges), RFC 6750 §3 (those of bearer tokens), A2A 1.0 §7.
 """

@@ -1,4 +1,4 @@
-"""The operations of A2A as one table, and what stands before each of them.
+"""The operations of A2A as one table, and the checks before each: scope, agent, open streams.
 
 A binding finds the operation that is called, and asks whether the caller has its scope before it reads any
 parameters. For which agent the call is, they say: that is judged here.

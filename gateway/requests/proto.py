@@ -1,4 +1,4 @@
-"""Messages of the protocol as JSON, and as bytes: whether what was sent is JSON, and fits one. Pure.
+"""Reads JSON and protobuf of requests: whether they are well formed, and fit a message of A2A. Pure.
 
 Sources: RFC 8259, and RFC 7493 (I-JSON) for names that are sent twice: readers differ on which one counts.
 ProtoJSON (protobuf.dev, "ProtoJSON Format"). The protobuf decoder reports errors with what was sent and in

@@ -1,4 +1,4 @@
-"""The past of tasks as Temporal's history tells it, from the beginning: over runs that continued, and resets.
+"""What happened in tasks, from the beginning, as Temporal's history has it: over continued runs and resets.
 
 Nothing is kept here, and of a history no more is held than a page of events and what is open.
 """
@@ -20,7 +20,7 @@ from everloop.gateway.errors import (
     translate_not_found,
     translate_temporal_errors,
 )
-from everloop.gateway.tasks.past_events import HistoryReader
+from everloop.gateway.tasks.history_reader import HistoryReader
 from everloop.gateway.tasks.past_items import Item
 from everloop.gateway.tasks.runs import history_of
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp

@@ -1,4 +1,4 @@
-"""What clients are told of the past of a task: one thing that happened, as JSON. Pure.
+"""What happened in a task, thing by thing, as JSON for clients. Pure.
 
 The types and what each says are listed in docs/protocol/extension.md.
 """

@@ -1,4 +1,4 @@
-"""Views that tell another story than Temporal: unpublished ends, runs that were reset, lost statuses."""
+"""Repairs views that differ from Temporal: unpublished ends, runs that were reset, lost statuses."""
 
 import asyncio
 import time

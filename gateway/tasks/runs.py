@@ -1,4 +1,4 @@
-"""How the workflow runs of tasks fare, as Temporal tells it: what ended, and what cannot go on."""
+"""Asks Temporal about the workflow runs of tasks: which have ended and how, and which are stuck."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass

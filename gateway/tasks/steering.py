@@ -1,4 +1,4 @@
-"""What operators do to tasks. Each of it is signed: Temporal's history keeps who did it beside what was done.
+"""What operators do to tasks: signal, cancel, unpause, retry, reset. Temporal's history keeps who did it.
 
 An operator who uses Temporal's own UI or command does the same things, and is known by another signature.
 """

@@ -1,4 +1,4 @@
-"""What Temporal gets of an exception: what it says and where it was raised, without paths of the machine."""
+"""Turns exceptions into Temporal failures: what they say and where they were raised, without local paths."""
 
 import re
 import sys

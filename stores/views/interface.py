@@ -1,4 +1,4 @@
-"""What callers of task views and event streams give, and what they get."""
+"""The arguments and results of task views and event streams."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""What a task view is made of, for the stores that keep it in pieces."""
+"""Takes task views to pieces, as stores keep them, and puts them together again."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Removes all that Redis keeps of tasks, whatever it is."""
+"""Removes all that Redis keeps of tasks."""
 
 from collections.abc import Sequence
 from typing import cast

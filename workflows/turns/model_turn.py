@@ -1,4 +1,4 @@
-"""Asking the model: with other models behind the first, with room made where the prompt is too long."""
+"""Asks the model: falls back to other models, and makes room where the prompt is too long."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta

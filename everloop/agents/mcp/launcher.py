@@ -1,4 +1,4 @@
-"""Turns into a server that does not outlive the worker. Run as `python mcp_launcher.py WORKER_PID COMMAND …`.
+"""Runs an MCP server so that it ends with the worker: `python launcher.py WORKER_PID COMMAND …`.
 
 A killed worker cannot end what it has started. Most servers end when their input does, not one that is
 stuck in a tool, or one that never looks. Linux ends this process with its parent, whatever it has become.

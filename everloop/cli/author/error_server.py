@@ -1,4 +1,4 @@
-"""Who answers in the place of a gateway that cannot begin yet, and says why."""
+"""Serves a page with the error, in place of a gateway that cannot start yet."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The prompt below `everloop dev`: what is typed goes to the agent; its answers stand among the log."""
+"""The prompt below `everloop dev`: what you type goes to the agent, and its answers stand in the log."""
 
 import asyncio
 import json

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import WorkflowHistory
 
-from everloop.gateway.tasks.past_events import HistoryReader
+from everloop.gateway.tasks.history_reader import HistoryReader
 from everloop.gateway.tasks.past_items import Item
 from everloop.runtime.protocol.tasks import TaskUrl
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER

@@ -1,4 +1,4 @@
-"""What the events of Temporal's history tell of a task."""
+"""Reads off Temporal's history what happened in a task."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
