@@ -77,21 +77,30 @@ class BlobsUnfitError(BlobError, StartError):
     """This store cannot be worked with; the message says why and what to change."""
 
 
+@dataclass(frozen=True)
+class BlobPage:
+    """Keys of blobs, and where the next page begins; an empty cursor: this was the last one."""
+
+    keys: tuple[str, ...]
+    cursor: str = ""
+
+
 class Blobs(ABC):
-    """Key → bytes that never change. Safe to call from several processes at once."""
+    """Key → bytes that never change. Safe to call from several processes at once.
+
+    A blob is as old as the last time that it was put; in Redis, that it was used.
+    """
 
     location: str
     """Names the store for operators: its kind and where it is, without credentials."""
+
+    expires: ClassVar[bool] = False
+    """Whether the store itself removes payloads that nobody used for their time to live."""
 
     @property
     def links(self) -> "BlobLinks | None":
         """Addresses of blobs for clients; None where the store has no such thing, or it is switched off."""
         return None
-
-    @property
-    def listing(self) -> "BlobListing | None":
-        """What the store holds, for the housekeeping; None where there is nothing to clean up."""
-        return self if isinstance(self, BlobListing) else None
 
     @abstractmethod
     async def put(self, key: str, content: bytes) -> None:
@@ -124,6 +133,39 @@ class Blobs(ABC):
             BlobKeyError: this is no key.
             BlobsUnavailableError: it may or may not be gone; delete it again.
         """
+
+    @abstractmethod
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        """Return blobs of a folder that are at least so old, from a cursor on; a page may be empty.
+
+        A blob that is there, and old, all the time until the last page is on one of the pages.
+
+        Raises:
+            BlobsUnavailableError: the store cannot answer now.
+        """
+
+    @abstractmethod
+    async def remove(self, key: str, age: timedelta) -> bool:
+        """Remove a blob if it still is at least so old; return whether it was.
+
+        Raises:
+            BlobsUnavailableError: it may or may not be gone; remove it again.
+        """
+
+    async def renew(self, key: str) -> None:  # noqa: B027 -- most stores have no time to live
+        """Let the time to live of a blob begin anew, where the store has one.
+
+        Raises:
+            BlobsUnavailableError: renew it again.
+        """
+
+    async def remove_unfinished(self, age: timedelta) -> int:
+        """Remove what processes that died left half written, if it is so old; return how much it was.
+
+        Raises:
+            BlobsUnavailableError: do it again.
+        """
+        return 0
 
 
 @dataclass(frozen=True)
@@ -165,54 +207,6 @@ class BlobLinks(ABC):
             BlobKeyError: this is no key.
             BlobsUnavailableError: no address can be made now.
         """
-
-
-@dataclass(frozen=True)
-class BlobPage:
-    """Keys of blobs, and where the next page begins; an empty cursor: this was the last one."""
-
-    keys: tuple[str, ...]
-    cursor: str = ""
-
-
-class BlobListing(ABC):
-    """What a store holds. A blob is as old as the last time that it was put; in Redis, that it was used."""
-
-    expires: ClassVar[bool] = False
-    """Whether the store itself removes payloads that nobody used for their time to live."""
-
-    @abstractmethod
-    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
-        """Return blobs of a folder that are at least so old, from a cursor on; a page may be empty.
-
-        A blob that is there, and old, all the time until the last page is on one of the pages.
-
-        Raises:
-            BlobsUnavailableError: the store cannot answer now.
-        """
-
-    @abstractmethod
-    async def remove(self, key: str, age: timedelta) -> bool:
-        """Remove a blob if it still is at least so old; return whether it was.
-
-        Raises:
-            BlobsUnavailableError: it may or may not be gone; remove it again.
-        """
-
-    async def renew(self, key: str) -> None:  # noqa: B027 -- most stores have no time to live
-        """Let the time to live of a blob begin anew, where the store has one.
-
-        Raises:
-            BlobsUnavailableError: renew it again.
-        """
-
-    async def remove_unfinished(self, age: timedelta) -> int:
-        """Remove what processes that died left half written, if it is so old; return how much it was.
-
-        Raises:
-            BlobsUnavailableError: do it again.
-        """
-        return 0
 
 
 def check_key(key: str) -> str:

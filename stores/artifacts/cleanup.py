@@ -17,7 +17,6 @@ from temporalio.client import Client
 from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import cipher_of, literal, members
-from everloop.runtime.temporal.describe import namespace_id
 from everloop.stores.artifacts.blobs import MOST, UNLIST, ArtifactBlobs
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
@@ -193,20 +192,17 @@ class OrphanedBlobs:
             BlobsSharedError: another Everloop uses the store.
             BlobsUnavailableError, RedisError, RPCError: what is needed cannot be found out now.
         """
-        if (listing := self._blobs.listing) is None:
-            return Cleaned(0)
-        if not listing.expires:  # where it does, the blobs are in the same Redis as their artifacts
-            namespace = await namespace_id(self._client)
-            await require_sole_user(self._blobs, listing, namespace, self._task_queue)
+        if not self._blobs.expires:  # where it does, the blobs are in the same Redis as their artifacts
+            await require_sole_user(self._blobs, self._client, self._task_queue)
         if not cursor and not dry_run:
-            await listing.remove_unfinished(UNFINISHED_AGE)
+            await self._blobs.remove_unfinished(UNFINISHED_AGE)
         if not await self._knows_all(dry_run=dry_run):
             return Cleaned(0)
-        page = await listing.list_old(ARTIFACT_FOLDER, self._ttl, cursor)
+        page = await self._blobs.list_old(ARTIFACT_FOLDER, self._ttl, cursor)
         unnamed = await self._unnamed(page.keys)
         if dry_run:
             return Cleaned(len(unnamed), page.cursor)
-        return Cleaned(sum([await listing.remove(key, self._ttl) for key in unnamed]), page.cursor)
+        return Cleaned(sum([await self._blobs.remove(key, self._ttl) for key in unnamed]), page.cursor)
 
     async def _knows_all(self, *, dry_run: bool) -> bool:
         """Whether Redis was not lost for so long that a blob which it does not name has no artifact."""

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from everloop.runtime.blobs import BlobError, BlobListing, Blobs
+from everloop.runtime.blobs import BlobError, Blobs
 from everloop.runtime.temporal.describe import find_run, namespace_id
 from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.stores.retention import Cleaned
@@ -50,12 +50,13 @@ class BlobsSharedError(Exception):
         )
 
 
-async def register_user(blobs: Blobs, namespace: str, task_queue: str) -> str:
+async def register_user(blobs: Blobs, client: Client, task_queue: str) -> str:
     """Put down that we use this store, and return where.
 
     Raises:
-        BlobsUnavailableError: the store is away.
+        BlobsUnavailableError, RPCError: the store, or Temporal, is away.
     """
+    namespace = await namespace_id(client)
     # A queue that is too long for a key stands there by its end, which tells more than its beginning.
     ours = f"{FOLDER}/{namespace}/{quote(task_queue, safe='').replace('.', '%2E')[-_LONGEST_QUEUE:]}"
     await blobs.put(ours, b"")
@@ -67,25 +68,25 @@ async def announce_user(client: Client, blobs: Blobs, task_queue: str) -> None:
 
     What fails is a warning: our own housekeeping puts it down as well.
     """
-    if (listing := blobs.listing) is None or listing.expires:  # nobody removes anything there
+    if blobs.expires:  # nobody removes anything there
         return
     try:
-        await register_user(blobs, await namespace_id(client), task_queue)
+        await register_user(blobs, client, task_queue)
     except (BlobError, RPCError) as error:
         _log.warning(
             "use of the blob store not put down", store=blobs.location, error_type=type(error).__name__
         )
 
 
-async def require_sole_user(blobs: Blobs, listing: BlobListing, namespace: str, task_queue: str) -> None:
+async def require_sole_user(blobs: Blobs, client: Client, task_queue: str) -> None:
     """Put down that we use this store, and make sure that nobody else does.
 
     Raises:
         BlobsSharedError: somebody else does.
-        BlobsUnavailableError: the store cannot answer now.
+        BlobsUnavailableError, RPCError: the store, or Temporal, cannot answer now.
     """
-    ours = await register_user(blobs, namespace, task_queue)
-    pages = _pages(listing, FOLDER)
+    ours = await register_user(blobs, client, task_queue)
+    pages = _pages(blobs, FOLDER)
     others = [key.removeprefix(f"{FOLDER}/") async for keys in pages for key in keys if key != ours]
     if others:
         raise BlobsSharedError(blobs.location, others)
@@ -98,21 +99,19 @@ async def remove_folder(blobs: Blobs, folder: str) -> list[str]:
         BlobsUnavailableError: some may be left.
     """
     removed = list[str]()
-    if (listing := blobs.listing) is None:
-        return removed
-    async for keys in _pages(listing, folder):
+    async for keys in _pages(blobs, folder):
         for key in keys:
-            if not await listing.remove(key, _ANY_AGE):  # one that expires is left to Redis
+            if not await blobs.remove(key, _ANY_AGE):  # one that expires is left to Redis
                 await blobs.delete(key)
         removed += keys
     return removed
 
 
-async def _pages(listing: BlobListing, folder: str) -> AsyncGenerator[tuple[str, ...]]:
+async def _pages(blobs: Blobs, folder: str) -> AsyncGenerator[tuple[str, ...]]:
     """Yield the keys of all blobs of a folder, however new, page by page."""
     cursor: str | None = None
     while cursor != "":
-        page = await listing.list_old(folder, _ANY_AGE, cursor or "")
+        page = await blobs.list_old(folder, _ANY_AGE, cursor or "")
         yield page.keys
         cursor = page.cursor
 
@@ -153,24 +152,22 @@ class PayloadCleanup:
             BlobsSharedError: another Everloop uses the store.
             BlobsUnavailableError, RPCError: the store or Temporal cannot answer now.
         """
-        if (listing := self._blobs.listing) is None:
-            return Cleaned(0)
-        namespace = await namespace_id(self._client)
-        if listing.expires:
-            return await self._renew(listing, cursor, dry_run=dry_run)
-        await require_sole_user(self._blobs, listing, namespace, self._task_queue)
-        page = await listing.list_old(PAYLOADS, self._ttl, cursor)
+        if self._blobs.expires:
+            return await self._renew(cursor, dry_run=dry_run)
+        await require_sole_user(self._blobs, self._client, self._task_queue)
+        page = await self._blobs.list_old(PAYLOADS, self._ttl, cursor)
         removable = await self._removable(page.keys)
         due = [key for key in page.keys if _folder(key) in removable]
         if dry_run:
             return Cleaned(len(due), page.cursor)
-        return Cleaned(sum(await self._each(due, lambda key: listing.remove(key, self._ttl))), page.cursor)
+        removed = await self._each(due, lambda key: self._blobs.remove(key, self._ttl))
+        return Cleaned(sum(removed), page.cursor)
 
-    async def _renew(self, listing: BlobListing, cursor: str, *, dry_run: bool) -> Cleaned:
-        page = await listing.list_old(PAYLOADS, self._ttl / 2, cursor)
+    async def _renew(self, cursor: str, *, dry_run: bool) -> Cleaned:
+        page = await self._blobs.list_old(PAYLOADS, self._ttl / 2, cursor)
         removable = await self._removable(page.keys)
         if not dry_run:
-            await self._each([key for key in page.keys if _folder(key) not in removable], listing.renew)
+            await self._each([key for key in page.keys if _folder(key) not in removable], self._blobs.renew)
         return Cleaned(0, page.cursor)
 
     async def _each(self, keys: Sequence[str], work: Callable[[str], Awaitable[T]]) -> list[T]:

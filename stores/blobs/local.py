@@ -16,7 +16,6 @@ from typing import BinaryIO, TypeVar
 from everloop.runtime.blobs import (
     PROBE_KEY,
     BlobCorruptError,
-    BlobListing,
     BlobMissingError,
     BlobPage,
     Blobs,
@@ -98,7 +97,7 @@ _PIECE = 1 << 20
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class LocalBlobs(Blobs, BlobListing):
+class LocalBlobs(Blobs):
     """Files below `directory`, which is made when it is first needed. All processes must see the same one.
 
     A blob has reached the disk when `put` returns. No symbolic link below the directory leads out of it. A

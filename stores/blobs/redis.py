@@ -14,7 +14,6 @@ from everloop.runtime.blobs import (
     ARTIFACT_FOLDER,
     PROBE_KEY,
     BlobCorruptError,
-    BlobListing,
     BlobMissingError,
     BlobPage,
     Blobs,
@@ -44,7 +43,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 T = TypeVar("T")
 
 
-class RedisBlobs(Blobs, BlobListing):
+class RedisBlobs(Blobs):
     """One or two commands for each call. `ttl` counts from the last put or get (default 30 days).
 
     Fit where blobs are few: they take memory, and a task that waits longer than `ttl` loses its own unless

@@ -18,7 +18,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from everloop.runtime.blobs import (
     BlobCorruptError,
     BlobLinks,
-    BlobListing,
     BlobMissingError,
     BlobPage,
     Blobs,
@@ -295,7 +294,7 @@ _REASONS = {
 T = TypeVar("T")
 
 
-class S3Blobs(Blobs, BlobLinks, BlobListing):
+class S3Blobs(Blobs, BlobLinks):
     """Objects `prefix` + key, which carry their sha256. Links last `presigned` seconds (0: there are none).
 
     `sse` and `sse_key_id`: how S3 itself encrypts a new object; empty: as the bucket says. Objects are

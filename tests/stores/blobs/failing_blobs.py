@@ -2,9 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Literal
 
-from everloop.runtime.blobs import BlobLinks, Blobs, BlobsUnavailableError
+from everloop.runtime.blobs import BlobLinks, BlobPage, Blobs, BlobsUnavailableError
 
 Moment = Literal["before", "after"]
 
@@ -46,6 +47,12 @@ class FailingBlobs(Blobs):
 
     async def delete(self, key: str) -> None:
         await self._call(lambda: self.inner.delete(key))
+
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        return await self.inner.list_old(folder, age, cursor)
+
+    async def remove(self, key: str, age: timedelta) -> bool:
+        return await self.inner.remove(key, age)
 
     async def _call(self, work: Callable[[], Awaitable[None]]) -> None:
         self.calls += 1

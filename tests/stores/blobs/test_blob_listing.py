@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from everloop.runtime.blobs import BlobListing, BlobMissingError, Blobs
+from everloop.runtime.blobs import BlobMissingError, Blobs
 from everloop.stores.blobs import local, s3
 from everloop.stores.blobs.cleanup import remove_folder
 from everloop.stores.blobs.local import LocalBlobs
@@ -19,11 +19,11 @@ from tests.stores.blobs.blob_rig import open_rig
 NOW, HOUR, DAY = timedelta(), timedelta(hours=1), timedelta(days=1)
 
 
-async def old_keys(listing: BlobListing, folder: str, age: timedelta) -> list[str]:
+async def old_keys(blobs: Blobs, folder: str, age: timedelta) -> list[str]:
     keys: list[str] = []
     cursor, is_last = "", False
     while not is_last:
-        page = await listing.list_old(folder, age, cursor)
+        page = await blobs.list_old(folder, age, cursor)
         keys += page.keys
         cursor, is_last = page.cursor, not page.cursor
     return keys
@@ -37,11 +37,6 @@ def blobs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Bl
     return open_rig(str(request.param), request).blobs
 
 
-def listing_of(blobs: Blobs) -> BlobListing:
-    assert blobs.listing
-    return blobs.listing
-
-
 def age_file(path: Path, age: timedelta) -> None:
     put_at = time.time() - age.total_seconds()
     os.utime(path, (put_at, put_at))
@@ -52,24 +47,22 @@ async def test_every_old_blob_of_a_folder_is_found(blobs: Blobs) -> None:
     keys = [f"payloads/{folder}/{name}" for folder in ("a", "a.b", "a%2F", "a-b") for name in ("x", "y", "z")]
     for key in [*keys, "payloads-too/a/x", "artifact/a/x"]:
         await blobs.put(key, b"content")
-    listing = listing_of(blobs)
 
-    assert sorted(await old_keys(listing, "payloads", NOW)) == sorted(keys)
-    assert await old_keys(listing, "payloads", HOUR) == []
-    assert await old_keys(listing, "nothing", NOW) == []
-    assert not listing.expires
+    assert sorted(await old_keys(blobs, "payloads", NOW)) == sorted(keys)
+    assert await old_keys(blobs, "payloads", HOUR) == []
+    assert await old_keys(blobs, "nothing", NOW) == []
+    assert not blobs.expires
 
 
 async def test_only_what_is_still_old_is_removed(blobs: Blobs) -> None:
     """Somebody may have put it since it was listed; what is gone already is no error."""
     await blobs.put("payloads/a/x", b"content")
-    listing = listing_of(blobs)
 
-    assert not await listing.remove("payloads/a/x", HOUR)
+    assert not await blobs.remove("payloads/a/x", HOUR)
     assert await blobs.get("payloads/a/x") == b"content"
-    assert await listing.remove("payloads/a/x", NOW)
-    assert not await listing.remove("payloads/a/x", NOW)
-    assert await old_keys(listing, "payloads", NOW) == []
+    assert await blobs.remove("payloads/a/x", NOW)
+    assert not await blobs.remove("payloads/a/x", NOW)
+    assert await old_keys(blobs, "payloads", NOW) == []
     await blobs.put("payloads/a/x", b"content")
     assert await blobs.get("payloads/a/x") == b"content"
 
@@ -91,10 +84,10 @@ async def test_a_file_that_is_put_again_is_new(tmp_path: Path) -> None:
     blobs = LocalBlobs(tmp_path)
     await blobs.put("payloads/a/x", b"content")
     age_file(tmp_path / "payloads/a/x", DAY)
-    assert await old_keys(listing_of(blobs), "payloads", HOUR) == ["payloads/a/x"]
+    assert await old_keys(blobs, "payloads", HOUR) == ["payloads/a/x"]
 
     await blobs.put("payloads/a/x", b"content")
-    assert await old_keys(listing_of(blobs), "payloads", HOUR) == []
+    assert await old_keys(blobs, "payloads", HOUR) == []
 
 
 async def test_an_object_that_is_put_again_is_new(
@@ -102,18 +95,17 @@ async def test_an_object_that_is_put_again_is_new(
 ) -> None:
     """In S3 too, if it is half a day old: before that, nothing is sent again."""
     blobs = open_rig("s3", request).blobs
-    listing = listing_of(blobs)
     await blobs.put("payloads/a/x", b"content")
     put_at = datetime.now(UTC)
     await blobs.put("payloads/a/x", b"content")
-    assert await old_keys(listing, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
+    assert await old_keys(blobs, "payloads", datetime.now(UTC) - put_at) == ["payloads/a/x"]
 
     monkeypatch.setattr(s3, "RENEWED_AFTER", timedelta(days=-1))
     listed_at = datetime.now(UTC).replace(microsecond=0)  # S3 tells whole seconds
     while datetime.now(UTC).replace(microsecond=0) <= listed_at:
         await blobs.put("payloads/a/x", b"content")
     await blobs.put("payloads/a/x", b"content")
-    assert not await listing.remove("payloads/a/x", datetime.now(UTC) - listed_at)
+    assert not await blobs.remove("payloads/a/x", datetime.now(UTC) - listed_at)
 
 
 async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
@@ -124,7 +116,7 @@ async def test_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "payloads").mkdir(parents=True)
     (tmp_path / "blobs" / "payloads" / "a").symlink_to(elsewhere.parent)
 
-    assert await old_keys(listing_of(LocalBlobs(tmp_path / "blobs")), "payloads", NOW) == []
+    assert await old_keys(LocalBlobs(tmp_path / "blobs"), "payloads", NOW) == []
 
 
 async def test_redis_tells_what_is_half_over(redis: Redis) -> None:
@@ -132,11 +124,10 @@ async def test_redis_tells_what_is_half_over(redis: Redis) -> None:
     blobs, name = RedisBlobs(redis, ttl=DAY), f"payloads/{uuid4()}/x"
     await blobs.put(name, b"content")
     await redis.expire(blob_key(name), HOUR)
-    listing = listing_of(blobs)
 
-    assert name in await old_keys(listing, "payloads", DAY / 2)
-    assert not await listing.remove(name, NOW)
-    await listing.renew(name)
-    assert name not in await old_keys(listing, "payloads", DAY / 2)
+    assert name in await old_keys(blobs, "payloads", DAY / 2)
+    assert not await blobs.remove(name, NOW)
+    await blobs.renew(name)
+    assert name not in await old_keys(blobs, "payloads", DAY / 2)
     assert await redis.ttl(blob_key(name)) > HOUR.total_seconds()
-    assert listing.expires
+    assert blobs.expires

@@ -1,8 +1,9 @@
 """Blobs in memory, for tests: what they compare the real store with."""
 
 import hashlib
+from datetime import timedelta
 
-from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, Blobs, check_key
+from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobPage, Blobs, check_key
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -29,3 +30,9 @@ class MemoryBlobs(Blobs):
 
     async def delete(self, key: str) -> None:
         self._sealed.pop(check_key(key), None)
+
+    async def list_old(self, folder: str, age: timedelta, cursor: str) -> BlobPage:
+        return BlobPage(())  # none of them gets old
+
+    async def remove(self, key: str, age: timedelta) -> bool:
+        return False
