@@ -61,6 +61,14 @@ end
 is used up. Returns how long to wait for what uses up `cost`, and that number after it; `ahead` is how far the
 use may run before the time."""
 
+REMOVE_OLDER = """
+-- KEYS: a list by time. ARGV: one of it, a time: it is taken out if it stands there with none that is later.
+if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]) then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+end
+"""
+"""A script. What was put into the list anew since that time stays."""
+
 
 class RedisUnfitError(StartError):
     """This Redis cannot be worked with; the message says why and what to change."""

@@ -1,7 +1,6 @@
 """What clients supplied for the tools of a task, and nobody else may see."""
 
 import json
-from datetime import timedelta
 from typing import cast
 
 from pydantic import JsonValue
@@ -23,21 +22,19 @@ class Secrets:
     A message brings a secret before anybody knows whether its task takes it as an answer. Once it has, the
     tool that asked accepts it under the name that it asked for.
 
-    Each call is one round trip. `ttl` (default 7 days) counts from the task's end.
-
-    The time to live is for what comes after the end; the end itself deletes the key.
+    Each call is one round trip. The end of the task deletes the key; the time to live, 7 days, is for what
+    comes after it.
     """
 
-    def __init__(self, redis: Redis, *, ttl: timedelta = TASK_TTL) -> None:
+    def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._cipher = cipher_of(redis)
-        self._ttl = int(ttl.total_seconds())
         self._steps = Steps(redis)
 
     async def put(self, task_id: str, message_id: str, value: JsonValue) -> None:
         """Keep what a message has brought; no tool sees it yet."""
         sealed = self._cipher.seal_text(json.dumps(value), _purpose(task_id))
-        words = [self._ttl, _brought(message_id), sealed]
+        words = [int(TASK_TTL.total_seconds()), _brought(message_id), sealed]
         await self._steps.run(Step(task_id, "record.bring_secret", [secrets_key(task_id)], words, bool))
 
     async def accept(self, task_id: str, message_id: str, name: str) -> None:

@@ -4,7 +4,7 @@ They are counted as OpenAI's models do, if the data of that encoding is at hand.
 cannot be counted is estimated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
@@ -84,7 +84,7 @@ def token_counter(settings: TokenSettings) -> CountTokens:
 
     Loading the data takes a second: do it when a process starts.
     """
-    encoding = find_encoding(settings.tiktoken_cache_dir)
+    encoding = _find_encoding(settings.tiktoken_cache_dir)
     if encoding is None:
         _log.info("tokens are estimated: TIKTOKEN_CACHE_DIR has no data of tiktoken's o200k_base")
         return estimate_tokens
@@ -92,25 +92,16 @@ def token_counter(settings: TokenSettings) -> CountTokens:
     return counting(encoding)
 
 
-def _load(encoding: str) -> "Encoding":
-    from tiktoken import get_encoding  # noqa: PLC0415 -- only who has its data needs it
-
-    return get_encoding(encoding)
-
-
-def find_encoding(
-    folder: Path | None,
-    *,
-    known: Sequence[EncodingData] = KNOWN_DATA,
-    load: "Callable[[str], Encoding]" = _load,
-) -> "Encoding | None":
+def _find_encoding(folder: Path | None) -> "Encoding | None":
     """Return the first known encoding whose data is in tiktoken's cache, None if there is none.
 
     tiktoken would fetch what is missing or damaged, so it is asked to load what is there and whole only.
     """
-    for data in known:
+    for data in KNOWN_DATA:
         if folder and _is_whole(folder / data.file, data):
-            return load(data.encoding)
+            from tiktoken import get_encoding  # noqa: PLC0415 -- only who has its data needs it
+
+            return get_encoding(data.encoding)
     return None
 
 

@@ -14,7 +14,7 @@ from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.blobs import BlobError, BlobLinks, Blobs, BlobsUnavailableError, in_hashing_thread
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import cipher_of
+from everloop.runtime.redis import REMOVE_OLDER, cipher_of
 from everloop.stores.keys import PENDING_BLOBS_KEY
 
 SEALED = ".sealed"
@@ -25,15 +25,6 @@ PENDING_TIME = timedelta(hours=1)
 
 MOST = 1000
 """Blobs, or artifacts, that one step of the housekeeping removes."""
-
-UNLIST = """
--- KEYS: a list by time. ARGV: one of it, a time: it is taken out if it stands there with none that is later.
-if tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or 'inf') <= tonumber(ARGV[2]) then
-  redis.call('ZREM', KEYS[1], ARGV[1])
-end
-"""
-"""What was put into the list anew since that time stays: a set of blobs, whose blob may not be in it yet, or
-an artifact."""
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
@@ -50,7 +41,7 @@ class ArtifactBlobs:
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._blobs = blobs
-        self._unlist = redis.register_script(UNLIST)
+        self._remove_older = redis.register_script(REMOVE_OLDER)
 
     @property
     def links(self) -> BlobLinks | None:
@@ -122,7 +113,7 @@ class ArtifactBlobs:
             due = await self._redis.zrangebyscore(pending_key, "-inf", oldest, start=0, num=MOST - removed)
             removed += sum([await _tried(self._forget(str(key), pending_key), str(key)) for key in due])
             if not await self._redis.zcard(pending_key):
-                await self._unlist(keys=[PENDING_BLOBS_KEY], args=[pending_key, oldest])
+                await self._remove_older(keys=[PENDING_BLOBS_KEY], args=[pending_key, oldest])
             if removed == MOST:
                 break
         return removed

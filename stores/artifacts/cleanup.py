@@ -16,8 +16,8 @@ from temporalio.client import Client
 
 from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import cipher_of, literal, members
-from everloop.stores.artifacts.blobs import MOST, UNLIST, ArtifactBlobs
+from everloop.runtime.redis import REMOVE_OLDER, cipher_of, literal, members
+from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
     ArtifactRecord,
@@ -50,14 +50,6 @@ _UNREADABLE = (EncryptionError, ValidationError)
 """What says that a record cannot be read."""
 
 
-class _StaysError(Exception):
-    """An artifact is not due, but at `expires_at`."""
-
-    def __init__(self, expires_at: datetime) -> None:
-        super().__init__(f"not due before {expires_at}")
-        self.expires_at = expires_at
-
-
 async def remove_artifact(
     redis: Redis, blobs: ArtifactBlobs, record_key: str, due_at: datetime | None = None
 ) -> bool:
@@ -72,12 +64,12 @@ async def remove_artifact(
             if tries == _MAX_TRIES - 1:
                 raise
             continue
-        except _StaysError as error:
-            later = {record_key: error.expires_at.timestamp()}
+        if record and due_at and record.expires_at > due_at:
+            later = {record_key: record.expires_at.timestamp()}
             await redis.zadd(EXPIRING_ARTIFACTS_KEY, later, xx=True, gt=True)
             return False
         gone_at = record.expires_at if record else due_at or now()
-        await redis.register_script(UNLIST)(
+        await redis.register_script(REMOVE_OLDER)(
             keys=[EXPIRING_ARTIFACTS_KEY], args=[record_key, gone_at.timestamp()]
         )
         if record:
@@ -92,10 +84,8 @@ async def _remove(
     async with redis.pipeline(transaction=True) as pipeline:
         await pipeline.watch(record_key)
         record = await _read(pipeline, record_key, redis)
-        if record is None:
-            return None
-        if due_at and record.expires_at > due_at:
-            raise _StaysError(record.expires_at)
+        if record is None or (due_at and record.expires_at > due_at):
+            return record
         address = record.address
         if released := record.blob_keys():
             await blobs.list_pending(address.pending_key)

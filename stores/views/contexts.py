@@ -3,8 +3,6 @@
 `task_lists.lua` counts their tasks in the step that lists them.
 """
 
-import base64
-import binascii
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -31,7 +29,7 @@ from everloop.stores.keys import (
 )
 from everloop.stores.retention import ARTIFACT_TTL
 from everloop.stores.views.codec import seal_title, title_purpose, unword, word
-from everloop.stores.views.interface import InvalidPageTokenError
+from everloop.stores.views.interface import IndexEntry, decode_page_token, encode_page_token
 from everloop.stores.views.parts import TaskIdentity
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.names import context_key
@@ -43,7 +41,6 @@ _NUMBERS = ("tasks", "open", "input", "output", "cost", "unpriced")
 MOST_LOOKED_AT = 1000
 """Contexts of which one page is made."""
 
-_Place = tuple[float, str]
 _Scored = tuple[str, float]
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
@@ -214,22 +211,21 @@ class Contexts:
             InvalidPageTokenError: the token was not made by this method.
         """
         key, found, wanted = owner_contexts_key(owner), list[Context](), query.casefold()
-        at = _read_token(token)
+        at = decode_page_token(token)
         for _ in range(MOST_LOOKED_AT // size + 1):
             entries = await self._entries(key, at, size + 1)
-            for number, (name, score) in enumerate(entries[:size]):
-                at = (score, name)
-                context = await self.get(owner, unword(name))
+            for number, at in enumerate(entries[:size]):
+                context = await self.get(owner, unword(at.name))
                 if context is None:
-                    await self._redis.zrem(key, name)
+                    await self._redis.zrem(key, at.name)
                 elif wanted in context.title.casefold():
                     found.append(context)
                 if len(found) == size:
                     has_more = number + 1 < len(entries)
-                    return ContextPage(tuple(found), _token(at) if has_more else "")
+                    return ContextPage(tuple(found), encode_page_token(at) if has_more else "")
             if len(entries) <= size:
                 return ContextPage(tuple(found), "")
-        return ContextPage(tuple(found), _token(at) if at else "")
+        return ContextPage(tuple(found), encode_page_token(at) if at else "")
 
     async def get(self, owner: str, context_id: str) -> Context | None:
         """Return a context with its tasks; None if nothing is known of it."""
@@ -350,14 +346,15 @@ class Contexts:
     async def _change(self, owner: str, context_id: str, *fields: str) -> bool:
         return bool(await self._set(keys=[context_info_key(owner, context_id)], args=list(fields)))
 
-    async def _entries(self, key: str, after: _Place | None, count: int) -> list[tuple[str, float]]:
+    async def _entries(self, key: str, after: IndexEntry | None, count: int) -> list[IndexEntry]:
         """Return contexts behind a place, the newest first; of one time the greatest name is the first."""
-        newest = f"{after[0]:.0f}" if after else "+inf"
+        newest = after.score if after else "+inf"
         found = cast(
-            "list[tuple[str, float]]",
+            "list[_Scored]",
             await self._redis.zrevrangebyscore(key, newest, "-inf", 0, count + _TOGETHER, withscores=True),
         )
-        return [(name, score) for name, score in found if after is None or (score, name) < after][:count]
+        entries = (IndexEntry(int(score), name) for name, score in found)
+        return [entry for entry in entries if after is None or entry < after][:count]
 
     def _context(self, owner: str, context_id: str, fields: Mapping[str, str]) -> Context:
         numbers = {name: int(fields.get(name, 0)) for name in _NUMBERS}
@@ -418,19 +415,3 @@ def _tasks(fields: Mapping[str, str]) -> Sequence[ContextTask]:
 
 def _time(microseconds: str) -> datetime:
     return datetime.fromtimestamp(int(microseconds) / 1_000_000, UTC)
-
-
-def _token(at: tuple[float, str]) -> str:
-    return base64.urlsafe_b64encode(f"{at[0]:.0f} {at[1]}".encode()).decode()
-
-
-def _read_token(token: str) -> tuple[float, str] | None:
-    if not token:
-        return None
-    try:
-        score, _, name = base64.b64decode(token, altchars=b"-_", validate=True).decode().partition(" ")
-        return float(int(score)), name
-    except (ValueError, binascii.Error):
-        raise InvalidPageTokenError(
-            "pageToken is not one that this list returned; leave it out to start over"
-        ) from None

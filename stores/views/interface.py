@@ -232,22 +232,22 @@ def _is_unsigned_64_bit(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= len(str(1 << 64)) and int(text) < 1 << 64
 
 
-# Where a page of a task list ends, as clients hand it back.
+# Where a page of a list ends, as clients hand it back.
 
 _SCORES = 2**53
 """Sorted sets hold whole numbers exactly up to here."""
 
 
 class IndexEntry(NamedTuple):
-    """A task in a list. They run from the greatest entry down; `score` is in microseconds."""
+    """A task, or a context, in a list. They run from the greatest entry down; `score` is in microseconds."""
 
     score: int
-    task_id: str
+    name: str
 
 
 def encode_page_token(last: IndexEntry) -> str:
     """Return the token of the page that begins after this entry."""
-    return base64.urlsafe_b64encode(f"{last.score}:{last.task_id}".encode()).decode()
+    return base64.urlsafe_b64encode(f"{last.score}:{last.name}".encode()).decode()
 
 
 def decode_page_token(token: str) -> IndexEntry | None:
@@ -259,12 +259,12 @@ def decode_page_token(token: str) -> IndexEntry | None:
     if not token:
         return None
     try:
-        score, _, task_id = base64.urlsafe_b64decode(token).decode().partition(":")
-        entry = IndexEntry(int(score), task_id)
+        score, _, name = base64.urlsafe_b64decode(token).decode().partition(":")
+        entry = IndexEntry(int(score), name)
     except (ValueError, binascii.Error):
         entry = None
     if entry is None or abs(entry.score) >= _SCORES or encode_page_token(entry) != token:
         raise InvalidPageTokenError(
-            "the page token is not one that a list of tasks returned; leave it out to start at the first page"
+            "the page token is not one that a list returned; leave it out to start at the first page"
         )
     return entry

@@ -20,7 +20,7 @@ from redis.exceptions import NoScriptError
 from structlog.typing import FilteringBoundLogger
 
 from everloop.runtime.encryption.cipher import EncryptionError
-from everloop.runtime.redis import NOW, cipher_of
+from everloop.runtime.redis import NOW, REMOVE_OLDER, cipher_of
 from everloop.stores.keys import (
     APPROVALS_KEY_PREFIX,
     OPEN_TASKS_KEY,
@@ -83,14 +83,6 @@ end
 return size
 """
 
-_REMOVE_OLDER = """
--- KEYS: sorted set. ARGV: member, score up to which it is removed.
-local score = redis.call('ZSCORE', KEYS[1], ARGV[1])
-if score and tonumber(score) <= tonumber(ARGV[2]) then
-  redis.call('ZREM', KEYS[1], ARGV[1])
-end
-"""
-
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
 
 
@@ -122,7 +114,7 @@ class TaskLists:
         self._context_seconds = max(int(context_ttl.total_seconds()), seconds)
         self._script = redis.register_script(LISTS_SCRIPT)
         self._size = redis.register_script(_SIZE_SCRIPT)
-        self._remove_older = redis.register_script(_REMOVE_OLDER)
+        self._remove_older = redis.register_script(REMOVE_OLDER)
 
     async def enter(self, listing: Listing) -> None:
         """Let the lists say what a view says; nothing changes where they know a later status."""
@@ -237,18 +229,18 @@ class TaskLists:
             total, entries, expired = await self._entries(query, after)
             rows = [_Row(entry) for entry in entries[: query.page_size]]
             found = await self._found(query, rows) if not expired else list[_Found]()
-            expired += [row.entry.task_id for row, fields, _ in found if "task" not in fields]
+            expired += [row.entry.name for row, fields, _ in found if "task" not in fields]
             if not expired:
                 break
             # Or else the page had gaps, and the total was wrong.
             await self.drop_expired(query.owner, expired)
         has_more = len(entries) > len(found)
-        views = (self._view(row.entry.task_id, fields, messages) for row, fields, messages in found)
+        views = (self._view(row.entry.name, fields, messages) for row, fields, messages in found)
         return TaskPage(
             views=tuple(view for view in views if view),
             total=total,
             next_page_token=encode_page_token(found[-1][0].entry) if has_more else "",
-            left_out={row.entry.task_id: row.left_out for row, _, _ in found if row.left_out},
+            left_out={row.entry.name: row.left_out for row, _, _ in found if row.left_out},
         )
 
     async def waiting_page(self, query: WaitingQuery) -> WaitingPage:
@@ -258,10 +250,10 @@ class TaskLists:
         lists = [await self._waiting_entries(scope, after, wanted) for scope in query.scopes]
         entries = list(islice(merge(*lists), wanted))
         page = entries[: query.page_size]
-        found = await self._fields([entry.task_id.partition(" ")[0] for entry in page], _STATUS_FIELDS)
+        found = await self._fields([entry.name.partition(" ")[0] for entry in page], _STATUS_FIELDS)
         tasks: list[WaitingTask] = []
         for entry, fields in zip(page, found, strict=True):
-            task_id, _, scope = entry.task_id.partition(" ")
+            task_id, _, scope = entry.name.partition(" ")
             view = self._view(task_id, fields, ())
             if view and scope in scopes_of(view.status.questions):
                 tasks.append(WaitingTask(view, scope))
@@ -299,7 +291,7 @@ class TaskLists:
             return
         submitted = replace(query, state=TaskState.SUBMITTED, page_size=_MOST_BEGUN, updated_since=None)
         _, entries, _ = await self._entries(submitted, None)
-        await self._enter_begun(entry.task_id for entry in entries)
+        await self._enter_begun(entry.name for entry in entries)
         while len(entries) > _MOST_BEGUN and await self._enter_begun(await self._oldest(submitted)):
             pass
 
@@ -325,7 +317,7 @@ class TaskLists:
         arguments = [
             "page",
             *_list_of(query),
-            *((_place(after.score), after.task_id) if after else ("", "")),
+            *((_place(after.score), after.name) if after else ("", "")),
             _place(query.updated_since or 0),
             query.page_size + 1,
         ]
@@ -338,7 +330,7 @@ class TaskLists:
         """Read as many of these tasks as a page has room for."""
         if query.with_artifacts or query.with_history != 0:
             return await self._whole(query, await self._fitting(query, rows))
-        views = await self._fields([row.entry.task_id for row in rows], _STATUS_FIELDS)
+        views = await self._fields([row.entry.name for row in rows], _STATUS_FIELDS)
         room = _count_fitting(sum(map(len, fields.values())) for fields in views)
         return [(row, fields, ()) for row, fields in zip(rows[:room], views[:room], strict=True)]
 
@@ -348,7 +340,7 @@ class TaskLists:
 
         def ask(pipeline: Pipeline) -> None:
             for row in rows:
-                task_id = row.entry.task_id
+                task_id = row.entry.name
                 if query.with_artifacts and not row.left_out:
                     pipeline.hgetall(view_key(task_id))
                 else:
@@ -370,7 +362,7 @@ class TaskLists:
 
         def ask(pipeline: Pipeline) -> None:
             for row in rows:
-                keys = [view_key(row.entry.task_id), history_key(row.entry.task_id)]
+                keys = [view_key(row.entry.name), history_key(row.entry.name)]
                 _queue(pipeline, self._size.sha, keys, [messages, int(query.with_artifacts)])
 
         sizes = cast("list[int]", await self._do(ask))
