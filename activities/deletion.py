@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
+from urllib.parse import unquote
 
 import structlog
 from redis.asyncio import Redis
@@ -35,7 +36,7 @@ from everloop.workflows.contract.deletion import (
     Removed,
     RemoveResult,
 )
-from everloop.workflows.contract.names import context_key, quoted, unquoted
+from everloop.workflows.contract.names import context_key, quoted
 
 STEP = 500
 """Tasks, or contexts, that one step removes at most."""
@@ -229,4 +230,4 @@ class StoreDeletion(DeletionPort):
             return listed
         prefix = f"{quoted(owner)}:"
         keys = await self._artifacts.contexts_of(prefix) | await self._conversations.contexts_of(prefix)
-        return [unquoted(key.removeprefix(prefix)) for key in sorted(keys)[:STEP]]
+        return [unquote(key.removeprefix(prefix)) for key in sorted(keys)[:STEP]]

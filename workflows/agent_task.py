@@ -14,6 +14,7 @@ from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import REASON
 from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, UserMessage, text_of
+from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.ports import NarratorPort
 from everloop.workflows.contract.questions import (
     Answer,
@@ -95,7 +96,7 @@ class AgentTask:
             state=outcome,
             iterations=self._state.iteration,
             usage=self._state.usage,
-            excerpt=reporting.shorten(answer.text, EXCERPT_LENGTH),
+            excerpt=shorten(answer.text, EXCERPT_LENGTH),
             answer=answer.text if task.depth else "",
             closing=closing if task.depth else "",
             artifacts=tuple(self._state.artifact_ids) if task.depth else (),
@@ -185,7 +186,7 @@ class AgentTask:
         """Keep with the task what an operator did to it elsewhere, with a `Note`."""
         with people.noting(self._state, "note"):
             noted = people.read(Note, inputs, '{"note": "…"}')
-            self._state.last_signal = f"`note`: {reporting.shorten(noted.note, EXCERPT_LENGTH)}"
+            self._state.last_signal = f"`note`: {shorten(noted.note, EXCERPT_LENGTH)}"
 
     @workflow.signal(dynamic=True, description=people.UNKNOWN)
     def unknown_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
@@ -280,7 +281,7 @@ class AgentTask:
             state=TaskState.COMPLETED,
             iterations=self._state.iteration,
             usage=self._state.usage,
-            excerpt=reporting.shorten(text_of(message.parts), EXCERPT_LENGTH),
+            excerpt=shorten(text_of(message.parts), EXCERPT_LENGTH),
             message=message,
             digest=self._task.digest,
         )

@@ -12,7 +12,7 @@ from everloop.workflows import reporting
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import AfterCompletionInput, PublishInput, SaveContextResult
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk, StatusChanged
-from everloop.workflows.contract.messages import AgentMessage, DataPart, TextPart
+from everloop.workflows.contract.messages import AgentMessage, DataPart, TextPart, answer_part
 from everloop.workflows.contract.ports import AgentPort, PublishPort
 from everloop.workflows.contract.tasks import TaskRef, TaskState
 from everloop.workflows.loop import Loop
@@ -101,7 +101,7 @@ class Conclusion:
         state, at = self._state, workflow.now()
         events: list[ArtifactChunk] = []
         if state.answer and not state.answer.is_published:
-            part = state.answer_part(state.answer.text)
+            part = answer_part(state.answer.text, is_data=state.is_data)
             events.append(_whole_response(part, position=len(state.transcript) - 1))
         if state.interim:
             interim = reporting.agent_message(state.interim)

@@ -13,6 +13,7 @@ from everloop.workflows.contract import failures, names
 from everloop.workflows.contract.calls import PublishInput
 from everloop.workflows.contract.events import REASON, ResumedAfter
 from everloop.workflows.contract.messages import AgentMessage, Message, TextPart, ToolCall, text_of
+from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.ports import PublishPort
 from everloop.workflows.contract.questions import Answer, QuestionKind, expected
 from everloop.workflows.contract.settings import ModelSettings
@@ -151,12 +152,6 @@ def _block(text: str, language: str = "") -> list[str]:
     return ["", f"```{language}", text.replace("```", "'''"), "```"]
 
 
-def shorten(text: str, length: int) -> str:
-    """Return the text on one line, cut with an ellipsis to at most `length` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"
-
-
 def queue_messages(state: TaskRunState, received: tuple[Message, ...] = ()) -> None:
     """Let the next call publish the interim text, and the messages received, if there are any."""
     if state.interim or received:
@@ -197,9 +192,9 @@ def opening(ref: TaskRef, task: TaskInput) -> TaskView:
     )
 
 
-async def open_task(task: TaskRef, opening: TaskView) -> None:
+async def open_task(scope: TaskScope) -> None:
     """Let clients see a task that was hidden so far."""
-    call = PublishInput(task=task, events=(), opening=opening)
+    call = PublishInput(task=scope.ref, events=(), opening=opening(scope.ref, scope.task))
     await workflow.execute_activity_method(PublishPort.publish, call, **publishing("task created"))
 
 

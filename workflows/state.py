@@ -1,6 +1,5 @@
 """Everything a running task knows, and how it changes. No I/O, no clock: times are arguments."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +11,6 @@ from everloop.workflows.contract.messages import (
     BYTES_PER_TOKEN,
     AgentMessage,
     AssistantMessage,
-    DataPart,
     Message,
     SummaryMessage,
     TextPart,
@@ -22,6 +20,7 @@ from everloop.workflows.contract.messages import (
     TranscriptMessage,
     Usage,
     UserMessage,
+    answer_part,
     content_digest,
     extend_digest,
     measure,
@@ -427,15 +426,8 @@ class TaskRunState(BaseModel):
         """The artifacts that the history of the workflow can vouch for."""
         if self.answer is None or not self.answer.text:
             return ()
-        parts = (self.answer_part(self.answer.text),)
+        parts = (answer_part(self.answer.text, is_data=self.is_data),)
         return (Artifact(artifact_id=RESPONSE_ARTIFACT, name=RESPONSE_ARTIFACT, parts=parts, complete=True),)
-
-    def answer_part(self, text: str) -> TextPart | DataPart:
-        """Return the answer as clients get it: as data, unless it is an answer of another kind."""
-        try:
-            return DataPart(data=json.loads(text)) if self.is_data else TextPart(text=text)
-        except ValueError:
-            return TextPart(text=text)
 
 
 class CarriedTask(TaskInput):

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 from everloop.activities.model.drafts import DraftNumbers
 from everloop.activities.model.reply import ArgumentsDelta
 from everloop.activities.retries import STORE_ERRORS
-from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader, joined_parts
+from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, read_arguments
 from everloop.stores.artifacts.errors import MAX_PARTS, ArtifactIdError, ArtifactMissingError
@@ -28,7 +28,14 @@ from everloop.stores.artifacts.rendering import (
 from everloop.stores.artifacts.rules import check_id
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, ChunkMode
-from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, TextPart, ToolCall
+from everloop.workflows.contract.messages import (
+    AssistantMessage,
+    DataPart,
+    Part,
+    TextPart,
+    ToolCall,
+    join_texts,
+)
 from everloop.workflows.contract.parts import is_sendable
 
 LOOK_UP = 5.0
@@ -208,7 +215,7 @@ class ArtifactStreams:
         for draft in filter(is_renderable, drafts_of(reply, self.tools).values()):
             base = await self._find_base(draft) if draft.extends else None
             if base or not draft.extends:
-                parts = joined_parts([*_parts_of(base), *_parts_of(draft)])
+                parts = join_texts([*_parts_of(base), *_parts_of(draft)])
                 is_seen = await self.publisher.shows(draft.artifact_id, self.position, _rendered(parts))
                 numbers = DraftNumbers(self.attempt)
                 numbers.end()

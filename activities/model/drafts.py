@@ -20,11 +20,6 @@ def attempt_number(tries: int, attempt: int) -> int:
     return tries * ATTEMPTS_PER_TRY + min(attempt, ATTEMPTS_PER_TRY - 1)
 
 
-def is_shared(number: int) -> bool:
-    """Whether several attempts may have this number."""
-    return number % ATTEMPTS_PER_TRY == ATTEMPTS_PER_TRY - 1
-
-
 # The numbers of the chunks that one activity attempt publishes of one artifact.
 
 DRAFTS_PER_ATTEMPT = 10
@@ -49,7 +44,8 @@ class DraftNumbers:
         first = attempt * DRAFTS_PER_ATTEMPT
         self._last = first + DRAFTS_PER_ATTEMPT - 1
         # A draft that another attempt may have begun under the same number cannot be continued.
-        self.draft = self._first = self._last if is_shared(attempt) else first
+        is_shared = attempt % ATTEMPTS_PER_TRY == ATTEMPTS_PER_TRY - 1
+        self.draft = self._first = self._last if is_shared else first
         self.index = 0
         self.is_first_attempt = attempt <= 1
         self.is_newest = attempt < _LAST_ATTEMPT

@@ -11,7 +11,6 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
-from everloop.activities.model.outcome import answer_part
 from everloop.activities.model.reply import ArgumentsDelta, Shown, coalesce, text_of_deltas
 from everloop.models.interface import ProviderToolDelta, TextDelta, ThoughtDelta
 from everloop.workflows.contract.calls import CallModelInput
@@ -29,7 +28,13 @@ from everloop.workflows.contract.events import (
     UsageReported,
     Warned,
 )
-from everloop.workflows.contract.messages import AgentMessage, AssistantMessage, TextPart, TranscriptMessage
+from everloop.workflows.contract.messages import (
+    AgentMessage,
+    AssistantMessage,
+    TextPart,
+    TranscriptMessage,
+    answer_part,
+)
 from everloop.workflows.contract.tasks import TaskState
 
 DROPPED = "the model wants more back with its reply than is kept; it may answer worse, or refuse"

@@ -18,8 +18,6 @@ from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import (
     AssistantMessage,
-    DataPart,
-    TextPart,
     ToolCall,
     ToolMessage,
     TranscriptMessage,
@@ -286,17 +284,6 @@ def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMess
     if not is_sendable(from_json(text)):
         return _refuse_output(reply, output, [_UNSENDABLE])
     return reply.model_copy(update={"text": text})
-
-
-def answer_part(text: str, *, is_data: bool) -> TextPart | DataPart:
-    """Return an answer as clients get it."""
-    if not is_data:
-        return TextPart(text=text)
-    try:
-        data: JsonValue = from_json(text)
-    except ValueError:  # it was stored when the agent had no output model yet
-        return TextPart(text=text)
-    return DataPart(data=data)
 
 
 def _failure_of(output: type[BaseModel], error: Exception) -> ApplicationError:

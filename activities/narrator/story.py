@@ -21,6 +21,7 @@ from everloop.workflows.contract.events import (
     ToolProgressed,
 )
 from everloop.workflows.contract.messages import text_of
+from everloop.workflows.contract.parts import shorten
 
 REMEMBERED = 5
 """How many of the last narrations must not be repeated."""
@@ -59,7 +60,7 @@ class Story:
         if isinstance(event, Narrated):
             self.narrations.append(event.text)
         elif line := self._line(event):
-            self.lines.append(_short(line))
+            self.lines.append(shorten(line, _LINE_LENGTH))
             self.has_news = True
 
     def _line(self, event: TaskEvent) -> str:
@@ -111,11 +112,6 @@ def _parsed(content: Mapping[str, object]) -> TaskEvent | None:
         return EVENT_ADAPTER.validate_python(content)
     except ValidationError:
         return None
-
-
-def _short(line: str) -> str:
-    line = " ".join(line.split())
-    return line if len(line) <= _LINE_LENGTH else f"{line[: _LINE_LENGTH - 1]}…"
 
 
 # Asking a model what to say of a task, and making a narration of what it answers. Pure.

@@ -32,11 +32,18 @@ from everloop.stores.artifacts.errors import ArtifactReplacedError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import MEDIA_TYPES, is_text
 from everloop.stores.artifacts.rules import part_of
-from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart, ToolMessage
+from everloop.workflows.contract.messages import (
+    DataPart,
+    FilePart,
+    Part,
+    StoredPart,
+    TextPart,
+    ToolMessage,
+    is_plain,
+)
 from everloop.workflows.contract.names import RESULT_PREFIX, call_key, context_key
 
 _log = structlog.get_logger()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError, model_validator
 from pydantic_core import from_json
 
-from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
+from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, join_texts
 from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
 
 Values = Mapping[str, JsonValue]
@@ -147,23 +147,6 @@ def text_parts(content: str, media_type: str = "") -> tuple[Part, ...]:
     return (TextPart(text=content, media_type=media_type),) if content or media_type else ()
 
 
-def joined_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts as subscribers see them: a text that is not named in any way continues the one before.
-
-    Where there is none to continue, an empty one is left out, unless it is all there is.
-    """
-    joined: list[Part] = []
-    for part in parts:
-        before = joined[-1] if joined else None
-        if before is None or not isinstance(part, TextPart) or part.media_type or part.filename:
-            joined.append(part)
-        elif isinstance(before, TextPart):
-            joined[-1] = before.model_copy(update={"text": before.text + part.text})
-        elif part.text:
-            joined.append(part)
-    return tuple(joined)
-
-
 def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part, ...] | None:
     """Return the parts as far as they are written; of the last one only a text is read before its end."""
     if not isinstance(known, list) or not isinstance(open_, list):
@@ -174,7 +157,7 @@ def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part,
     parts = [_closed_part(part) for part in written]
     if written and not is_whole:
         parts[-1] = _open_part(_fields(known[-1]) if len(known) == len(open_) else {}, written[-1])
-    return joined_parts(_to_show([part for part in parts if part]))
+    return join_texts(_to_show([part for part in parts if part]))
 
 
 def _to_show(parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -13,7 +13,6 @@ from everloop.agents.artifact_drafts import (
     DraftReader,
     MediaType,
     WrittenPart,
-    joined_parts,
     read_claim,
     read_creation,
     read_data_append,
@@ -27,7 +26,7 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolArtifacts, ToolContext
 from everloop.workflows.contract.artifacts import ArtifactPart, StoredArtifact
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
-from everloop.workflows.contract.messages import DataPart, TextPart
+from everloop.workflows.contract.messages import DataPart, TextPart, join_texts
 from everloop.workflows.contract.names import RESULT_PREFIX, result_artifact
 from everloop.workflows.contract.parts import is_text
 
@@ -165,7 +164,7 @@ async def _artifact_update(
     append=false, the others with append=true, the last one with last_chunk=true. A text that is appended
     continues the last text; everything else becomes a further part.
     """
-    parts = joined_parts([written.part for written in artifact.parts])
+    parts = join_texts([written.part for written in artifact.parts])
     if append:
         return _summary(await context.artifacts.append(artifact.artifact_id, parts, last_chunk=last_chunk))
     return _summary(

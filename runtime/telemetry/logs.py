@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Mapping
 from hashlib import sha256
 from types import TracebackType
-from typing import Annotated, Literal, Protocol, TextIO, cast
+from typing import Annotated, Literal, TextIO, cast
 
 import structlog
 from opentelemetry import trace
@@ -18,21 +18,15 @@ from temporalio.exceptions import ActivityError
 from temporalio.runtime import LogForwardingConfig, LoggingConfig
 
 from everloop.workflows.contract import names
+from everloop.workflows.contract.tasks import TaskRef, TaskView
 
 # What a log line says of the task that it is about.
 
 _HASH_LENGTH = 12
 
 
-class OfTask(Protocol):
-    """What names its task: a `TaskRef`, or a `TaskView`."""
-
-    @property
-    def task_id(self) -> str: ...
-    @property
-    def context_id(self) -> str: ...
-    @property
-    def owner(self) -> str: ...
+OfTask = TaskRef | TaskView
+"""What names its task."""
 
 
 def owner_hash(owner: str) -> str:

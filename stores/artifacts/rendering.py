@@ -18,9 +18,16 @@ from pydantic_core import from_json
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError
 from everloop.stores.artifacts.errors import ArtifactMissingError, PartIndexError
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.views.parts import is_plain
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, PartKind, StoredArtifact
-from everloop.workflows.contract.messages import EMPTY, DataPart, FilePart, Part, StoredPart, TextPart
+from everloop.workflows.contract.messages import (
+    EMPTY,
+    DataPart,
+    FilePart,
+    Part,
+    StoredPart,
+    TextPart,
+    is_plain,
+)
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.parts import is_text as is_text_type

@@ -15,9 +15,7 @@ from everloop.stores.views.parts import (
     fails_drafts,
     forwarded,
     identity_of,
-    is_plain,
-    is_streaming,
-    join_texts,
+    is_at_work,
     microseconds,
     scopes_of,
     status_of,
@@ -32,8 +30,18 @@ from everloop.workflows.contract.events import (
     TaskCreated,
     TaskEvent,
 )
-from everloop.workflows.contract.messages import FilePart, Message, Part, TextPart, UserMessage, text_of
+from everloop.workflows.contract.messages import (
+    FilePart,
+    Message,
+    Part,
+    TextPart,
+    UserMessage,
+    is_plain,
+    join_texts,
+    text_of,
+)
 from everloop.workflows.contract.names import quoted, root_task_id
+from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.payloads import HIDE_VALUES
 from everloop.workflows.contract.tasks import Artifact, TaskView
 
@@ -107,7 +115,7 @@ class ViewCodec:
         """Return the arguments of the operation `restore`."""
         artifacts = [chunks for artifact in view.artifacts if (chunks := chunks_of(artifact))]
         arguments: ScriptArguments = [
-            int(is_streaming(view)),
+            int(is_at_work(view.status.state)),  # a model may be writing a draft
             *self.status(status_of(view)),
             *self._messages(view.history),
             identity_of(view).model_dump_json(),
@@ -285,8 +293,7 @@ MAX_TITLE = 80
 def title_of(parts: tuple[Part, ...]) -> str:
     """Return the first words of a message, or else names of its files."""
     files = (part.filename for part in parts if isinstance(part, FilePart))
-    words = " ".join(text_of(parts).split()) or ", ".join(filter(None, files))
-    return words if len(words) <= MAX_TITLE else f"{words[: MAX_TITLE - 1]}…"
+    return shorten(text_of(parts).strip() or ", ".join(filter(None, files)), MAX_TITLE)
 
 
 def seal_title(title: str, owner: str, context_id: str, cipher: Cipher) -> str:

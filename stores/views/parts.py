@@ -14,7 +14,7 @@ from everloop.workflows.contract.events import (
     TaskCreated,
     TaskEvent,
 )
-from everloop.workflows.contract.messages import Message, Part, TextPart
+from everloop.workflows.contract.messages import Message
 from everloop.workflows.contract.names import child_path, is_child_task_id
 from everloop.workflows.contract.parts import is_sendable
 from everloop.workflows.contract.payloads import Wire
@@ -96,32 +96,6 @@ def view_of(
     )
 
 
-def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return the parts; a text without media type and file name continues the text before it."""
-    joined: list[Part] = []
-    texts: list[str] = []
-    for part in parts:
-        if not (joined and is_plain(part) and isinstance(joined[-1], TextPart)):
-            _close(joined, texts)
-            joined.append(part)
-        if isinstance(part, TextPart):
-            texts.append(part.text)
-    _close(joined, texts)
-    return tuple(joined)
-
-
-def is_plain(part: Part) -> bool:
-    """Whether it is a text with neither media type nor file name."""
-    return isinstance(part, TextPart) and not (part.media_type or part.filename)
-
-
-def _close(joined: list[Part], texts: list[str]) -> None:
-    """Give the last text all that continues it."""
-    if len(texts) > 1:
-        joined[-1] = joined[-1].model_copy(update={"text": "".join(texts)})
-    texts.clear()
-
-
 def microseconds(at: datetime) -> int:
     """Return microseconds since the epoch: the place of a task in a list."""
     return (at - _EPOCH) // timedelta(microseconds=1)
@@ -130,11 +104,6 @@ def microseconds(at: datetime) -> int:
 def fails_drafts(state: TaskState) -> bool:
     """Whether a draft that is not complete when the task comes to this state has failed."""
     return state.is_terminal and state is not TaskState.COMPLETED
-
-
-def is_streaming(view: TaskView) -> bool:
-    """Whether a model may be writing a draft while the task has this status."""
-    return is_at_work(view.status.state)
 
 
 def is_at_work(state: TaskState) -> bool:

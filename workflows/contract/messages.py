@@ -292,6 +292,40 @@ def text_of(parts: tuple[Part, ...]) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
+def is_plain(part: Part) -> bool:
+    """Whether it is a text with neither media type nor file name."""
+    return isinstance(part, TextPart) and not (part.media_type or part.filename)
+
+
+def join_texts(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return parts as views show them: a plain text continues the text before it.
+
+    Where there is none to continue, an empty one is left out, unless it is all there is.
+    """
+    runs: list[list[Part]] = []
+    for part in parts:
+        if runs and is_plain(part) and isinstance(runs[-1][0], TextPart):
+            runs[-1].append(part)
+        elif not runs or part != EMPTY:
+            runs.append([part])
+    return tuple(map(_joined, runs))
+
+
+def _joined(run: Sequence[Part]) -> Part:
+    if len(run) == 1:
+        return run[0]
+    texts = [part.text for part in run if isinstance(part, TextPart)]
+    return run[0].model_copy(update={"text": "".join(texts)})
+
+
+def answer_part(text: str, *, is_data: bool) -> TextPart | DataPart:
+    """Return an answer as clients get it; one that was stored before the agent gave data is a text."""
+    try:
+        return DataPart(data=json.loads(text)) if is_data else TextPart(text=text)
+    except ValueError:
+        return TextPart(text=text)
+
+
 def describe_parts(parts: Sequence[Part]) -> list[JsonValue]:
     """Return parts as JSON that a new field changes only where it is used.
 

@@ -5,7 +5,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from functools import lru_cache
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from temporalio.common import Priority, SearchAttributeKey
 
@@ -279,8 +279,3 @@ def context_key(owner: str, context_id: str) -> str:
 def quoted(name: str) -> str:
     """Keep names that clients choose from looking like other keys."""
     return quote(name, safe="")
-
-
-def unquoted(text: str) -> str:
-    """Return what was quoted."""
-    return unquote(text)

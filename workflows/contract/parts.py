@@ -121,6 +121,12 @@ def beginning(text: str) -> str:
     return text[:MAX_EXCERPT_BYTES].encode(errors="replace")[:MAX_EXCERPT_BYTES].decode(errors="ignore")
 
 
+def shorten(text: str, length: int) -> str:
+    """Return the text on one line, cut with an ellipsis to at most `length` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length - 1]}…"
+
+
 def is_sendable(value: JsonValue) -> bool:
     """Whether protobuf can hold a value: it is not nested too deeply, and each number fits a double."""
     level: list[JsonValue] = [value]

@@ -11,6 +11,7 @@ from everloop.workflows.contract.calls import (
     SaveContextResult,
 )
 from everloop.workflows.contract.messages import TranscriptMessage
+from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.ports import ContextPort
 from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import Fork
@@ -44,7 +45,7 @@ class ContextMemory:
 
     async def _begin_fork(self, fork: Fork) -> None:
         self._state.begin_fork(fork)
-        await self._model.send_transcript(f"of {reporting.shorten(fork.task_id, reporting.SUMMARY_LENGTH)}")
+        await self._model.send_transcript(f"of {shorten(fork.task_id, reporting.SUMMARY_LENGTH)}")
         if not self._state.inbox:  # nothing new is said, so that no call would tell that the task works
             reporting.working(self._state, received=(self._scope.task.message,))
 

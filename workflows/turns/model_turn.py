@@ -117,7 +117,7 @@ class ModelTurn:
     async def reveal_task(self) -> None:
         """Let the client see the task, if it was hidden so far."""
         if self._scope.has_hidden_task:
-            await reporting.open_task(self._scope.ref, reporting.opening(self._scope.ref, self._scope.task))
+            await reporting.open_task(self._scope)
             self._state.is_routed = True
 
     async def with_transcript(self, call: Callable[[int], Awaitable[Reply]]) -> Reply:

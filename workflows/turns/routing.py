@@ -101,7 +101,7 @@ class Preparation:
         if not self._scope.task.scheduled or self._scope.task.carried:
             return
         workflow.upsert_search_attributes([names.CONTEXT_ID.value_set(self._scope.ref.context_id)])
-        await reporting.open_task(self._scope.ref, reporting.opening(self._scope.ref, self._scope.task))
+        await reporting.open_task(self._scope)
         await self._attach()
         prepared = await self._prepare(loads_agent=True)
         if prepared.agent:

@@ -12,6 +12,7 @@ from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import LoadAgentInput, LoadedAgent, ToolReply
 from everloop.workflows.contract.messages import TextPart, ToolCall, ToolMessage, Usage, UserMessage
 from everloop.workflows.contract.names import call_key, child_task_id
+from everloop.workflows.contract.parts import shorten
 from everloop.workflows.contract.ports import AgentPort
 from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskResult, TaskState, ToolSpec
 from everloop.workflows.limits import failure_text, stop_if_cancelled, within_budget
@@ -149,7 +150,7 @@ class AgentCalls:
             # When this task is reset, the child of the run before may still be on its way out.
             id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
             search_attributes=_attributes(task),
-            static_summary=reporting.shorten(f"{agent.id}: {request}", reporting.SUMMARY_LENGTH),
+            static_summary=shorten(f"{agent.id}: {request}", reporting.SUMMARY_LENGTH),
         )
 
 

@@ -13,14 +13,12 @@ from everloop.stores.views.parts import (
     fails_drafts,
     identity_of,
     is_at_work,
-    is_streaming,
-    join_texts,
     microseconds,
     status_of,
     view_of,
 )
 from everloop.workflows.contract.events import ArtifactChunk, Narrated, StatusChanged, TaskCreated, TaskEvent
-from everloop.workflows.contract.messages import EMPTY, Message, Part
+from everloop.workflows.contract.messages import EMPTY, Message, Part, join_texts
 from everloop.workflows.contract.tasks import Artifact, TaskState, TaskView
 
 
@@ -158,7 +156,7 @@ class FoldedTask:
         if applies and (self._run_id is None or self._status is not None):
             self._take_over(view.run_id)
         restored: list[TaskEvent] = []
-        replaces_drafts = applies and not is_streaming(view)
+        replaces_drafts = applies and not is_at_work(view.status.state)
         for artifact in view.artifacts:
             restored += self._restore_artifact(view.run_id, artifact, replaces_drafts=replaces_drafts)
         if applies:
