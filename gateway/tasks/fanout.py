@@ -81,6 +81,11 @@ class Subscription:
         self._ended = True
         self._news.set()
 
+    def lose(self) -> None:
+        """Let the iteration end because what follows would mislead without a new snapshot."""
+        self.is_lost = True
+        self.close()
+
     def __aiter__(self) -> Self:
         return self
 
@@ -91,7 +96,7 @@ class Subscription:
                 await (self._catch_up() if self._behind else self._wait())
             elif position_order(event.position) > position_order(self._position):
                 if event.follows_loss:
-                    self._lose()
+                    self.lose()
                     break
                 self._position = event.position
                 return event
@@ -130,11 +135,7 @@ class Subscription:
 
     async def _check_that_it_is_held(self) -> None:
         if not await self._fanout.views.holds(self._task_id, self._position):
-            self._lose()
-
-    def _lose(self) -> None:
-        self.is_lost = True
-        self.close()
+            self.lose()
 
 
 @dataclass

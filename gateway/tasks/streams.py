@@ -102,7 +102,8 @@ class TaskStreams:
 
         Waits for `seconds` at most (None: as long as it takes). Where the stream was lost, a fresh snapshot
         takes its place in between. With `after`, a position that the stream holds, what comes after it is
-        yielded instead of the snapshot, which is newer.
+        yielded instead of the snapshot, which is newer; up to an end that a Reset has taken back, in whose
+        place is a fresh snapshot: clients believe in ends.
         """
         deadline = math.inf if seconds is None else asyncio.get_running_loop().time() + seconds
         while True:
@@ -118,18 +119,31 @@ class TaskStreams:
                 _closing(events, deadline),
             ):
                 async for event in events:
+                    if _was_taken_back(event, snapshot):
+                        events.lose()
+                        break
                     yield event
                     if until.is_over(event) or (is_over and is_reached(snapshot, event.position)):
                         return
             if not events.is_lost:
                 return
-            _log.warning("event stream lost, sending a fresh snapshot", **task_fields(snapshot.view))
+            _log.warning(
+                "events lost, or an end taken back: sending a fresh snapshot", **task_fields(snapshot.view)
+            )
             snapshot, after = await self._snapshots.take(task_id, viewer_of_view(snapshot.view)), None
 
 
 def is_reached(snapshot: Snapshot, position: str) -> bool:
     """Whether who is at this position knows all that is in the snapshot."""
     return position_order(position) >= position_order(snapshot.position)
+
+
+def _was_taken_back(step: StreamedEvent, snapshot: Snapshot) -> bool:
+    """Whether this is an end of the task, which had gone on by the time of the snapshot."""
+    event, now = step.event, snapshot.view.status
+    if not isinstance(event, StatusChanged) or not event.state.is_terminal:
+        return False
+    return not is_reached(snapshot, step.position) and (event.state, event.at) != (now.state, now.at)
 
 
 @asynccontextmanager

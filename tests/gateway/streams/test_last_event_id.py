@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
@@ -11,7 +12,7 @@ from temporalio.client import Client
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
@@ -163,6 +164,41 @@ async def test_of_updates_that_belong_together_the_last_has_the_id(
     assert failed.response.artifact_update.artifact.metadata.fields["status"].string_value == "failed"
     assert status.response.status_update.status.state == A2AState.TASK_STATE_FAILED
     assert await all_of(stand_in, "SubscribeToTask", {"id": task.id}, half.id) == [failed, status]
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_an_end_that_a_reset_has_taken_back_ends_no_stream(
+    stand_in: RunningGateway, client: Client, views: TaskViews, *, is_over: bool
+) -> None:
+    """Who goes on from before it gets the whole task as it stands now, and what follows; not that end."""
+    params = message(unique("reset"))
+    async with stream(stand_in, "SendStreamingMessage", params) as events:
+        first = await anext(events)
+    task = StoodIn(client, views, first.response.task)
+    await task.publish(TaskState.WORKING)
+    await task.publish(TaskState.FAILED)
+
+    async def publish_later(version: int, state: TaskState) -> None:
+        status = StatusChanged(version=version, state=state, at=datetime.now(UTC))
+        await views.publish(task.id, "a later run", [status])
+
+    await publish_later(1, TaskState.WORKING)
+    if is_over:
+        await publish_later(2, TaskState.COMPLETED)
+    async with stream(stand_in, "SendStreamingMessage", params, first.id) as events:
+        heard = [await anext(events), await anext(events)]
+        if not is_over:
+            await publish_later(2, TaskState.COMPLETED)
+        heard += [event async for event in events]
+    await task.end()
+    shown = [e.response.task.status.state or e.response.status_update.status.state for e in heard]
+    now = (
+        [A2AState.TASK_STATE_COMPLETED]
+        if is_over
+        else [A2AState.TASK_STATE_WORKING, A2AState.TASK_STATE_COMPLETED]
+    )
+    assert shown == [A2AState.TASK_STATE_WORKING, *now]
+    assert [event.response.HasField("task") for event in heard[:2]] == [False, True]
 
 
 async def test_a_new_message_is_not_mistaken_for_one_that_goes_on(
