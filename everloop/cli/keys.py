@@ -16,6 +16,7 @@ from everloop.cli.output import (
     print_table,
     reported,
 )
+from everloop.cli.servers import use_env
 
 if TYPE_CHECKING:
     from everloop.gateway.auth.api_keys import ApiKey
@@ -88,6 +89,7 @@ def remove(
 def _path(file: Path | None) -> Path:
     from everloop.gateway.auth.settings import ApiKeySettings
 
+    use_env()
     if path := file or ApiKeySettings().api_keys_file:
         return path
     raise misused("which file of keys? Give --file, or set EVERLOOP_API_KEYS_FILE")

@@ -18,6 +18,7 @@ from everloop.cli.output import CommandError, misused, option, reported
 
 T = TypeVar("T")
 
+ENV = ".env"
 STATE = Path(".everloop")
 """Where `everloop up` keeps its state, unless it is told otherwise."""
 
@@ -43,13 +44,41 @@ def run_on_servers(work: Coroutine[Any, Any, T], *kinds: type[Exception], interr
         return uvloop.run(work)  # its signals wake it in whatever thread of the SDK they arrive
 
 
-def use_local_stack() -> None:
-    """Let this process find the servers of a stack that runs in this directory.
+def read_env(directory: Path) -> dict[str, str]:
+    """Return what the `.env` of a directory says; what is not set there, or wrong, is left out."""
+    file = directory / ENV
+    if not file.is_file():
+        return {}
+    from dotenv import dotenv_values
 
-    Not if the environment says anything of Temporal's connection, or where Redis is.
+    return {name: value for name, value in dotenv_values(file).items() if value}
+
+
+def use_env() -> dict[str, str]:
+    """Let what the `.env` of this directory says count where the environment says nothing; return that.
+
+    What runs or asks the servers of an Everloop does it first of all. What talks to agents does not: who
+    reads a file that came with a folder should not send keys where it says.
     """
-    if not are_servers_named():
-        os.environ.update(addresses_of_stack(STATE))
+    noted = {name: value for name, value in read_env(Path.cwd()).items() if name not in os.environ}
+    os.environ.update(noted)
+    return noted
+
+
+def use_local_stack() -> dict[str, str]:
+    """Let this process find the servers of a stack that runs in this directory; return what `.env` says.
+
+    Not if the environment says anything of Temporal's connection, or where Redis is. What `.env` says of that
+    does not count where a stack runs: its own processes do not go by it either.
+    """
+    is_named = are_servers_named()
+    noted = use_env()
+    if not is_named and (stack := addresses_of_stack(STATE)):
+        for name in noted:
+            if name.startswith("TEMPORAL_"):
+                del os.environ[name]
+        os.environ.update(stack)
+    return noted
 
 
 def are_servers_named() -> bool:
@@ -146,6 +175,7 @@ def worker(
     from everloop.workers.settings import WorkerArguments, read_queues
     from everloop.workflows.contract.names import WORKER_QUEUES
 
+    use_env()
     try:
         wanted = read_queues(queues) if queues else WORKER_QUEUES
     except ValueError as error:
@@ -158,6 +188,7 @@ def gateway() -> None:
     """Serve A2A clients until SIGTERM or Ctrl-C."""
     from everloop.gateway.__main__ import main
 
+    use_env()
     raise typer.Exit(main())
 
 

@@ -19,7 +19,7 @@ from everloop.cli.output import (
     print_notice,
     reported,
 )
-from everloop.cli.servers import STATE, check_local_servers
+from everloop.cli.servers import STATE, check_local_servers, use_env
 
 if TYPE_CHECKING:
     from everloop.deploy.local.stack import LocalStack
@@ -67,6 +67,7 @@ def demo(
     and a count proves that every tool ran exactly once. Then everything is stopped.
     """
     check_local_servers()
+    use_env()
     from everloop.deploy.demo.history import DemoError
     from everloop.deploy.demo.play import play
     from everloop.deploy.demo.screen import Screen
@@ -100,6 +101,7 @@ def _run_stack(
 ) -> None:
     """Run a stack until a signal, which is how it ends; before it is up, it is interrupted."""
     check_local_servers()
+    use_env()
     say, state = print_notice if as_json else _say, directory.absolute()
     is_up = asyncio.Event()
 

@@ -268,9 +268,8 @@ class HttpModel(Model):
                             yield delta
                 # No JSON, JSON of another shape, or JSON that is nested too deep.
                 except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-                    instead = (
-                        "" if is_whole or kind == "text/event-stream" else f", but {kind or 'no type'!r}"
-                    )
+                    is_named = bool(kind) and not is_whole and kind != "text/event-stream"
+                    instead = f", but {kind!r}" if is_named else ""
                     problem = f"{self.unreadable[is_whole]}{instead} ({type(error).__name__})"
                     raise failures.unreadable(problem) from None
 

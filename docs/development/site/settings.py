@@ -29,7 +29,12 @@ INTRO = """\
 # Settings
 
 Settings are variables of the environment. Workers and gateways read them once, when they start.
-`everloop dev` also reads them from a file `.env`.
+
+The command `everloop` also reads them from a file `.env` in the working directory. What the environment sets
+goes first. That holds for all commands that run Everloop or ask its servers: `dev`, `up`, `demo`,
+`conformance`, `worker`, `gateway`, `keys`, `schedules`, `housekeeping`, `reindex`, `temporal` and `doctor`.
+Where a stack runs in the directory, these ask its servers, whatever `.env` says of others. Commands that
+[talk to agents](command-line.md) do not read the file: it may have come with a folder of somebody else.
 
 You need few of them: see the first table. The others have defaults that fit most deployments. Give all
 processes the same values.

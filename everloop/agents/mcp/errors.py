@@ -73,13 +73,15 @@ class Fault(StrEnum):
 
     FAILED = "failed"
     """Another status of 400 or more, without an explanation in JSON."""
+    FOREIGN = "foreign"
+    """The answer to a request is neither JSON nor events, such as a web page."""
 
 
-def fault_in(data: object) -> tuple[Fault, int] | None:
-    """Return what went wrong, and the status, of the data of a JSON-RPC error; None if MCP itself failed."""
+def fault_in(data: object) -> tuple[Fault, str] | None:
+    """Return what went wrong, and the answer, of the data of a JSON-RPC error; None if MCP itself failed."""
     match data:
-        case {"fault": str() as kind, "status": int() as status} if kind in set(Fault):
-            return Fault(kind), status
+        case {"fault": str() as kind, "answer": str() as answer} if kind in set(Fault):
+            return Fault(kind), answer
         case _:
             return None
 
@@ -110,10 +112,10 @@ def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> 
 
 
 def _explained_answer(error: MCPError, server: str, hide: Callable[[str], str]) -> McpError:
-    fault, status = fault_in(error.data) or (None, 0)
+    fault, answer = fault_in(error.data) or (None, "")
     if fault in _FAULTS:
         kind, text = _FAULTS[fault]
-        return kind(f"the MCP server {server!r} {text.format(status)}")
+        return kind(f"the MCP server {server!r} {text.format(answer)}")
     # Servers use the codes that the SDK has for these two as well, and for anything.
     sdk_lost = error.code == CONNECTION_CLOSED and error.message.startswith(_SDK_LOST)
     if fault is Fault.LOST or sdk_lost:
@@ -131,7 +133,7 @@ _FAULTS: Mapping[Fault | None, tuple[type[McpError], str]] = {
     Fault.REFUSED: (
         McpRefusedError,
         (
-            "refuses this caller (HTTP {}); check the headers of its definition: they are missing, have "
+            "refuses this caller ({}); check the headers of its definition: they are missing, have "
             "expired, or do not allow this"
         ),
     ),
@@ -142,10 +144,14 @@ _FAULTS: Mapping[Fault | None, tuple[type[McpError], str]] = {
             "could tell how large that becomes; switch its compression off"
         ),
     ),
-    Fault.GONE: (McpSessionGoneError, "has forgotten the session (HTTP {})"),
-    Fault.FAILED: (McpProtocolError, "answered HTTP {}; see that its url is right and what its log says"),
+    Fault.GONE: (McpSessionGoneError, "has forgotten the session ({})"),
+    Fault.FAILED: (McpProtocolError, "answered {}; see that its url is right and what its log says"),
+    Fault.FOREIGN: (
+        McpProtocolError,
+        "answered {}, where MCP has JSON or events; see that its url is that of MCP, and not of a page",
+    ),
 }
-"""What each fault but `LOST` means, with the status."""
+"""What each fault but `LOST` means, with the answer."""
 
 
 def _first_of(error: BaseException) -> BaseException:

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import anyio
@@ -45,6 +46,8 @@ CONNECTIONS = 1000
 """How many requests of one session may be under way; each call holds a connection until it is answered."""
 
 SESSION_HEADER = "mcp-session-id"
+_LONGEST_KIND = 100
+"""Characters of a content type."""
 
 
 class FaultClient(httpx2.AsyncClient):
@@ -73,6 +76,10 @@ class FaultClient(httpx2.AsyncClient):
         if fault is None:
             return response
         await response.aclose()
+        if fault is Fault.FOREIGN:
+            kind = response.headers.get("content-type", "").partition(";")[0].strip()[:_LONGEST_KIND]
+            answer = f"HTTP {response.status_code} with {kind or 'a body of no type'}"
+            return _faulty(request, fault, 502, answer)
         return _faulty(request, fault, response.status_code)
 
 
@@ -90,12 +97,18 @@ def _fault_of(request: httpx2.Request, response: httpx2.Response) -> Fault | Non
     # 404 is what MCP wants; 400 what many servers say that are made after the TypeScript SDK's examples.
     if status in {400, 404} and SESSION_HEADER in request.headers and request.method == "POST":
         return Fault.GONE
-    explains = response.headers.get("content-type", "").startswith("application/json")
-    return Fault.FAILED if response.is_error and not explains else None
+    kind = response.headers.get("content-type", "").lower()
+    if kind.startswith("application/json"):
+        return None
+    if response.is_error:
+        return Fault.FAILED
+    is_answer = request.method == "POST" and response.status_code == HTTPStatus.OK
+    return Fault.FOREIGN if is_answer and not kind.startswith("text/event-stream") else None
 
 
-def _faulty(request: httpx2.Request, fault: Fault, status: int) -> httpx2.Response:
-    error = {"code": INTERNAL_ERROR, "message": fault.value, "data": {"fault": fault.value, "status": status}}
+def _faulty(request: httpx2.Request, fault: Fault, status: int, answer: str = "") -> httpx2.Response:
+    data = {"fault": fault.value, "answer": answer or f"HTTP {status}"}
+    error = {"code": INTERNAL_ERROR, "message": fault.value, "data": data}
     return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from everloop.cli.author.live_log import LiveLog, rendered
-from everloop.cli.author.project import ENV, Project, find_project, read_env
+from everloop.cli.author.project import Project, find_project
 from everloop.cli.author.talk import HELP, Talk, can_talk
 from everloop.cli.output import CommandError, print_fields, print_line, styled
-from everloop.cli.servers import LOOPBACK, STATE, check_local_servers
+from everloop.cli.servers import ENV, LOOPBACK, STATE, check_local_servers, read_env
 from everloop.cli.stack import Directory, run_servers
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ async def test_it_tells_the_temperature(everloop_app):
 '''
 
 ENV = """\
-# Copy this file to .env, which `everloop dev` reads; what the environment sets goes first.
+# Copy this file to .env, which `everloop dev`, `up` and the like read; what the environment sets goes first.
 # Without a model a script stands in for one: it calls your tools with made-up values.
 
 # EVERLOOP_MODEL=gpt-4.1-mini

@@ -1,4 +1,4 @@
-"""The project that is worked on: where its agents are, and what its `.env` says."""
+"""The project that is worked on: where its agents are."""
 
 import os
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from everloop.cli.output import CommandError
 
 MAIN = "agent.py"
 FOLDER = "agents"
-ENV = ".env"
 
 
 @dataclass(frozen=True)
@@ -55,14 +54,6 @@ def find_project(where: Path | None) -> Project:
 def _agents_below(directory: Path) -> Project | None:
     names = [name for name in (MAIN, FOLDER) if (directory / name).exists()]
     return Project(directory.resolve(), names[0]) if names else None
-
-
-def read_env(directory: Path) -> dict[str, str]:
-    """Return what the `.env` of a directory says; what is not set there, or wrong, is left out."""
-    from dotenv import dotenv_values
-
-    file = directory / ENV
-    return {name: value for name, value in dotenv_values(file).items() if value} if file.is_file() else {}
 
 
 def _is_path(place: str) -> bool:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from everloop.cli.client.forms import Form
 from everloop.cli.client.prompts import NOT_EMPTY, LeftError, ask_text, choose
 from everloop.cli.client.screen import Screen, clean
-from everloop.cli.output import option_of
+from everloop.cli.output import CommandError, option_of
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from everloop.client import Question
+    from everloop.client import Question, Result
 
 OWNER = "owner"
 
@@ -131,6 +131,14 @@ def answering_command(question: "Question", task_id: str, profile: str) -> str:
             return f"everloop tasks answer {task} -{about}    (reads the secret from stdin)"
         case _:
             return f'everloop tasks answer {task} "…"{about}'
+
+
+def has_ended(task: "Result", profile: str) -> CommandError:
+    """Return the error of an answer that comes too late."""
+    again = f'everloop send "…" --context {shlex.quote(task.context_id)}{option_of(profile)}'
+    return CommandError(
+        f"task {task.id} is {task.state}, and takes no answer any more; `{again}` goes on in its conversation"
+    )
 
 
 def _example(schema: Mapping[str, "JsonValue"]) -> str:

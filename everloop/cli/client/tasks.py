@@ -204,13 +204,26 @@ def _tell(  # noqa: PLR0913 -- all have names
 
     def begin(client: "Client") -> "AsyncGenerator[Event] | Awaitable[Result]":
         if detach:
-            return client.answer(task, said, question_id=question, detach=True)
+            return _answered(client, task, said, question, profile)
         from everloop.client import Part
 
         content = said if isinstance(said, str) else Part(data=said)
         return client.stream(content, task_id=task, question_id=question)
 
     follow_task(begin, profile, task_id=task, as_json=as_json)
+
+
+async def _answered(client: "Client", task: str, said: "JsonValue", question: str, profile: str) -> "Result":
+    from everloop.cli.client.questions import has_ended
+    from everloop.client import InvalidError
+
+    try:
+        return await client.answer(task, said, question_id=question, detach=True)
+    except InvalidError as error:
+        found = await client.task(task)
+        if found.is_done:
+            raise has_ended(found, profile) from error
+        raise
 
 
 @app.command()

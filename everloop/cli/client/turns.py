@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 from everloop.cli.client.files import offer_artifacts
 from everloop.cli.client.prompts import LeftError, PressedError, is_interactive
-from everloop.cli.client.questions import OWNER, Answer, answering_command, ask_question, show_question
+from everloop.cli.client.questions import (
+    OWNER,
+    Answer,
+    answering_command,
+    ask_question,
+    has_ended,
+    show_question,
+)
 from everloop.cli.client.screen import Screen
 from everloop.cli.output import INTERRUPTED, CommandError, option_of
 from everloop.client import (
@@ -127,10 +134,7 @@ class Turn:
             try:
                 result = await self._shown(events)
             except InvalidError as error:
-                result = await self._client.task(self.task_id) if self.task_id else None
-                if result is None or (is_first and result.is_done):
-                    raise
-                self._screen.say(str(error), "red")  # the answer does not fit, or the task has gone on
+                result = await self._refusing(error, is_first=is_first)
             is_first = False
             while result.state.is_waiting:
                 try:
@@ -146,6 +150,21 @@ class Turn:
                 if result.is_done or not result.id:
                     return result
                 events = self._client.watch(result.id)
+
+    async def _refusing(self, refusal: InvalidError, *, is_first: bool) -> Result:
+        """Return the task that an answer does not fit, or that has gone on meanwhile.
+
+        Raises:
+            InvalidError: there is no task: the message was refused.
+            CommandError: it had ended before.
+        """
+        if not self.task_id:
+            raise refusal
+        task = await self._client.task(self.task_id)
+        if is_first and task.is_done:
+            raise has_ended(task, self._profile) from refusal
+        self._screen.say(str(refusal), "red")
+        return task
 
     async def _shown(self, events: AsyncGenerator[Event]) -> Result:
         async with aclosing(events) as coming:

@@ -1,16 +1,13 @@
 """`everloop doctor`."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Collection
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import typer
 
-from everloop.cli.author.project import read_env
 from everloop.cli.client.calls import Gateway, ProfileName
 from everloop.cli.output import FAILED, AsJson, print_json, print_line, print_notice, reported, styled
 from everloop.cli.servers import are_servers_named, use_local_stack
@@ -35,15 +32,13 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
     """Look for what keeps an Everloop from working, and say what to do.
 
     Versions, settings, Temporal with its namespace and search attributes, workers, Redis, blobs, the model,
-    clocks, ports, and the gateway. Variables of the file `.env` count as they do for `everloop dev`.
+    clocks, ports, and the gateway.
     """
     from everloop.cli.client.profiles import choose_profile
 
     origin, chosen = choose_profile(profile)
     gateway = Gateway(chosen, origin)
-    use_local_stack()
-    noted = {name: value for name, value in read_env(Path.cwd()).items() if name not in os.environ}
-    os.environ.update(noted)
+    noted = use_local_stack()
     # Whether the servers behind the gateway are to be looked at from here.
     is_served_here = are_servers_named() or (urlsplit(chosen.url).hostname or "") in HERE
     with reported():

@@ -13,12 +13,11 @@ from urllib.parse import urlsplit
 import httpx
 
 from everloop import __version__
-from everloop.cli.author.project import ENV
 from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
 from everloop.cli.doctor.findings import Finding, note, ok, problem
 from everloop.cli.doctor.servers import clock_finding
 from everloop.cli.output import CommandError
-from everloop.cli.servers import HOW_TO_INSTALL, LOOPBACK, check_local_servers
+from everloop.cli.servers import ENV, HOW_TO_INSTALL, LOOPBACK, check_local_servers
 from everloop.client import ClientError
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
 from everloop.runtime.settings import StartError, unknown_settings
@@ -54,7 +53,7 @@ async def look_at_settings(noted: Collection[str] = ()) -> list[Finding]:
     names = {name for name in os.environ if name.startswith("EVERLOOP_")}
     wrong = [problem("settings", each) for each in unknown_settings(names)]
     here = len(names.intersection(noted))
-    of_file = f" ({here} of them by {ENV}, which `everloop dev` alone reads)" if here else ""
+    of_file = f" ({here} of them by {ENV})" if here else ""
     return wrong or [ok("settings", f"{len(names)} EVERLOOP_ variables are set{of_file}, and all are known")]
 
 

@@ -71,8 +71,11 @@ async def test_a_question_in_a_pipe_is_answered_by_the_command_that_it_names(
     approved = await shell.run(*proposed)
     assert (approved.code, approved.out) == (0, "Done.\n")
     assert ledger.read_text() == '"sda"\n'
-    again = await shell.run(*proposed)
-    assert (again.code, again.out, "completed" in again.err) == (1, "", True), again
+    for late in (proposed, [*proposed, "--detach"], ["tasks", "answer", proposed[2], "red"]):
+        again = await shell.run(*late)
+        assert (again.code, again.out) == (1, ""), again
+        assert f"task {proposed[2]} is completed, and takes no answer any more; `everloop send" in again.err
+        assert "taskId" not in again.err
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest_asyncio
 from mcp_types import CallToolResult
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from structlog.testing import capture_logs
 from uvicorn import Config, Server
@@ -272,7 +272,12 @@ ANSWERS: dict[str, tuple[Response, type[McpError], str]] = {
     "403": (JSONResponse({"error": SECRET}, 403), McpRefusedError, "'own' refuses this caller.*403"),
     "no MCP there": (PlainTextResponse("not found", 404), McpProtocolError, "'own' answered HTTP 404"),
     "broken": (PlainTextResponse("oops", 500), McpProtocolError, "'own' answered HTTP 500"),
-    "a page": (PlainTextResponse("welcome"), McpProtocolError, "'own' says: Unexpected content type"),
+    "a page": (
+        HTMLResponse("welcome"),
+        McpProtocolError,
+        "'own' answered HTTP 200 with text/html, where MCP has JSON or events; see that its url",
+    ),
+    "something": (Response("welcome"), McpProtocolError, "'own' answered HTTP 200 with a body of no type"),
     "an error that repeats a secret": (
         JSONResponse(
             {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": f"{SECRET} has expired"}}, 400

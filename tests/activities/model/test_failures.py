@@ -113,11 +113,12 @@ NO_REPLIES: Sequence[tuple[Answer, str]] = [
     (Whole([]), "JSON that is no chat completion"),
     (Reply([], ending="bare"), "without a reply"),
     (Wire([b"<html>Sign in</html>"], headers={"content-type": "text/html"}), "stream, but 'text/html' ("),
+    (Wire([b"<html>Sign in</html>"], headers={}), "answered with no Chat Completions stream (ValueError)"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("answer", "named"), NO_REPLIES, ids=["another object", "a list", "no reply", "a page"]
+    ("answer", "named"), NO_REPLIES, ids=["another object", "a list", "no reply", "a page", "no type"]
 )
 async def test_what_is_no_reply_is_called_what_it_is(answer: Answer, named: str) -> None:
     """Whoever reads it knows where to look."""

@@ -12,7 +12,7 @@ import pytest
 
 from everloop.cli.app import run
 from everloop.cli.output import print_table, report
-from everloop.cli.servers import addresses_of_stack
+from everloop.cli.servers import addresses_of_stack, use_local_stack
 from tests.support.servers.processes import ROOT
 
 COMMANDS = (
@@ -214,6 +214,74 @@ def test_a_stack_that_does_not_run_is_not_found(tmp_path: Path) -> None:
         assert addresses_of_stack(tmp_path / ".everloop") == {}
     (tmp_path / ".everloop" / "ports.json").write_text("[]")
     assert addresses_of_stack(tmp_path / ".everloop") == {}
+
+
+NO_KEYS = "EVERLOOP_ENCRYPTION_KEYS_FILE: the file cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "told"),
+    [
+        ("worker", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
+        ("gateway", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
+        ("schedules list", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
+        ("housekeeping status", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
+        ("reindex", "EVERLOOP_REDIS_URL=redis://127.0.0.1:1/0", "127.0.0.1:1"),
+        ("temporal workflow list --command-timeout 2s", "TEMPORAL_ADDRESS=127.0.0.1:1", "127.0.0.1:1"),
+        ("keys list", "EVERLOOP_API_KEYS_FILE=/no/such", "/no/such"),
+        ("up", "EVERLOOP_PORT=many", "EVERLOOP_PORT: Input should be a valid integer"),
+        ("demo", "EVERLOOP_PORT=many", "EVERLOOP_PORT: Input should be a valid integer"),
+        ("conformance", "EVERLOOP_PORT=many", "EVERLOOP_PORT: Input should be a valid integer"),
+    ],
+)
+def test_what_runs_or_asks_servers_reads_the_file_of_the_folder(
+    tmp_path: Path, temporal_address: str, command: str, variable: str, told: str
+) -> None:
+    """`.env` counts as it does for `everloop dev`."""
+    (tmp_path / ".env").write_text(f"{variable}\n")
+    address = {} if variable.startswith("TEMPORAL_") else {"TEMPORAL_ADDRESS": temporal_address}
+    agents = {"EVERLOOP_AGENTS": "everloop.examples.conformance:agent"}
+
+    done = everloop_command(*command.split(), directory=tmp_path, **address, **agents)
+
+    assert (done.returncode, told in done.stderr) == (1, True), done
+
+
+def test_the_stack_of_a_folder_goes_before_its_file_and_the_environment_before_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
+) -> None:
+    """The stack's own processes do not go by what the file says of Temporal and Redis, either."""
+    for name in list(os.environ):
+        if name.startswith(("TEMPORAL_", "EVERLOOP_")):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    running_beside(tmp_path, temporal_address)
+    file = "TEMPORAL_ADDRESS=far:1\nTEMPORAL_API_KEY=key\nEVERLOOP_REDIS_URL=redis://far:1/0\n"
+    (tmp_path / ".env").write_text(f"{file}EVERLOOP_MODEL=ollama/qwen3\nEVERLOOP_TASK_QUEUE=of-file\n")
+    monkeypatch.setenv("EVERLOOP_TASK_QUEUE", "of-environment")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "environ", dict(os.environ))
+        use_local_stack()
+        beside = dict(os.environ)
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "environ", {**os.environ, "EVERLOOP_REDIS_URL": "redis://near:1/0"})
+        use_local_stack()
+        named = dict(os.environ)
+
+    assert (beside["TEMPORAL_ADDRESS"], "TEMPORAL_API_KEY" in beside) == (temporal_address, False)
+    assert beside["EVERLOOP_REDIS_URL"] == "redis://127.0.0.1:1/0"
+    assert (beside["EVERLOOP_MODEL"], beside["EVERLOOP_TASK_QUEUE"]) == ("ollama/qwen3", "of-environment")
+    assert (named["TEMPORAL_ADDRESS"], named["EVERLOOP_REDIS_URL"]) == ("far:1", "redis://near:1/0")
+
+
+def test_what_talks_to_agents_does_not_read_the_file_of_the_folder(tmp_path: Path) -> None:
+    """A folder of somebody else's cannot say where keys are sent."""
+    (tmp_path / ".env").write_text("EVERLOOP_PROFILE=http://127.0.0.1:9/elsewhere\n")
+
+    done = everloop_command("agents", directory=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
+
+    assert "elsewhere" not in done.stderr
 
 
 INTERRUPTED = """
