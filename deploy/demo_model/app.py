@@ -1,10 +1,10 @@
 """The HTTP side of a scripted model: two endpoints of OpenAI's API, with its errors."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
-from openai.types import Model
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -48,14 +48,13 @@ def build_app(
         if not asked.stream:
             if reply.is_cut:
                 raise ConnectionCutError
-            return Response(completion.whole().model_dump_json(), media_type="application/json")
+            return JSONResponse(completion.whole())
         include_usage = bool(asked.stream_options and asked.stream_options.include_usage)
         chunks = _stream(completion, delay, unheard, include_usage=include_usage)
         return StreamingResponse(chunks, media_type="text/event-stream")
 
     async def list_models(request: Request) -> Response:
-        listed = [Model(id=model, created=0, object="model", owned_by="everloop") for model in models]
-        data = [model.model_dump() for model in listed]
+        data = [{"id": model, "created": 0, "object": "model", "owned_by": "everloop"} for model in models]
         return _refuse_key(request) or JSONResponse({"object": "list", "data": data})
 
     return Starlette(
@@ -70,7 +69,7 @@ async def _stream(
     completion: Completion, delay: float, unheard: Callable[[Reply], None] | None, *, include_usage: bool
 ) -> AsyncGenerator[str]:
     chunks = [
-        chunk.model_dump_json(exclude_unset=True) for chunk in completion.chunks(include_usage=include_usage)
+        json.dumps(chunk, ensure_ascii=False) for chunk in completion.chunks(include_usage=include_usage)
     ]
     sent = chunks[: len(chunks) // 2] if completion.reply.is_cut else [*chunks, "[DONE]"]
     try:

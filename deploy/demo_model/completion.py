@@ -9,22 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from openai.types import CompletionUsage
-from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
-from openai.types.chat.chat_completion import Choice
-from openai.types.chat.chat_completion_chunk import Choice as ChunkChoice
-from openai.types.chat.chat_completion_chunk import (
-    ChoiceDelta,
-    ChoiceDeltaToolCall,
-    ChoiceDeltaToolCallFunction,
-)
-from openai.types.chat.chat_completion_message_function_tool_call import (
-    ChatCompletionMessageFunctionToolCall,
-    Function,
-)
 from pydantic import JsonValue
 
 from everloop.deploy.demo_model.chat_request import ChatRequest
+
+Object = dict[str, Any]
+"""JSON, as the provider writes it."""
 
 FRAGMENT = 12
 """Characters of tool arguments in one chunk."""
@@ -74,51 +64,37 @@ class Refusal:
 class Completion:
     """One completion: its head (id, time and model), and what is said under it."""
 
-    head: Mapping[str, Any]
+    head: Object
     reply: Reply
-    usage: CompletionUsage
+    usage: Mapping[str, int]
 
-    def whole(self) -> ChatCompletion:
+    def whole(self) -> Object:
         """Return the answer to a request that does not stream."""
-        calls = [
-            ChatCompletionMessageFunctionToolCall(
-                id=_call_id(),
-                type="function",
-                function=Function(name=call.name, arguments=arguments_text(call)),
-            )
-            for call in self.reply.calls
-        ]
-        message = ChatCompletionMessage(
-            role="assistant", content=self.reply.text, tool_calls=[*calls] if calls else None
-        )
+        message: Object = {"role": "assistant", "content": self.reply.text}
+        if self.reply.calls:
+            message["tool_calls"] = [_call(call.name, arguments_text(call)) for call in self.reply.calls]
         if self.reply.thought:
-            message.reasoning_content = self.reply.thought  # pyright: ignore[reportAttributeAccessIssue] -- others add it
-        choice = Choice(index=0, message=message, finish_reason=self._reason)
-        return ChatCompletion(**self.head, object="chat.completion", choices=[choice], usage=self.usage)
+            message["reasoning_content"] = self.reply.thought
+        choice = {"index": 0, "message": message, "finish_reason": self.reply.reason}
+        return {**self.head, "object": "chat.completion", "choices": [choice], "usage": self.usage}
 
-    def chunks(self, *, include_usage: bool) -> Iterator[ChatCompletionChunk]:
+    def chunks(self, *, include_usage: bool) -> Iterator[Object]:
         """Yield the answer word by word; each call in several pieces, as real models send them."""
-        yield self._chunk(ChoiceDelta(role="assistant", content=""))
+        yield self._chunk({"role": "assistant", "content": ""})
         for word in _words(self.reply.thought):
-            yield self._chunk(ChoiceDelta.model_validate({"reasoning_content": word}))
+            yield self._chunk({"reasoning_content": word})
         for word in _words(self.reply.text):
-            yield self._chunk(ChoiceDelta(content=word))
+            yield self._chunk({"content": word})
         for index, call in enumerate(self.reply.calls):
-            for piece in _pieces(index, call):
-                yield self._chunk(ChoiceDelta(tool_calls=[piece]))
-        yield self._chunk(ChoiceDelta(), self._reason)
+            for piece in _pieces(call):
+                yield self._chunk({"tool_calls": [{"index": index, **piece}]})
+        yield self._chunk({}, self.reply.reason)
         if include_usage:
-            yield ChatCompletionChunk(
-                **self.head, object="chat.completion.chunk", choices=[], usage=self.usage
-            )
+            yield {**self.head, "object": "chat.completion.chunk", "choices": [], "usage": self.usage}
 
-    @property
-    def _reason(self) -> Any:  # noqa: ANN401 -- providers have more reasons than the SDK knows
-        return self.reply.reason
-
-    def _chunk(self, delta: ChoiceDelta, reason: Any = None) -> ChatCompletionChunk:  # noqa: ANN401 -- as above
-        choice = ChunkChoice(index=0, delta=delta, finish_reason=reason)
-        return ChatCompletionChunk(**self.head, object="chat.completion.chunk", choices=[choice], usage=None)
+    def _chunk(self, delta: Object, reason: str | None = None) -> Object:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason}
+        return {**self.head, "object": "chat.completion.chunk", "choices": [choice], "usage": None}
 
 
 def complete(request: ChatRequest, reply: Reply) -> Completion:
@@ -126,7 +102,7 @@ def complete(request: ChatRequest, reply: Reply) -> Completion:
     asked = math.ceil(len(request.model_dump_json(exclude_defaults=True)) / 4)
     said = [reply.thought, reply.text, *(f"{call.name} {arguments_text(call)}" for call in reply.calls)]
     sent, written = reply.usage or (asked, math.ceil(len("".join(said)) / 4))
-    usage = CompletionUsage(prompt_tokens=sent, completion_tokens=written, total_tokens=sent + written)
+    usage = {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written}
     head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": request.model}
     return Completion(head, reply, usage)
 
@@ -140,19 +116,14 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\S+\s*|\s+", text)
 
 
-def _pieces(index: int, call: Call) -> Iterator[ChoiceDeltaToolCall]:
-    yield ChoiceDeltaToolCall(
-        index=index,
-        id=_call_id(),
-        type="function",
-        function=ChoiceDeltaToolCallFunction(name=call.name, arguments=""),
-    )
+def _pieces(call: Call) -> Iterator[Object]:
+    yield _call(call.name, "")
     text = arguments_text(call)
     for start in range(0, len(text), FRAGMENT):
-        fragment = ChoiceDeltaToolCallFunction(arguments=text[start : start + FRAGMENT])
-        yield ChoiceDeltaToolCall(index=index, function=fragment)
+        yield {"function": {"arguments": text[start : start + FRAGMENT]}}
 
 
-def _call_id() -> str:
-    """Return a new id; two requests never share one, as nothing may rely on a model repeating itself."""
-    return f"call_{uuid.uuid4().hex[:24]}"
+def _call(name: str, arguments: str) -> Object:
+    """Return a call under a new id: nothing may rely on a model that repeats itself."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}

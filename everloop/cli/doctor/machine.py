@@ -22,7 +22,7 @@ from everloop.client import ClientError
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
 from everloop.runtime.settings import StartError, unknown_settings
 
-LIBRARIES = ("a2a-sdk", "temporalio", "redis", "openai", "mcp")
+LIBRARIES = ("a2a-sdk", "temporalio", "redis", "mcp")
 
 DEFAULT_PORT = 8080
 
