@@ -106,7 +106,9 @@ class Faults:
             for name, seat in self.site.fleet.seats.items():
                 async with self._locks[name]:
                     if not seat.process.is_running():
-                        self.problems.append(f"{name} ended by itself; see {seat.log}")
+                        # Temporal may go away between the connection of a worker and its first poll.
+                        if "the worker could not begin" not in seat.news:
+                            self.problems.append(f"{name} ended by itself; see {seat.log}")
                         await seat.start()
             await asyncio.sleep(1)
 
