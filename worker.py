@@ -22,7 +22,7 @@ from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker
 from everloop import __version__
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.deletion import StoreDeletion
-from everloop.activities.housekeeping import Lifetimes, StoreHousekeeping
+from everloop.activities.housekeeping import StoreHousekeeping
 from everloop.activities.model.call import ModelCalls
 from everloop.activities.model.clients import Clients, check_agents, misspelt_models
 from everloop.activities.model.models import Models
@@ -212,23 +212,14 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
     models = Models(catalogue, servers.clients, ProviderGates(redis), captures_content=content)
     configs = PushConfigs(redis)
     deliveries = PushDeliveries(servers.temporal, configs, settings.task_queue)
-    views = NotifyingTaskViews(
-        redis,
-        configs,
-        deliveries.notify,
-        ttl=retention.task_ttl,
-        max_bytes=retention.max_task_bytes,
-        context_ttl=retention.conversation_ttl,
-        artifact_ttl=ArtifactSettings().ttl,
-    )
+    views = NotifyingTaskViews(redis, configs, deliveries.notify, retention)
     transcripts, secrets = Transcripts(redis, ttl=retention.transcript_ttl), Secrets(redis)
     outcome_ttl = retention.transcript_ttl  # both are told again by history
     records = ToolRecords(redis, ttl=retention.tool_record_ttl, outcome_ttl=outcome_ttl)
     artifacts = make_artifacts(ArtifactSettings(), redis, servers.blobs, views)
     schedule_files = make_schedule_files(ArtifactSettings(), redis, servers.blobs, views)
-    tokens, lifetime = token_counter(TokenSettings()), retention.conversation_ttl
-    conversations = Conversations(redis, ttl=lifetime, count_tokens=tokens)
-    lifetimes = Lifetimes(lifetime, ArtifactSettings().ttl, BlobSettings().blob_ttl)
+    tokens = token_counter(TokenSettings())
+    conversations = Conversations(redis, ttl=retention.conversation_ttl, count_tokens=tokens)
     conversation = RememberedConversation(conversations, transcripts, models, records)
     webhooks = ScheduleWebhooks(redis, configs)
     return Ports(
@@ -250,7 +241,7 @@ def _wire(servers: Servers, agents: AgentRegistry, settings: WorkerSettings, cat
         context=conversation,
         narrator=Narrator(models, views, records),
         housekeeping=StoreHousekeeping(
-            redis, servers.blobs, servers.temporal, settings.task_queue, lifetimes
+            redis, servers.blobs, servers.temporal, settings.task_queue, retention, BlobSettings().blob_ttl
         ),
         deletion=StoreDeletion(
             redis, servers.blobs, servers.temporal, settings.task_queue, views, schedule_files, webhooks

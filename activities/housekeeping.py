@@ -1,7 +1,6 @@
 """Cleaning up the stores, one limited step a call."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ from everloop.stores.artifacts.cleanup import ArtifactHousekeeping, ArtifactRemo
 from everloop.stores.blobs.cleanup import BlobsSharedError, PayloadCleanup
 from everloop.stores.conversations.cleanup import ConversationCleanup
 from everloop.stores.conversations.store import Conversations
-from everloop.stores.retention import Cleaned
+from everloop.stores.retention import Cleaned, RetentionSettings
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.contexts import Context, Contexts, ContextTask, Due
 from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget
@@ -34,15 +33,6 @@ from everloop.workflows.contract.housekeeping import (
 from everloop.workflows.contract.names import context_key
 
 _log: FilteringBoundLogger = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Lifetimes:
-    """How long things are kept after their last change, and payloads after they were last put."""
-
-    conversations: timedelta
-    artifacts: timedelta
-    payloads: timedelta
 
 
 LOOK_AFTER = timedelta(hours=12)
@@ -125,17 +115,24 @@ def _next_look(context: Context, at: datetime) -> datetime | None:
 class StoreHousekeeping(HousekeepingPort):
     """Cleans up the stores of the Everloop whose workflows wait on a queue.
 
-    Any number of steps may run at once. One that dies is taken again: it finds less to do.
+    Any number of steps may run at once. One that dies is taken again: it finds less to do. `payload_ttl`
+    counts from when a payload was last put.
     """
 
-    def __init__(
-        self, redis: Redis, blobs: Blobs, client: Client, task_queue: str, lifetimes: Lifetimes
+    def __init__(  # noqa: PLR0913, PLR0917 -- what is cleaned up, and how old it is by then
+        self,
+        redis: Redis,
+        blobs: Blobs,
+        client: Client,
+        task_queue: str,
+        retention: RetentionSettings,
+        payload_ttl: timedelta,
     ) -> None:
         views, artifacts = ViewCleanup(redis), ArtifactHousekeeping(redis, blobs)
-        conversations = ConversationCleanup(redis, ttl=lifetimes.conversations)
-        orphaned = OrphanedBlobs(redis, blobs, client, task_queue, ttl=lifetimes.artifacts)
+        conversations = ConversationCleanup(redis, ttl=retention.conversation_ttl)
+        orphaned = OrphanedBlobs(redis, blobs, client, task_queue, ttl=retention.artifact_ttl)
         retentions = Retentions(redis, blobs, Deletions(client, task_queue))
-        payloads = PayloadCleanup(blobs, client, task_queue, ttl=lifetimes.payloads)
+        payloads = PayloadCleanup(blobs, client, task_queue, ttl=payload_ttl)
         self._cleaners: dict[Kind, Callable[[CleanInput], Awaitable[Cleaned]]] = {
             Kind.VIEWS: lambda call: views.clean(call.cursor, dry_run=call.dry_run),
             Kind.CONVERSATIONS: lambda call: conversations.clean(dry_run=call.dry_run),

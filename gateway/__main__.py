@@ -69,15 +69,7 @@ async def opened_app(
         client = await connect_temporal(plugins, blobs)
         configs = PushConfigs(redis)
         notify = notifier(PushDeliveries(client, configs, settings.task_queue))
-        views = NotifyingTaskViews(
-            redis,
-            configs,
-            notify,
-            ttl=retention.task_ttl,
-            max_bytes=retention.max_task_bytes,
-            context_ttl=retention.conversation_ttl,
-            artifact_ttl=artifact_settings.ttl,
-        )
+        views = NotifyingTaskViews(redis, configs, notify, retention)
         stores = Stores(
             views,
             Secrets(redis),

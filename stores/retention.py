@@ -50,6 +50,8 @@ class RetentionSettings(Settings):
     tool_record_ttl_days: int = Field(default=RECORD_TTL.days, ge=1, le=MAX_TTL_DAYS)
     """Days that Everloop knows that a tool was called, from the end of the task. A call without its record
     runs again if its task is reset, so set at least the retention of the namespace. Workers warn of less."""
+    artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
+    """Days that an artifact is kept after its last change."""
 
     @property
     def task_ttl(self) -> timedelta:
@@ -67,6 +69,10 @@ class RetentionSettings(Settings):
     def tool_record_ttl(self) -> timedelta:
         return timedelta(days=self.tool_record_ttl_days)
 
+    @property
+    def artifact_ttl(self) -> timedelta:
+        return timedelta(days=self.artifact_ttl_days)
+
     def risk_of_resets(self, kept: timedelta) -> str:
         """Return what is wrong where Temporal can reset tasks for longer than records are kept, or ""."""
         if kept <= self.tool_record_ttl:
@@ -78,6 +84,9 @@ class RetentionSettings(Settings):
             f"Set EVERLOOP_TOOL_RECORD_TTL_DAYS to {days}"
         )
 
+
+DEFAULT_RETENTION = RetentionSettings.model_construct()
+"""What holds where nobody says otherwise; the environment is not read for it."""
 
 # What cleaning up has done.
 

@@ -113,7 +113,7 @@ async def _connected(
         async with opened_blobs(BlobSettings(), redis) as blobs:
             client = await connect_temporal((), blobs)
             # Nobody is notified: what is restored is not news.
-            views = TaskViews(redis, ttl=settings.task_ttl, max_bytes=settings.max_task_bytes)
+            views = TaskViews(redis, settings)
             artifacts = make_artifacts(ArtifactSettings(), redis, blobs, views)
             stores = Stores(views, Secrets(redis), artifacts, Transcripts(redis))
             tasks = Tasks(client, QueueSettings().task_queue)

@@ -81,7 +81,6 @@ def make_schedule_files(
     settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: TaskViews
 ) -> ScheduleFiles:
     """Return the store of these settings; what it is made of stays open."""
-    lasting = settings.model_copy(update={"artifact_ttl_days": WITHOUT_END.days})
-    return ScheduleFiles(
-        make_artifacts(settings, redis, blobs, views), make_artifacts(lasting, redis, blobs, views)
-    )
+    limit = settings.artifact_inline_bytes
+    lasting = Artifacts(redis, blobs, views, ttl=WITHOUT_END, inline_limit=limit)
+    return ScheduleFiles(make_artifacts(settings, redis, blobs, views), lasting)

@@ -292,23 +292,15 @@ def _whole_blob(content: PartContent) -> str | None:
 
 # How a process keeps artifacts.
 
-MAX_TTL_DAYS = 36_500
-
 
 class ArtifactSettings(Settings):
     """How artifacts are kept: the same for all workers and gateways."""
 
     artifact_inline_bytes: int = Field(default=INLINE_BYTES, ge=0, le=SEGMENT_BYTES)
     """Up to how many bytes a part of an artifact stays in Redis. Larger ones move to the blob store."""
-    artifact_ttl_days: int = Field(default=ARTIFACT_TTL.days, ge=1, le=MAX_TTL_DAYS)
-    """Days that an artifact is kept after its last change."""
-
-    @property
-    def ttl(self) -> timedelta:
-        return timedelta(days=self.artifact_ttl_days)
 
 
 def make_artifacts(settings: ArtifactSettings, redis: Redis, blobs: Blobs, views: TaskViews) -> Artifacts:
-    """Return the store of these settings; what it is made of stays open."""
+    """Return the store of these settings, and of the retention of views; what it is made of stays open."""
     limit = settings.artifact_inline_bytes
-    return Artifacts(redis, blobs, views, ttl=settings.ttl, inline_limit=limit)
+    return Artifacts(redis, blobs, views, ttl=views.retention.artifact_ttl, inline_limit=limit)

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
 from everloop.stores.push.configs import PushConfigs
-from everloop.stores.retention import ARTIFACT_TTL, CONVERSATION_TTL, MAX_TASK_BYTES, TASK_TTL
+from everloop.stores.retention import DEFAULT_RETENTION, RetentionSettings
 from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
@@ -44,20 +44,14 @@ class NotifyingTaskViews(TaskViews):
     no reason to publish it again: the next one brings it along. Other events cost nothing.
     """
 
-    def __init__(  # noqa: PLR0913 -- those of `TaskViews`, too
+    def __init__(
         self,
         redis: Redis,
         configs: PushConfigs,
         notify: Notify,
-        *,
-        ttl: timedelta = TASK_TTL,
-        max_bytes: int = MAX_TASK_BYTES,
-        context_ttl: timedelta = CONVERSATION_TTL,
-        artifact_ttl: timedelta = ARTIFACT_TTL,
+        retention: RetentionSettings = DEFAULT_RETENTION,
     ) -> None:
-        super().__init__(
-            redis, ttl=ttl, max_bytes=max_bytes, context_ttl=context_ttl, artifact_ttl=artifact_ttl
-        )
+        super().__init__(redis, retention)
         self._configs = configs
         self._notify = notify
 

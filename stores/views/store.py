@@ -1,7 +1,6 @@
 """Task views and event streams in Redis."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 from redis.asyncio import Redis
@@ -17,12 +16,10 @@ from everloop.stores.keys import (
     view_key,
 )
 from everloop.stores.retention import (
-    ARTIFACT_TTL,
-    CONVERSATION_TTL,
+    DEFAULT_RETENTION,
     EVENTS_GRACE,
     GRACE,
-    MAX_TASK_BYTES,
-    TASK_TTL,
+    RetentionSettings,
 )
 from everloop.stores.steps import Lease, Step, Steps, late_words
 from everloop.stores.views.codec import (
@@ -84,27 +81,21 @@ class TaskViews:
     time, and what follows is done again; only events outside of the view, such as a tool's progress, appear
     in the stream again.
 
-    An open task is kept; `ttl` is how long one that has ended is kept after its last event (default 7 days),
-    and one of which nobody knows whose it is; its events go after `EVENTS_GRACE`, or `GRACE` where somebody
+    An open task is kept, and `retention` says how long one that has ended is kept after its last event, and
+    one of which nobody knows whose it is; its events go after `EVENTS_GRACE`, or `GRACE` where somebody
     is to be notified. `max_events` is about how many events its stream keeps (default 10,000), of at most
-    `max_bytes` together. That is also how large a view may get (default `MAX_TASK_BYTES`): whoever adds to
-    one asks first how large it is (`size`), since what is published is folded in, whatever its size.
-    `context_ttl` is how long what is known of a context is kept
-    after the last status of its tasks (default 7 days, at least `ttl`; if it has artifacts, at least
-    `artifact_ttl`).
+    `max_bytes` together. That is also how large a view may get: whoever adds to one asks first how large it
+    is (`size`), since what is published is folded in, whatever its size. What is known of a context is kept
+    as long as a conversation after the last status of its tasks, at least as long as these; if it has
+    artifacts, at least as long as these.
     """
 
-    def __init__(  # noqa: PLR0913 -- how much is kept, and how long
-        self,
-        redis: Redis,
-        *,
-        ttl: timedelta = TASK_TTL,
-        max_events: int = MAX_EVENTS,
-        max_bytes: int = MAX_TASK_BYTES,
-        context_ttl: timedelta = CONVERSATION_TTL,
-        artifact_ttl: timedelta = ARTIFACT_TTL,
+    def __init__(
+        self, redis: Redis, retention: RetentionSettings = DEFAULT_RETENTION, *, max_events: int = MAX_EVENTS
     ) -> None:
-        self.max_bytes = max_bytes
+        ttl = retention.task_ttl
+        self.retention = retention
+        self.max_bytes = retention.max_task_bytes
         self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl = int(ttl.total_seconds())
@@ -114,8 +105,8 @@ class TaskViews:
         self.steps = Steps(redis)
         self._artifact = redis.register_script(_ARTIFACT_SCRIPT)
         self._reader = RedisEventReader(redis)
-        self.contexts = Contexts(redis, artifact_ttl)
-        self.lists = TaskLists(redis, self._ttl, context_ttl, self.contexts)
+        self.contexts = Contexts(redis, retention.artifact_ttl)
+        self.lists = TaskLists(redis, self._ttl, retention.conversation_ttl, self.contexts)
 
     async def create(self, view: TaskView) -> None:
         """Write the static part of a view (ids, owner, creation, history), and its status if there is none.

@@ -23,6 +23,7 @@ from everloop.stores.conversations.store import Conversations
 from everloop.stores.keys import view_key
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
+from everloop.stores.retention import RetentionSettings
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import names
@@ -112,7 +113,8 @@ async def test_a_context_goes_with_a_task_that_only_temporal_knows(
 
 async def test_what_outlives_the_view_of_a_task_goes_with_it(redis: Redis, deletion: StoreDeletion) -> None:
     """A transcript may be kept for longer than the view that names it; then the hash of keys does."""
-    views, transcripts = TaskViews(redis, ttl=timedelta(days=1)), Transcripts(redis, ttl=timedelta(days=9))
+    views = TaskViews(redis, RetentionSettings(task_ttl_days=1))
+    transcripts = Transcripts(redis, ttl=timedelta(days=9))
     view = submitted(owner=new_id(), context_id="c")
     await views.create(view)
     await transcripts.open(view.task_id, view.run_id, 1, [said("secret")])

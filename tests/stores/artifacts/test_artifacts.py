@@ -34,6 +34,7 @@ from everloop.stores.artifacts.errors import (
 )
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
+from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
@@ -344,9 +345,12 @@ async def test_damaged_tail_is_told(rig: ArtifactRig, own_redis: Redis) -> None:
 @pytest.mark.parametrize(("inline", "days"), [(100_000, 30), (5, 7)])
 async def test_settings_reach_the_store(redis: Redis, inline: int, days: int) -> None:
     """They say how much stays inline, and how long artifacts live: 100,000 bytes and 30 days without any."""
-    settings = ArtifactSettings(artifact_inline_bytes=inline, artifact_ttl_days=days)
+    settings, retention = (
+        ArtifactSettings(artifact_inline_bytes=inline),
+        RetentionSettings(artifact_ttl_days=days),
+    )
     assert (settings == ArtifactSettings()) is (days == 30)
-    artifacts = make_artifacts(settings, redis, MemoryBlobs(), TaskViews(redis))
+    artifacts = make_artifacts(settings, redis, MemoryBlobs(), TaskViews(redis, retention))
     context_id = f"owner:{uuid4()}"
     parts = (NewPart("file", bytes(inline)), NewPart("file", bytes(inline + 1)))
     await artifacts.apply(context_id, "a", Create("task", parts))

@@ -15,6 +15,7 @@ from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import history_key, stream_key, view_key
+from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
@@ -131,7 +132,7 @@ TEXT = b"x" * 80_000
 @pytest.fixture
 async def full(redis: Redis) -> Harness:
     """A task with room for three such texts, and what its tools put out."""
-    views = TaskViews(redis, max_bytes=ROOM)
+    views = TaskViews(redis, RetentionSettings.model_construct(max_task_bytes=ROOM))
     harness = Harness(Artifacts(redis, MemoryBlobs(), views), views)
     await views.create(submitted(harness.task.task_id))
     return harness

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from everloop.stores.artifacts.changes import Create
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.keys import context_info_key, owner_contexts_key, stream_key, view_key
+from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.contexts import Context, Contexts
 from everloop.stores.views.interface import InvalidPageTokenError
@@ -146,7 +147,10 @@ async def test_pages_have_each_context_once_the_newest_first(views: TaskViews) -
 
 async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> None:
     """As long as one is open, nothing of it expires; the housekeeping takes what is gone out of the list."""
-    views = TaskViews(own_redis, ttl=timedelta(seconds=1), context_ttl=timedelta(seconds=1))
+    second = 1 / 86_400
+    views = TaskViews(
+        own_redis, RetentionSettings.model_construct(task_ttl_days=second, conversation_ttl_days=second)
+    )
     owner = new_id()
     ended, open_ = (submitted(owner=owner, context_id=name) for name in ("ended", "open"))
     for view in (ended, open_):

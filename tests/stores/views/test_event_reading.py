@@ -6,6 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from everloop.stores.keys import stream_key
+from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.interface import START, is_position, position_order
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskEvent, Warned
@@ -119,7 +120,7 @@ async def test_a_trimmed_stream_does_not_hold_its_start(redis: Redis) -> None:
 
 async def test_a_stream_keeps_no_more_bytes_than_a_task_may_have(redis: Redis) -> None:
     """Its oldest events go, whoever published them; whoever stands behind them hears that some were lost."""
-    views, task_id = TaskViews(redis, max_bytes=1_000_000), new_id()
+    views, task_id = TaskViews(redis, RetentionSettings(max_task_bytes=1_000_000)), new_id()
     child_id = child_task_id(task_id, "call")
     await views.create(submitted(task_id))
     for number in range(60):

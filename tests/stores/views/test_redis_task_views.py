@@ -1,7 +1,6 @@
 """What only Redis can show: keys that expire, a script that is lost, events of a newer version."""
 
 import asyncio
-from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -16,6 +15,7 @@ from everloop.stores.keys import (
     view_key,
 )
 from everloop.stores.push.configs import PushConfig, PushConfigs
+from everloop.stores.retention import RetentionSettings
 from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
@@ -128,7 +128,7 @@ async def test_all_of_a_task_expires_when_it_has_ended(redis: Redis) -> None:
 
     Events of sub-agents go in an hour, its own in a day: somebody is notified of them.
     """
-    views = TaskViews(redis, ttl=timedelta(days=2))
+    views = TaskViews(redis, RetentionSettings(task_ttl_days=2))
     view = submitted()
     await views.create(view)
     await keep_all(redis, view.task_id)
