@@ -50,53 +50,27 @@ async def bounded(  # noqa: PLR0913 -- what of a result is read at once, and whe
 ) -> ToolMessage:
     """Return a result of which the model reads `most` bytes at once; the whole of a longer one is kept.
 
-    It is kept as `keep_result` does it.
+    It is kept for the task, in place of what an earlier attempt has kept. `attempt` is as for
+    `TaskArtifacts`. What cannot be kept within 20 s is not: the tool has run, so that is no error.
     """
     encoded = result.content.encode(errors="replace")
     if len(encoded) <= most:
         return result
-    whole = encoded.decode()
-    shown = encoded[:most].decode(errors="ignore")
-    filename = f"{result.name}-{result.call_id}.txt"
-    kept = await keep_result(
-        artifacts, task, key, whole, filename=filename, attempt=attempt, max_outage=max_outage
-    )
-    rest = f'read on with read_result("{kept}", start={len(shown)})'
-    if not kept:
-        rest = "the rest could not be kept; if you need it, ask for less at once"
-    note = f"[{len(shown):,} of {len(whole):,} characters; {rest}]"
-    return result.model_copy(update={"content": f"{shown}\n{note}", "whole": len(encoded), "kept": kept})
-
-
-async def keep_result(  # noqa: PLR0913 -- what is kept, where, and as whose
-    artifacts: Artifacts,
-    task: TaskRef,
-    key: str,
-    text: str,
-    *,
-    filename: str,
-    attempt: str = "",
-    max_outage: float = MAX_OUTAGE,
-) -> str:
-    """Keep the whole of a result for the task, in place of what an earlier attempt has kept; return its name.
-
-    The name is empty if it could not be kept.
-
-    `attempt` is as for `TaskArtifacts`. What cannot be kept within 20 s is not: the tool has run, so that is
-    no error.
-    """
-    part = NewPart("file", text.encode(), "text/plain; charset=utf-8", filename)
+    part = NewPart("file", encoded, "text/plain; charset=utf-8", f"{result.name}-{result.call_id}.txt")
     change = Create(task.task_id, (part,), complete=True, override=True)
-    operation_id = f"{attempt}{hashlib.sha256(part.content).hexdigest()[:16]}"
+    operation_id = f"{attempt}{hashlib.sha256(encoded).hexdigest()[:16]}"
     context, artifact_id = context_key(task.owner, task.context_id), result_artifact(task.task_id, key)
+    shown, kept = encoded[:most].decode(errors="ignore"), key
+    rest = f'read on with read_result("{key}", start={len(shown)})'
     try:
         await retry_for(
             lambda: artifacts.apply(context, artifact_id, change, operation_id=operation_id), max_outage
         )
     except Exception as error:  # noqa: BLE001 -- whatever it is: if this raised, nobody would know what came of the call
-        _log.warning("result not kept", size=len(part.content), **exception_fields(error))
-        return ""
-    return key
+        _log.warning("result not kept", size=len(encoded), **exception_fields(error))
+        kept, rest = "", "the rest could not be kept; if you need it, ask for less at once"
+    note = f"[{len(shown):,} of {len(encoded.decode()):,} characters; {rest}]"
+    return result.model_copy(update={"content": f"{shown}\n{note}", "whole": len(encoded), "kept": kept})
 
 
 # Results that are told again: what a tool has said lately to the same arguments.

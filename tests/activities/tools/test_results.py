@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.tools.results import keep_result
+from everloop.activities.tools.results import bounded
 from everloop.agents.guard import guard
 from everloop.agents.hooks import Veto
 from everloop.agents.tool import tool
@@ -152,7 +152,8 @@ async def test_a_store_that_is_away_is_waited_for() -> None:
     artifacts.fails_before = lambda number: BlobsUnavailableError("s3", "full") if number == 1 else None
     assert (await rig.run(rig.call("recite"))).kept
     artifacts.fails_before = lambda _: BlobsUnavailableError("s3", "full")
-    assert await keep_result(artifacts, rig.task, "key", "x", filename="x.txt", max_outage=0) == ""
+    result = ToolMessage(call_id="call", name="recite", content="x" * 20)
+    assert not (await bounded(result, 10, artifacts, rig.task, "key", max_outage=0)).kept
 
 
 @pytest.mark.parametrize("idempotent", [True, False])

@@ -2,11 +2,12 @@
 
 from datetime import timedelta
 
-from everloop.activities.tools.results import keep_result
+from everloop.activities.tools.results import bounded
 from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.artifacts.cleanup import ArtifactHousekeeping
 from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY
 from everloop.stores.retention import Cleaned
+from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import context_key, result_artifact
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.artifacts.artifact_failures import begin, housekeep, kept_blobs
@@ -49,8 +50,8 @@ async def test_a_result_that_is_kept_again_leaves_nothing_behind(rig: ArtifactRi
     """Whether an attempt says the same again, or the next one something else: there is one artifact."""
     task = TaskRef(task_id="task", run_id="run", context_id="c", owner="o", agent_id="agent")
     for attempt, text in (("a/", "x" * 900), ("a/", "x" * 900), ("b/", "y" * 900)):
-        keep = keep_result(rig.artifacts, task, "key", text, filename="f.txt", attempt=attempt)
-        assert await keep == "key"
+        result = ToolMessage(call_id="call", name="tool", content=text)
+        assert (await bounded(result, 10, rig.artifacts, task, "key", attempt=attempt)).kept == "key"
     address = context_key("o", "c"), result_artifact("task", "key")
     pieces = [piece async for piece in rig.artifacts.read_part(*address)]
     assert b"".join(pieces) == b"y" * 900
