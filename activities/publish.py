@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
-from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from everloop.activities.retries import suppress_store_errors
 from everloop.runtime.blobs import BlobCorruptError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.telemetry.instruments import record_statuses
 from everloop.stores.artifacts.changes import Complete, Fail
@@ -64,12 +64,10 @@ async def try_publish(views: TaskViews, task: TaskRef, events: Sequence[TaskEven
     Raises:
         OvertakenError: a later attempt has claimed the call.
     """
-    try:
+    with suppress_store_errors("events not published"):
         await publish_events(views, task, events, lease)
-    except (RedisError, OSError) as error:
-        _log.warning("events not published", error_type=type(error).__name__)
-        return False
-    return True
+        return True
+    return False
 
 
 # The end of a task for its artifacts: nobody writes them any more, and subscribers get nothing after it.

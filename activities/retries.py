@@ -1,6 +1,7 @@
 """Retries store operations while a store is down; whatever is repeated here has to be safe to repeat."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import structlog
@@ -34,6 +35,18 @@ _PAUSE = 0.5
 _log = structlog.get_logger()
 
 T = TypeVar("T")
+
+
+@contextmanager
+def suppress_store_errors(event: str, **about: object) -> Generator[None]:
+    """Go on behind the block where a store fails inside, and log the event.
+
+    The error's own text is left out: it would name the store's address.
+    """
+    try:
+        yield
+    except STORE_ERRORS as error:
+        _log.warning(event, error_type=type(error).__name__, **about)
 
 
 class StoreAwayError(Exception):

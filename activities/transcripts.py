@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import structlog
-from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.lease import begin_attempt
+from everloop.activities.retries import suppress_store_errors
 from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
@@ -123,11 +123,9 @@ async def keep_reply(
     Raises:
         OvertakenError: a later attempt has claimed the call.
     """
-    try:
+    with suppress_store_errors("model reply not cached", position=position):
         return await transcripts.put_reply(task.task_id, task.run_id, position, reply, lease)
-    except (RedisError, OSError) as error:
-        _log.warning("model reply not cached", position=position, error_type=type(error).__name__)
-        return reply
+    return reply
 
 
 class CachedTranscripts(TranscriptPort):

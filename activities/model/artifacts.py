@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import structlog
 from pydantic_core import to_json
 
 from everloop.activities.model.drafts import DraftNumbers
 from everloop.activities.model.reply import ArgumentsDelta
-from everloop.activities.retries import STORE_ERRORS
+from everloop.activities.retries import suppress_store_errors
 from everloop.agents.artifact_drafts import ArtifactDraft, DraftReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import InvalidArgumentsError, read_arguments
@@ -41,7 +40,6 @@ from everloop.workflows.contract.parts import is_sendable
 LOOK_UP = 5.0
 """Seconds that the artifact store has to answer; the reply does not wait for it any longer."""
 
-_log = structlog.get_logger()
 
 # Which tool calls of a reply write artifacts, and which of those are published before they run.
 
@@ -243,11 +241,9 @@ class ArtifactStreams:
         if call.is_silent or not is_renderable(draft):
             return []
         if draft.extends and not call.base:
-            try:
+            with suppress_store_errors("artifact not streamed"):
                 async with asyncio.timeout(LOOK_UP):
                     call.base = await self._find_base(draft)
-            except STORE_ERRORS as error:
-                _log.warning("artifact not streamed", error_type=type(error).__name__)
             call.is_silent = not call.base
             if call.is_silent:
                 return []

@@ -9,7 +9,6 @@ from typing import Any
 
 import structlog
 from pydantic import BaseModel
-from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -48,7 +47,7 @@ from everloop.activities.model.request import (
     write_prompts,
 )
 from everloop.activities.publish import publish_events, run_steps, try_publish
-from everloop.activities.retries import STORE_ERRORS
+from everloop.activities.retries import suppress_store_errors
 from everloop.activities.transcripts import RecentTranscripts, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
 from everloop.agents.registry import AgentRegistry
@@ -364,16 +363,15 @@ class ModelCalls(ModelPort):
         place = call.task.task_id, call.task.run_id
         adding = self.transcripts.adding(*place, call.length, ours, lease, is_first=True)
         steps = (adding, *attempt.plugins.forgetting(), self.views.publishing(*place, end, lease))
-        try:
+        with suppress_store_errors("model reply not stored", position=call.length):
             stands, *_ = await self._end_with(attempt, *steps)
             if stands is ours:
                 return await self._closed(attempt, ours)
             if not isinstance(stands, AssistantMessage):  # another kind of call left it there
                 await self.transcripts.put(*place, call.length, [ours], lease)
-        except (RedisError, OSError) as error:
-            _log.warning("model reply not stored", position=call.length, error_type=type(error).__name__)
-            return ours.model_copy(update={"is_published": False})
-        return await self._publish_reply(attempt, stands if isinstance(stands, AssistantMessage) else ours)
+            reply = stands if isinstance(stands, AssistantMessage) else ours
+            return await self._publish_reply(attempt, reply)
+        return ours.model_copy(update={"is_published": False})
 
     async def _publish_reply(
         self, attempt: _Attempt, reply: AssistantMessage, before: Sequence[TaskEvent] = ()
@@ -381,12 +379,10 @@ class ModelCalls(ModelPort):
         """Publish the end of a reply that is stored."""
         task, end = attempt.call.task, [*before, *attempt.last_events(reply)]
         publishing = self.views.publishing(task.task_id, task.run_id, end, attempt.lease.lease)
-        try:
+        with suppress_store_errors("end of a model reply not published"):
             await self._end_with(attempt, *attempt.plugins.forgetting(), publishing)
-        except (RedisError, OSError) as error:
-            _log.warning("end of a model reply not published", error_type=type(error).__name__)
-            return reply.model_copy(update={"is_published": False})
-        return await self._closed(attempt, reply)
+            return await self._closed(attempt, reply)
+        return reply.model_copy(update={"is_published": False})
 
     async def _end_with(self, attempt: _Attempt, *steps: Step[Any]) -> tuple[Any, ...]:
         if attempt.artifacts.tools:  # they are reconciled under the lease
@@ -414,11 +410,9 @@ class ModelCalls(ModelPort):
 
     async def _reconcile_artifacts(self, attempt: _Attempt, reply: AssistantMessage | None) -> None:
         """Make sure of what subscribers see of artifacts; where that fails, the tool calls do it."""
-        try:
+        with suppress_store_errors("artifacts not reconciled"):
             async with asyncio.timeout(LOOK_UP):
                 await attempt.artifacts.reconcile(reply)
-        except STORE_ERRORS as error:
-            _log.warning("artifacts not reconciled", error_type=type(error).__name__)
 
     async def _publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> None:
         await publish_events(self.views, attempt.call.task, events, attempt.lease.lease)

@@ -9,6 +9,7 @@ from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.hooks import Hooks, hook_context
+from everloop.activities.retries import suppress_store_errors
 from everloop.agents.agent import Agent
 from everloop.agents.hooks import Veto
 from everloop.agents.limits import ModelSettings
@@ -97,10 +98,8 @@ class ModelPlugins:
         return (self._records.keeping(self._lease, self._lease.call_id, None),)
 
     async def _keep(self, reply: AssistantMessage) -> None:
-        try:
+        with suppress_store_errors("model reply not kept for plugins"):
             await self._records.keep(self._lease, self._lease.call_id, reply.model_dump(mode="json"))
-        except (RedisError, OSError) as error:
-            _log.warning("model reply not kept for plugins", error_type=type(error).__name__)
 
 
 def _no_json(made: ModelRequest, request: ModelRequest) -> str:

@@ -10,9 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self, TypeVar
 
-import structlog
-
-from everloop.activities.retries import STORE_ERRORS, retry_artifacts
+from everloop.activities.retries import retry_artifacts, suppress_store_errors
 from everloop.agents.tool_context import FileWriter
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
@@ -101,8 +99,6 @@ _BATCH_ROWS = 1000
 _LAST_WORD = 3.0
 """Seconds that a writer which was stopped has to say that the artifact stays unfinished."""
 
-_log = structlog.get_logger()
-
 
 @dataclass(eq=False)
 class ArtifactWriter:
@@ -153,11 +149,9 @@ class ArtifactWriter:
         if not self._count:
             return
         self.written.pop(self.artifact_id, None)
-        try:
+        with suppress_store_errors("artifact not marked as failed"):
             async with asyncio.timeout(_LAST_WORD):
                 await self._apply(Fail(), "")
-        except STORE_ERRORS as error:
-            _log.warning("artifact not marked as failed", error_type=type(error).__name__)
 
     async def _apply(self, change: Change, operation_id: str) -> StoredArtifact:
         follows = "" if isinstance(change, Create) else self._writer_id

@@ -7,11 +7,10 @@ from datetime import datetime
 from secrets import token_hex
 from typing import cast
 
-import structlog
 from pydantic import JsonValue
 
 from everloop.activities.lease import attempt_began
-from everloop.activities.retries import STORE_ERRORS, artifact_retries, retry_artifacts
+from everloop.activities.retries import artifact_retries, retry_artifacts, suppress_store_errors
 from everloop.activities.tools.artifact_writer import ArtifactWriter, Batches, items_of, new_part
 from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.tool import Tool
@@ -45,8 +44,6 @@ from everloop.workflows.contract.messages import (
     is_plain,
 )
 from everloop.workflows.contract.names import RESULT_PREFIX, call_key, context_key
-
-_log = structlog.get_logger()
 
 _Edition = tuple[datetime, datetime | None]
 """When an artifact was created, and a part of it replaced."""
@@ -320,10 +317,8 @@ async def correct_draft(
     if not draft or not isinstance(reply, ToolMessage):
         return
     context = context_key(call.task.owner, call.task.context_id)
-    try:
+    with suppress_store_errors("draft not corrected"):
         await publisher.reconcile(context, draft.artifact_id, drafted_at=call.asked_at)
-    except STORE_ERRORS as error:
-        _log.warning("draft not corrected", error_type=type(error).__name__)
 
 
 def idempotency_key(call: RunToolInput) -> str:

@@ -6,14 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
-from redis.exceptions import RedisError
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.hooks import Hooks, PluginFailedError, agent_of, find_agent, hook_context, in_time
 from everloop.activities.lease import begin_attempt, heartbeating
 from everloop.activities.publish import publish_events, try_publish
+from everloop.activities.retries import suppress_store_errors
 from everloop.activities.tools.results import message, started, tool_is_gone, unknown_tool
 from everloop.activities.tools.vetting import find_veto, phase_key
 from everloop.agents.agent import Agent
@@ -127,9 +126,6 @@ def _problem_of(agent: Agent, tool: Tool, kept: dict[str, tuple[Plugin, Tool]]) 
     return ""
 
 
-_log = structlog.get_logger()
-
-
 @dataclass(eq=False)
 class AgentCatalogue(AgentPort):
     """Knows the agents of this process."""
@@ -188,12 +184,10 @@ class AgentCatalogue(AgentPort):
     async def _pin(self, call: PrepareTaskInput, found: TaskTools) -> None:
         """Cache the list for the model calls. Both may fail: history has the list, and sends it again."""
         task = call.task
-        try:
+        with suppress_store_errors("listed tools not cached"):
             lease = await begin_attempt(self.leases, task.task_id, f"tools {task.run_id}")
             await try_publish(self.views, task, [Warned(text=text) for text in found.warnings], lease)
             await self.transcripts.put(task.task_id, task.run_id, call.position, (found.message,), lease)
-        except (RedisError, OSError) as error:
-            _log.warning("listed tools not cached", error_type=type(error).__name__)
 
 
 def _announced(call: LoadAgentInput, reply: ToolReply | None) -> tuple[TaskEvent, ...]:

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import structlog
 from pydantic import JsonValue
-from redis.exceptions import RedisError
 from temporalio import activity
 
 from everloop.activities.lease import QUICK_LEASE, TOOL_LEASE, CallLease, RunSteps
-from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for
+from everloop.activities.retries import MAX_OUTAGE, StoreAwayError, retry_for, suppress_store_errors
 from everloop.activities.tools.results import unknown_outcome
 from everloop.activities.tools.vetting import phase_key
 from everloop.stores.steps import Step
@@ -19,9 +17,6 @@ from everloop.stores.tool_records import Claim, ToolRecords
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
-
-_log = structlog.get_logger()
-
 
 MAX_KEPT_BYTES = 64 * 1024
 """Bytes of JSON that one call may keep; whatever is larger belongs into an artifact."""
@@ -74,24 +69,19 @@ class ToolClaim(CallLease):
         Raises:
             OvertakenError: the call is another attempt's.
         """
-        try:
+        with suppress_store_errors("tool outcome not recorded"):
             stands, *done = await self._run_steps(self._records.finishing(self.lease, outcome), *after)
-        except (RedisError, OSError) as error:
-            # We know how it ended, and history will: a second attempt would only know that it began.
-            _log.warning("tool outcome not recorded", error_type=type(error).__name__)
-            return outcome
-        self.is_told = bool(done) and done[-1] is not None
-        return stands
+            self.is_told = bool(done) and done[-1] is not None
+            return stands
+        # We know how it ended, and history will: a second attempt would only know that it began.
+        return outcome
 
     async def give_back(self, delay: timedelta) -> bool:
         """Give a call back that is to be tried again, after a delay; return whether that worked."""
-        try:
+        with suppress_store_errors("failed tool not released"):
             await self.release(delay)
-        except (RedisError, OSError) as error:
-            # The next attempt would take this one for lost.
-            _log.warning("failed tool not released", error_type=type(error).__name__)
-            return False
-        return True
+            return True
+        return False  # the next attempt would take this one for lost
 
     def reading_kept(self) -> Step[JsonValue]:
         """Return the step that reads what the call has kept, however many attempts and questions ago."""

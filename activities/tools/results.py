@@ -11,11 +11,10 @@ from typing import Any
 import structlog
 from opentelemetry.trace import Span, SpanKind
 from pydantic import JsonValue
-from redis.exceptions import RedisError
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.publish import run_steps
-from everloop.activities.retries import MAX_OUTAGE, retry_for
+from everloop.activities.retries import MAX_OUTAGE, retry_for, suppress_store_errors
 from everloop.activities.telemetry import of_task, record_arguments, record_tool_result
 from everloop.agents.agent import Agent
 from everloop.agents.tool import Tool, digest_of
@@ -98,11 +97,9 @@ class CachedResult:
         """Return what the tool said lately; None if it has to run."""
         if not (self._results and self._life):
             return None
-        try:
+        with suppress_store_errors("cached result not read"):
             return await self._results.get(self._digest)
-        except (RedisError, OSError) as error:
-            _log.warning("cached result not read", error_type=type(error).__name__)
-            return None
+        return None
 
     async def note(self, text: str) -> None:
         """Keep what the tool says now; it is as old as the call, which may have been frozen."""
@@ -111,10 +108,8 @@ class CachedResult:
         left = self._life - timedelta(seconds=monotonic() - self._began)
         if left < _SHORTEST_LIFE:
             return
-        try:
+        with suppress_store_errors("result not cached"):
             await self._results.put(self._digest, text, left)
-        except (RedisError, OSError) as error:
-            _log.warning("result not cached", error_type=type(error).__name__)
 
 
 def _digest_of(tool: Tool, call: RunToolInput, arguments: str) -> str:
@@ -219,10 +214,8 @@ async def end_call(
     Raises:
         OvertakenError: a later attempt does both.
     """
-    try:
+    with suppress_store_errors("end of a tool call not told", call_id=result.call_id):
         await run_steps(views, call.task, *end_steps(views, transcripts, call, result, lease))
-    except (RedisError, OSError) as error:
-        _log.warning("end of a tool call not told", call_id=result.call_id, error_type=type(error).__name__)
 
 
 def end_steps(
