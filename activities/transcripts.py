@@ -9,15 +9,12 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.lease import begin_attempt
-from everloop.activities.retries import suppress_store_errors
-from everloop.stores.steps import Lease
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.transcripts import OpenedTranscript, Reply, Transcripts
+from everloop.stores.transcripts import OpenedTranscript, Transcripts
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import StoreTranscriptInput
 from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage, extend_digest, measure
 from everloop.workflows.contract.ports import TranscriptPort
-from everloop.workflows.contract.tasks import TaskRef
 
 _log = structlog.get_logger()
 
@@ -111,21 +108,6 @@ def _missing(problem: str) -> ApplicationError:
     return ApplicationError(
         f"{problem}; send them again", type=failures.TRANSCRIPT_MISSING, non_retryable=True
     )
-
-
-async def keep_reply(
-    transcripts: Transcripts, task: TaskRef, position: int, reply: Reply, lease: Lease
-) -> Reply:
-    """Return the reply that counts: the first one that any attempt stored.
-
-    If Redis does not answer it is ours: history will hold it, and the next call fills the cache again.
-
-    Raises:
-        OvertakenError: a later attempt has claimed the call.
-    """
-    with suppress_store_errors("model reply not cached", position=position):
-        return await transcripts.put_reply(task.task_id, task.run_id, position, reply, lease)
-    return reply
 
 
 class CachedTranscripts(TranscriptPort):

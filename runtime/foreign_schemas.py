@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
+from everloop.workflows.contract.parts import levels_of
+
 MAX_SCHEMA_BYTES = 262_144
 MAX_SCHEMA_DEPTH = 100
 """Lists and objects within each other."""
@@ -160,18 +162,7 @@ def _references(schema: JsonValue) -> Iterator[str]:
 
 
 def _is_deeper(value: JsonValue, depth: int) -> bool:
-    level: list[JsonValue] = [value]
-    for _ in range(depth + 1):
-        level = [inner for outer in level for inner in _inner(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _inner(value: JsonValue) -> Sequence[JsonValue]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
+    return any(found > depth for found, _ in enumerate(levels_of(value)))
 
 
 def _written(schema: Mapping[str, JsonValue]) -> bytes:

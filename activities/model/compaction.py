@@ -12,7 +12,8 @@ from everloop.activities.model.failures import translate_model_errors
 from everloop.activities.model.models import Models, read_stream
 from everloop.activities.model.request import last_summary, spoken, user_text
 from everloop.activities.publish import try_publish
-from everloop.activities.transcripts import keep_reply, whole_transcript
+from everloop.activities.retries import suppress_store_errors
+from everloop.activities.transcripts import whole_transcript
 from everloop.models.interface import ModelRequest
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
@@ -168,7 +169,10 @@ class ContextCompactor:
         else:
             transcript = whole_transcript(opened, call.length, call.digest)
             summary, problem = await self._make(call, transcript, lease, heartbeat)
-            summary = await keep_reply(self.transcripts, task, call.length, summary, lease.lease)
+            place = task.task_id, task.run_id, call.length
+            # Where Redis does not answer ours counts: history will hold it, and the next call sends it again.
+            with suppress_store_errors("summary not cached"):
+                summary = await self.transcripts.put_reply(*place, summary, lease.lease)
         _log.info("context compacted", iteration=call.iteration, end=call.end, problem=problem)
         await try_publish(self.views, task, _events(call, summary, problem), lease.lease)
         return summary

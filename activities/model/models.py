@@ -260,20 +260,18 @@ class Models:
         """Yield the reply; an answer that has to be data is asked for by the best means that are taken."""
         with _failing_by_kind(chosen.provider.name):
             model = self.clients.of(chosen.provider)
-            *better, last = self.clients.by_each_means(chosen, request)
-            for sent in better:
+            for sent in (means := self.clients.by_each_means(chosen, request)):
                 try:
                     async with aclosing(_deltas(model, sent, chosen)) as deltas:
                         async for delta in deltas:
                             yield delta
                 except OutputUnsupportedError as error:
+                    if sent is means[-1]:
+                        raise
                     self.clients.refuse(chosen, request, sent)
                     _log.info("model takes no such output", model=chosen.name, codes=error.codes)
                 else:
                     return
-            async with aclosing(_deltas(model, last, chosen)) as deltas:
-                async for delta in deltas:
-                    yield delta
 
     @contextmanager
     def _span(

@@ -7,7 +7,7 @@ its field; empty if the value is fine. Source: RFC 6838 §4.2 (media types), A2A
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
@@ -129,14 +129,16 @@ def shorten(text: str, length: int) -> str:
 
 def is_sendable(value: JsonValue) -> bool:
     """Whether protobuf can hold a value: it is not nested too deeply, and each number fits a double."""
+    levels = enumerate(levels_of(value))
+    return all(depth <= MAX_DEPTH and all(map(_is_double, level)) for depth, level in levels)
+
+
+def levels_of(value: JsonValue) -> Iterator[Sequence[JsonValue]]:
+    """Yield what a value holds, level by level, beginning with itself."""
     level: list[JsonValue] = [value]
-    for _ in range(MAX_DEPTH + 1):
-        if not all(map(_is_double, level)):
-            return False
+    while level:
+        yield level
         level = [inner for outer in level for inner in _inner(outer)]
-        if not level:
-            return True
-    return False
 
 
 _WHOLE = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?[0-9]+)\.0(?![0-9eE])')
