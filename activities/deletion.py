@@ -1,12 +1,10 @@
 """Deleting from all that keeps anything: Temporal, Redis, blobs; one limited step a call."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
 from urllib.parse import unquote
 
 import structlog
@@ -16,6 +14,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from everloop.activities.lease import heartbeating
+from everloop.runtime.at_once import for_each
 from everloop.runtime.blobs import Blobs
 from everloop.runtime.redis import literal, remove_matching
 from everloop.runtime.schedules.schedules import Schedules, ScheduleUnknownError
@@ -40,10 +39,6 @@ from everloop.workflows.contract.names import context_key, quoted
 
 STEP = 500
 """Tasks, or contexts, that one step removes at most."""
-
-AT_ONCE = 10
-
-T = TypeVar("T")
 
 _NOTHING = Removed()
 
@@ -179,24 +174,14 @@ class StoreDeletion(DeletionPort):
 
     async def _tasks(self, owner: str, tasks: Mapping[str, str]) -> RemoveResult:
         """Remove tasks of these contexts; once nothing is found of them, their places in lists."""
-        known = await self._each(self._executions.remove, tasks)
+        known = await for_each(tasks, self._executions.remove)
         keys = await self._keys.keys_of(list(tasks))
-        folders = await self._each(lambda task: remove_folder(self.blobs, payload_folder(task)), tasks)
+        folders = await for_each(tasks, lambda task: remove_folder(self.blobs, payload_folder(task)))
         blobs = sum(map(len, folders))
         if any(known) or keys or blobs:
             return RemoveResult(removed=Removed(keys=keys, blobs=blobs))
-        unlisted = await self._each(lambda task: self._unlist(owner, task, tasks[task]), tasks)
+        unlisted = await for_each(tasks, lambda task: self._unlist(owner, task, tasks[task]))
         return RemoveResult(removed=Removed(tasks=sum(unlisted)), found_nothing=not any(unlisted))
-
-    async def _each(self, work: Callable[[str], Awaitable[T]], tasks: Iterable[str]) -> list[T]:
-        """Do something to each task, a few at a time."""
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def do(task_id: str) -> T:
-            async with gate:
-                return await work(task_id)
-
-        return await asyncio.gather(*map(do, tasks))
 
     async def _unlist(self, owner: str, task_id: str, context_id: str) -> bool:
         was_listed = await self.views.lists.forget(owner, task_id)

@@ -34,6 +34,7 @@ from everloop.gateway.extension.schedule_bodies import (
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.services import Services
 from everloop.gateway.settings import Attachments
+from everloop.runtime.at_once import for_each
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
 from everloop.runtime.schedules.definition import ScheduleDefinition, flaw_of_id, schedule_id
 from everloop.runtime.schedules.schedules import (
@@ -55,28 +56,22 @@ MOST = 100
 SHOWN_RUNS = 10
 """Runs of a schedule, past or future, as many as Temporal tells of; in lists the next or last one."""
 
-AT_ONCE = 10
-"""Schedules of a page about which Temporal is asked at a time."""
-
 
 async def list_schedules(services: Services, call: Call) -> Response:
     """List schedules, each with its next and its last run."""
     page = call.page
     with _translated():
         found = await services.schedules.of_owner(call.owner, page.size, page.read_token(bytes, b""))
-    gate = asyncio.Semaphore(AT_ONCE)
 
     async def known(id_: str) -> JsonValue:
-        async with gate:
-            try:
-                known = await services.schedules.get(id_)
-            except ScheduleUnknownError:  # removed a moment ago
-                return None
-            is_seen = _is_seen(call, known)
-            return await _json(services, id_, known, most_runs=1) if is_seen else None
+        try:
+            known = await services.schedules.get(id_)
+        except ScheduleUnknownError:  # removed a moment ago
+            return None
+        return await _json(services, id_, known, most_runs=1) if _is_seen(call, known) else None
 
     with _translated():
-        listed = await asyncio.gather(*map(known, found.ids))
+        listed = await for_each(found.ids, known)
     shown: list[JsonValue] = [each for each in listed if each]
     return answer({"schedules": shown, "nextPageToken": page_token(found.token)})
 

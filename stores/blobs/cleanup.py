@@ -9,11 +9,9 @@ there. So whoever uses a store writes that into the store itself, and where ther
 removed until an operator has decided.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator
 from datetime import timedelta
-from typing import TypeVar
 from urllib.parse import quote, unquote
 
 import structlog
@@ -21,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from everloop.runtime.at_once import for_each
 from everloop.runtime.blobs import BlobError, Blobs
 from everloop.runtime.temporal.describe import find_run, namespace_id
 from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
@@ -121,11 +120,6 @@ async def _pages(blobs: Blobs, folder: str) -> AsyncGenerator[tuple[str, ...]]:
 _UNQUOTABLE = frozenset("'\"\\")
 """Ids with these are not asked for: what a query makes of them is nobody's promise."""
 
-_AT_ONCE = 10
-"""Questions to Temporal, and removals, at once."""
-
-T = TypeVar("T")
-
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 """Stands for an id that is too long for a word of a key. Whose it is cannot be known, so it stays."""
 
@@ -141,7 +135,6 @@ class PayloadCleanup:
         self._client = client
         self._task_queue = task_queue
         self._ttl = ttl
-        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def clean(self, cursor: str, *, dry_run: bool) -> Cleaned:
         """Look at a page of old payloads from a cursor on, and return how many were (or would be) removed.
@@ -160,27 +153,20 @@ class PayloadCleanup:
         due = [key for key in page.keys if _folder(key) in removable]
         if dry_run:
             return Cleaned(len(due), page.cursor)
-        removed = await self._each(due, lambda key: self._blobs.remove(key, self._ttl))
+        removed = await for_each(due, lambda key: self._blobs.remove(key, self._ttl))
         return Cleaned(sum(removed), page.cursor)
 
     async def _renew(self, cursor: str, *, dry_run: bool) -> Cleaned:
         page = await self._blobs.list_old(PAYLOADS, self._ttl / 2, cursor)
         removable = await self._removable(page.keys)
         if not dry_run:
-            await self._each([key for key in page.keys if _folder(key) not in removable], self._blobs.renew)
+            await for_each([key for key in page.keys if _folder(key) not in removable], self._blobs.renew)
         return Cleaned(0, page.cursor)
-
-    async def _each(self, keys: Sequence[str], work: Callable[[str], Awaitable[T]]) -> list[T]:
-        async def work_on(key: str) -> T:
-            async with self._slots:
-                return await work(key)
-
-        return await asyncio.gather(*map(work_on, keys))
 
     async def _removable(self, keys: tuple[str, ...]) -> set[str]:
         """Return those of the folders of these keys whose tasks Temporal no longer knows."""
         folders = sorted({_folder(key) for key in keys})
-        removable = await self._each(folders, self._is_removable)
+        removable = await for_each(folders, self._is_removable)
         return {folder for folder, is_removable in zip(folders, removable, strict=True) if is_removable}
 
     async def _is_removable(self, folder: str) -> bool:
