@@ -31,6 +31,7 @@ from everloop.gateway.errors import (
 from everloop.gateway.instruments import workflow_problems
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.runtime.temporal.describe import RunDescription, describe
+from everloop.runtime.temporal.executions import UNQUOTABLE
 from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
@@ -66,9 +67,6 @@ _NAMED = frozenset(
     value for name, value in vars(failures).items() if name.isupper() and isinstance(value, str)
 )
 """Failures whose message is written for clients."""
-
-_UNQUOTABLE = frozenset("'\"\\")
-"""Ids with these are not asked for: what a query makes of them is nobody's promise."""
 
 _OPEN_STATES = ", ".join(f"'{state}'" for state in TaskState if state not in TERMINAL_STATES)
 
@@ -175,7 +173,7 @@ class Runs:
 
     async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
         """Return those of these tasks that run, as visibility knows them, which lags behind."""
-        asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not _UNQUOTABLE & set(task_id))
+        asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not UNQUOTABLE & set(task_id))
         if not asked:
             return {}
         pages = self._pages(f"ExecutionStatus = 'Running' AND WorkflowId IN ({asked})")

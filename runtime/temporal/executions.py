@@ -26,8 +26,9 @@ _RUNNING = {RawStatus.WORKFLOW_EXECUTION_STATUS_RUNNING, RawStatus.WORKFLOW_EXEC
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 
-_UNQUOTABLE = frozenset("'\"\\")
-"""No id of a task that we have made has these."""
+UNQUOTABLE = frozenset("'\"\\")
+"""No id of a task that we have made has these. Ids that do are not asked for: what a query makes of them is
+nobody's promise."""
 
 
 class TaskExecutions:
@@ -87,7 +88,7 @@ class TaskExecutions:
             await self._terminate(task_id)
 
     async def _runs(self, task_id: str) -> AsyncGenerator[tuple[str, str, bool]]:
-        if _UNQUOTABLE & set(task_id):
+        if UNQUOTABLE & set(task_id):
             return
         async for run in self._listed(f"WorkflowId = '{task_id}' OR WorkflowId STARTS_WITH '{task_id}/'"):
             yield run.execution.workflow_id, run.execution.run_id, run.status in _RUNNING

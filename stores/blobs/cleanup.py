@@ -22,6 +22,7 @@ from temporalio.service import RPCError
 from everloop.runtime.at_once import for_each
 from everloop.runtime.blobs import BlobError, Blobs
 from everloop.runtime.temporal.describe import find_run, namespace_id
+from everloop.runtime.temporal.executions import UNQUOTABLE
 from everloop.runtime.temporal.payloads import NO_TASK, PAYLOADS, payload_folder
 from everloop.stores.retention import Cleaned
 
@@ -117,9 +118,6 @@ async def _pages(blobs: Blobs, folder: str) -> AsyncGenerator[tuple[str, ...]]:
 
 # Which payloads may be removed.
 
-_UNQUOTABLE = frozenset("'\"\\")
-"""Ids with these are not asked for: what a query makes of them is nobody's promise."""
-
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 """Stands for an id that is too long for a word of a key. Whose it is cannot be known, so it stays."""
 
@@ -190,7 +188,7 @@ async def _is_unknown(client: Client, workflow_id: str) -> bool:
     Raises:
         RPCError: Temporal does not answer.
     """
-    if _UNQUOTABLE & set(workflow_id) or await find_run(client, workflow_id):
+    if UNQUOTABLE & set(workflow_id) or await find_run(client, workflow_id):
         return False
     children = await client.count_workflows(f"WorkflowId STARTS_WITH '{workflow_id}/'")
     return not children.count
