@@ -68,15 +68,14 @@ def demo(
     """
     check_local_servers()
     use_env()
-    from everloop.deploy.demo.history import DemoError
-    from everloop.deploy.demo.play import play
-    from everloop.deploy.demo.screen import Screen
+    from everloop.cli.demo.history import DemoError
+    from everloop.cli.demo.play import play
     from everloop.deploy.local.errors import LocalStackError
     from everloop.deploy.local.supervisor import run_until_signal
 
     try:
         with reported(LocalStackError, interrupted=INTERRUPTED_DEMO):
-            is_over = run_until_signal(play(directory.absolute(), Screen()))
+            is_over = run_until_signal(play(directory.absolute()))
     except DemoError as error:
         raise CommandError(f"the demo failed: {error}") from error
     if not is_over:

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from everloop.deploy.demo.play import SURVEY
+from everloop.cli.demo.play import SURVEY
 from everloop.deploy.demo_model.script import MODEL as DEMO_MODEL
 from tests.containers.client import Client, start_model
 from tests.containers.engine import Engine

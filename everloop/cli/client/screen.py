@@ -63,6 +63,8 @@ class Screen:
         self._streams_text = shows_text and sys.stdout.isatty()
         self._text = _Paragraph(lambda: self._aside.width)
         self._draft = self._remark = ""
+        self._is_interrupted = False
+        """Whether what writes the draft has been replaced by another process, which goes on with it."""
         self._running: dict[_KEY, _Running] = {}
         self._doing = ""
         self._live: Live | None = None
@@ -140,14 +142,19 @@ class Screen:
     # The answer.
 
     def _write(self, event: TextDelta) -> None:
+        """Write on; a draft that was interrupted is written whole, below what happened meanwhile."""
+        text = event.text
         if event.starts_over:
             self._text.end()
             self._remark, self._draft = self._draft.strip(), ""
+        elif self._is_interrupted:
+            text = self._draft + text
         self._draft += event.text
+        self._is_interrupted = False
         self._doing = ""
-        if self._streams_text and event.text:
+        if self._streams_text and text:
             self._stop_live()
-            self._text.write(event.text)
+            self._text.write(text)
 
     def _thought(self, event: Thought) -> None:
         self._doing = "" if event.is_last else "thinking"
@@ -155,9 +162,10 @@ class Screen:
     def _status(self, event: StatusChanged) -> None:
         """Show a remark of the model, unless it was seen while it was written."""
         if event.state is TaskState.WORKING:
-            if event.text and event.text.strip() not in {self._remark, self._draft.strip()}:
-                self.say(event.text)
-            self._remark = self._draft = ""
+            if event.text:
+                if event.text.strip() not in {self._remark, self._draft.strip()}:
+                    self.say(event.text)
+                self._remark = self._draft = ""
             self._go_live()
 
     # Calls.
@@ -210,6 +218,7 @@ class Screen:
             self.say(f"↻ {what} again: {one_line(str(event.data.get('reason')))}", "yellow")
         elif event.kind == "resumed" and event.data.get("attempt"):
             self.say(f"↻ {what} again, attempt {event.data['attempt']}", "yellow")
+            self._is_interrupted = not (event.data.get("call_id") or event.path)
 
     def _lost(self, event: Reconnecting) -> None:
         if event.attempt == 2 and not self._was_lost:  # noqa: PLR2004 -- the first one as a rule is the last

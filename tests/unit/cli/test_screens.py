@@ -1,6 +1,7 @@
 """What people see: `everloop dev` while they save files, and calls of a task that they follow."""
 
 import asyncio
+import sys
 import threading
 from contextlib import aclosing
 from pathlib import Path
@@ -12,7 +13,15 @@ from everloop.cli.author.dev import saved_files
 from everloop.cli.author.live_log import rendered
 from everloop.cli.author.project import Project
 from everloop.cli.client.screen import FRAMES, Screen
-from everloop.client import OtherEvent, ToolCall, ToolCallEnded, ToolCallStarted
+from everloop.client import (
+    OtherEvent,
+    StatusChanged,
+    TaskState,
+    TextDelta,
+    ToolCall,
+    ToolCallEnded,
+    ToolCallStarted,
+)
 
 
 def test_a_warning_stands_apart_from_its_fields() -> None:
@@ -65,6 +74,28 @@ def test_a_retry_of_the_model_is_told_by_the_status_alone(capsys: pytest.Capture
 
     said = capsys.readouterr().err.splitlines()
     assert said == ["↻ the tool runs again: no answer", "↻ the model is asked again: too many"]
+
+
+async def test_a_draft_that_was_interrupted_is_written_whole_and_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed worker leaves half a sentence; the next one goes on with it below what happened meanwhile."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    screen, working = Screen(), TaskState.WORKING
+    screen.show(TextDelta(text="I look "))
+    screen.say("killed")
+    screen.show(OtherEvent(kind="resumed", data={"attempt": 2}))
+    screen.show(StatusChanged(state=working))
+    screen.show(TextDelta(text="it up."))
+    screen.show(StatusChanged(state=working, text="I look it up."))
+    screen.show(TextDelta(text="It is ", starts_over=True))
+    screen.show(StatusChanged(state=working))
+    screen.show(TextDelta(text="4."))
+    screen.pause()
+
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["I look ", "I look it up.", "It is 4."]
+    assert shown.err.splitlines() == ["killed", "↻ the model is asked again, attempt 2"]
 
 
 async def test_what_is_live_is_drawn_where_lines_are_printed(

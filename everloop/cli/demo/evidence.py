@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from everloop.cli.demo.history import DemoError, Record, RecordedCall
 from everloop.client import (
     Done,
     Event,
@@ -18,7 +19,6 @@ from everloop.client import (
     ToolCallEnded,
     ToolCallStarted,
 )
-from everloop.deploy.demo.history import DemoError, Record, RecordedCall
 
 RESULTS_BEFORE = 3
 """Tool results that a task has when its worker is killed, so that both workers have run some."""
@@ -85,8 +85,8 @@ def written_by(task_id: str, ledger: Path) -> list[str]:
 NOTE = "note"
 HEADINGS = ("tool", "asked for", "different ids", "attempts", "starts", "lines")
 LEGEND = """\
-   asked for, different ids, attempts: from Temporal's history
-   starts: from the events that workers published; lines: from the ledger, where each note adds one"""
+asked for, different ids, attempts: from Temporal's history
+starts: from the events that workers published; lines: from the ledger, where each note adds one"""
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,13 @@ class Count:
             "written by nobody": sorted(set(self.lines) - notes),
         }
 
-    def table(self) -> str:
-        """Return a line for each tool, and their sum."""
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """A line of a table for each tool, and their sum."""
         calls = self.record.tool_calls
         names = dict.fromkeys(call.name for call in calls)
         rows = [self._row(name, [call for call in calls if call.name == name]) for name in names]
-        return _aligned([HEADINGS, *rows, self._row("together", calls)])
+        return [*rows, self._row("together", calls)]
 
     def _row(self, title: str, calls: Sequence[RecordedCall]) -> tuple[str, ...]:
         ids = {call.call_id for call in calls}
@@ -156,13 +157,3 @@ class Count:
 
 def _repeated(call_ids: Sequence[str]) -> list[str]:
     return [call_id for call_id, count in Counter(call_ids).items() if count > 1]
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_line(row, widths) for row in rows)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    numbers = (f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
-    return "   ".join(("", f"{row[0]:<{widths[0]}}", *numbers)).rstrip()

@@ -2,14 +2,18 @@
 
 import asyncio
 import shlex
+import sys
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from everloop.cli.client.screen import Screen
+from everloop.cli.demo.evidence import HEADINGS, LEGEND, Count, Midway, completed, written_by
+from everloop.cli.demo.history import DemoError, fetch_record
+from everloop.cli.output import print_line, print_table
 from everloop.client import Client, ClientError, Event, OtherEvent
-from everloop.deploy.demo.evidence import LEGEND, Count, Midway, completed, written_by
-from everloop.deploy.demo.history import DemoError, fetch_record
-from everloop.deploy.demo.screen import Screen
 from everloop.deploy.local.servers import LOOPBACK
 from everloop.deploy.local.settings import StackSettings, load_settings
 from everloop.deploy.local.stack import LocalStack, running_stack
@@ -45,6 +49,41 @@ SURVEY = (
 )
 
 
+class Shown:
+    """What somebody sees who watches: tasks as `everloop send` shows them, and what is done to them."""
+
+    def __init__(self) -> None:
+        self._screen = Screen()
+
+    def title(self, text: str) -> None:
+        self._screen.say(f"\n━━ {text}", "bold")
+
+    def supervisor(self, line: str) -> None:
+        with suppress(OSError):  # a console that went away must not keep processes alive
+            self._screen.say(f"   [supervisor] {line}", "dim")
+
+    def alarm(self, text: str) -> None:
+        self._screen.say(f"\n✗✗ {text}\n", "bold red")
+
+    async def task(self, title: str, question: str, client: Client) -> AsyncGenerator[Event]:
+        """Ask a question, and show what happens until the task has ended, event by event.
+
+        Raises:
+            DemoError: it did not complete.
+        """
+        self.title(title)
+        self._screen = Screen()
+        self._screen.say(f"You: {question}\n")
+        event = Event()
+        try:
+            async for event in client.stream(question):
+                self._screen.show(event)
+                yield event
+        finally:
+            self._screen.pause()
+        self._screen.end(completed(event))
+
+
 @dataclass(frozen=True)
 class Scene:
     """What the scenes of the demo play on."""
@@ -52,7 +91,7 @@ class Scene:
     stack: LocalStack
     supervisor: Supervisor
     client: Client
-    screen: Screen
+    shown: Shown
 
 
 async def answer_a_question(scene: Scene) -> str:
@@ -61,12 +100,8 @@ async def answer_a_question(scene: Scene) -> str:
     Raises:
         DemoError: it did not complete.
     """
-    scene.screen.title("A task, streamed over A2A")
-    scene.screen.say(f"You: {QUESTION}\n")
-    event = Event()
-    async for event in scene.client.stream(QUESTION):
-        scene.screen.show(event)
-    return completed(event).id
+    events = scene.shown.task("A task, streamed over A2A", QUESTION, scene.client)
+    return [event async for event in events][-1].task_id
 
 
 async def survive_a_killed_worker(scene: Scene) -> str:
@@ -76,34 +111,32 @@ async def survive_a_killed_worker(scene: Scene) -> str:
         DemoError: it did not complete, there was no moment to kill its worker in the middle of it, or a tool
             did not run exactly once.
     """
-    scene.screen.title("A task whose worker is killed")
-    scene.screen.say(f"You: {SURVEY}\n")
     event, midway, starts = Event(), Midway(), Counter[str]()
     comeback: asyncio.Task[None] | None = None
-    async for event in scene.client.stream(SURVEY):
-        scene.screen.show(event)
-        if isinstance(event, OtherEvent) and event.kind == "tool-start":
-            starts[str(event.data["call_id"])] += 1
-        if comeback is None and midway.is_reached_by(event):
-            comeback = await _kill_the_worker(scene)
+    async with aclosing(scene.shown.task("A task whose worker is killed", SURVEY, scene.client)) as events:
+        async for event in events:
+            if isinstance(event, OtherEvent) and event.kind == "tool-start":
+                starts[str(event.data["call_id"])] += 1
+            if comeback is None and midway.is_reached_by(event):
+                comeback = await _kill_the_worker(scene)
     if comeback is None:
         raise DemoError(
             "the task was over before the worker could be killed in the middle of it; run it again"
         )
     await comeback
-    task_id = completed(event).id
-    record = await fetch_record(scene.stack.temporal_address, task_id)
-    count = Count(record, starts, written_by(task_id, scene.stack.ledger))
-    scene.screen.say(_account(count))
+    record = await fetch_record(scene.stack.temporal_address, event.task_id)
+    count = Count(record, starts, written_by(event.task_id, scene.stack.ledger))
+    _print_account(count)
     count.check_once()
-    scene.screen.say("\nThe task finished, and every tool ran exactly once.")
-    return task_id
+    print_line("\nThe task finished, and every tool ran exactly once.")
+    sys.stdout.flush()
+    return event.task_id
 
 
 async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
     """End the worker without warning; return the wait for the next one."""
     pid = scene.supervisor.pid("worker")
-    scene.screen.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
+    scene.shown.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
     await scene.supervisor.kill("worker")
     return asyncio.create_task(_await_the_next(scene))
 
@@ -111,22 +144,23 @@ async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
 async def _await_the_next(scene: Scene) -> None:
     await scene.supervisor.wait_until_ready("worker")
     pid = scene.supervisor.pid("worker")
-    scene.screen.supervisor(
+    scene.shown.supervisor(
         f"a new worker is ready (process {pid}); it gets the call when its heartbeat is 10 s late"
     )
 
 
-def _account(count: Count) -> str:
+def _print_account(count: Count) -> None:
     attempts = count.record.model_attempts
     again = sum(attempts) - len(attempts)
     workers = ", ".join(f"{calls} by {worker}" for worker, calls in count.workers.items())
-    lines = ["\nThe count of its tool calls:\n", count.table(), "", LEGEND, ""]
-    lines += [f"   Tool calls by process: {workers}"]
-    lines += [f"   Replies of the model: {len(attempts)}, asked for again after the kill: {again}"]
-    return "\n".join(lines)
+    print_line("\nThe count of its tool calls:\n")
+    print_table(HEADINGS, count.rows)
+    print_line(f"\n{LEGEND}\n")
+    print_line(f"Tool calls by process: {workers}")
+    print_line(f"Replies of the model: {len(attempts)}, asked for again after the kill: {again}")
 
 
-async def play(directory: Path, screen: Screen) -> None:
+async def play(directory: Path) -> None:
     """Play both scenes in an absolute directory, and stop all again.
 
     Raises:
@@ -135,20 +169,21 @@ async def play(directory: Path, screen: Screen) -> None:
     """
     settings = load_settings().on_free_ports()
     environment = {**ENVIRONMENT, "EVERLOOP_DEMO_LEDGER": str(directory / "ledger.jsonl")}
-    screen.title("Starting Temporal, Valkey, a worker and a gateway")
-    running = running_stack(directory, settings, screen.supervisor, environment, fresh=True)
+    shown = Shown()
+    print_line("\n━━ Starting Temporal, Valkey, a worker and a gateway")
+    running = running_stack(directory, settings, shown.supervisor, environment, fresh=True)
     async with running as (stack, supervisor):
         limit = TIME_LIMIT if settings.uses_demo_model else TIME_LIMIT_WITH_A_REAL_MODEL
         try:
             async with asyncio.timeout(limit), Client(f"http://{LOOPBACK}:{stack.ports.gateway}") as client:
-                scene = Scene(stack, supervisor, client, screen)
+                scene = Scene(stack, supervisor, client, shown)
                 tasks = [await answer_a_question(scene), await survive_a_killed_worker(scene)]
         except ClientError as error:
             said = f"{type(error).__name__}: {error}"
             raise DemoError(f"the gateway did not answer as it should: {said}") from error
         except TimeoutError:
             raise DemoError(f"it was not over after {limit:g} s; the logs are in {stack.logs}") from None
-        screen.say(_links(stack, settings, tasks))
+        print_line(_links(stack, settings, tasks))
 
 
 def _links(stack: LocalStack, settings: StackSettings, tasks: list[str]) -> str:
