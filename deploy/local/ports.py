@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from everloop.deploy.local.errors import PortTakenError
+from everloop.deploy.local.errors import LocalStackError
 from everloop.deploy.local.servers import free_port, is_free
 
 USUAL_PORTS = {"gateway": 8080}
@@ -40,7 +40,7 @@ def choose_ports(
     free; both win over what is remembered.
 
     Raises:
-        PortTakenError: a wanted port is in use. A remembered one that is in use is replaced, and said so.
+        LocalStackError: a wanted port is in use. A remembered one that is in use is replaced, and said so.
     """
     remembered = _read(file)
     chosen = {name: _wanted(*wanted[name]) for name in Ports.model_fields if name in wanted}
@@ -59,7 +59,9 @@ def choose_ports(
 
 def _wanted(variable: str, port: int) -> int:
     if not is_free(port):
-        raise PortTakenError(f"port {port} ({variable}) is in use; free it, or set {variable} to another one")
+        raise LocalStackError(
+            f"port {port} ({variable}) is in use; free it, or set {variable} to another one"
+        )
     return port
 
 

@@ -16,7 +16,7 @@ import httpx
 from everloop.agents.registry import AgentSettings
 from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local.child_process import IsReady, Service
-from everloop.deploy.local.errors import AlreadyRunningError, StateUnusableError
+from everloop.deploy.local.errors import LocalStackError
 from everloop.deploy.local.ports import USUAL_PORTS, Ports, choose_ports
 from everloop.deploy.local.prepared import LISTENER
 from everloop.deploy.local.readiness import (
@@ -59,14 +59,6 @@ class LocalStack:
     @property
     def gateway_url(self) -> str:
         return self.settings.public_url or self._http(self.ports.gateway)
-
-    @property
-    def card_url(self) -> str:
-        return f"{self.gateway_url.rstrip('/')}/.well-known/agent-card.json"
-
-    @property
-    def catalogue_url(self) -> str:
-        return f"{self.gateway_url.rstrip('/')}/agents"
 
     @property
     def console_url(self) -> str:
@@ -285,15 +277,14 @@ def locked(directory: Path) -> Generator[None]:
     """Hold the directory, which is made if needed; the kernel gives it back when this process dies.
 
     Raises:
-        AlreadyRunningError: another process holds it.
-        StateUnusableError: it cannot be made, or not be written to.
+        LocalStackError: another process holds it, or it cannot be made, or not be written to.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o700)  # it holds what tasks said, and logs
         lock = (directory / "lock").open("a+", encoding="utf-8")
     except OSError as error:
-        raise StateUnusableError(
+        raise LocalStackError(
             f"cannot keep state in {directory}: {error.strerror}; let it be a folder that you may write to, "
             "or keep state elsewhere: --directory PATH"
         ) from error
@@ -302,7 +293,7 @@ def locked(directory: Path) -> Generator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AlreadyRunningError(
+            raise LocalStackError(
                 f"a stack runs in {directory} already (process {file.read().strip() or 'unknown'}); "
                 "stop it first, or keep another one elsewhere: --directory PATH"
             ) from None

@@ -36,7 +36,7 @@ GAP = 2
 TIME = "%Y-%m-%d %H:%M:%S"
 
 STEP = 1000
-UNITS = ("KB", "MB", "GB")
+UNITS = ["bytes", "KB", "MB", "GB"]
 
 
 def option(
@@ -172,12 +172,10 @@ def local_time(moment: datetime | None) -> str:
 
 def amount(count: int) -> str:
     """Return a number of bytes for people."""
-    if count < STEP:
-        return f"{count} bytes"
-    size, units = count / STEP, list(UNITS)
-    while size >= STEP and len(units) > 1:
-        size, units = size / STEP, units[1:]
-    return f"{size:.1f} {units[0]}"
+    from rich.filesize import pick_unit_and_suffix
+
+    unit, name = pick_unit_and_suffix(count, UNITS, STEP)
+    return f"{count / unit:.{0 if unit == 1 else 1}f} {name}"
 
 
 class CommandError(typer.TyperException):

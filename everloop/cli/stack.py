@@ -138,11 +138,12 @@ def run_servers(work: Coroutine[Any, Any, None], is_up: Callable[[], bool]) -> N
 def _announce(stack: "LocalStack", *, as_json: bool) -> None:
     from everloop.deploy.demo_model.script import MODEL
 
+    url = stack.gateway_url.rstrip("/")
     addresses = (
         ("gateway", "A2A gateway", stack.gateway_url),
         ("grpc", "gRPC", stack.grpc_address),
-        ("agent_card", "Agent card", stack.card_url),
-        ("agents", "All agents", stack.catalogue_url),
+        ("agent_card", "Agent card", f"{url}/.well-known/agent-card.json"),
+        ("agents", "All agents", f"{url}/agents"),
         ("model", "Model", stack.model),
         ("console", "Console", stack.console_url),
         ("temporal_ui", "Temporal UI", stack.temporal_ui),

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
+import httpx2
 
 from everloop import __version__
 from everloop.cli.client.calls import LOOK_CLOSER, Gateway, refused
@@ -20,6 +21,7 @@ from everloop.cli.output import CommandError
 from everloop.cli.servers import ENV, HOW_TO_INSTALL, LOOPBACK, check_local_servers
 from everloop.client import ClientError
 from everloop.models.catalogue import Catalogue, ModelsSettings, Provider
+from everloop.models.client import make_client
 from everloop.runtime.settings import StartError, unknown_settings
 
 LIBRARIES = ("a2a-sdk", "temporalio", "redis", "mcp")
@@ -84,14 +86,10 @@ async def _flaw_of(provider: Provider) -> str:
     """Return why a provider cannot be asked, as far as its list of models tells: that costs nothing."""
     if not provider.base_url:
         return ""
-    key = f"Bearer {provider.key}" if provider.key_header == "Authorization" else provider.key
-    headers = {**provider.headers, **({provider.key_header: key} if provider.key else {})}
     try:
-        async with httpx.AsyncClient(timeout=_TIMEOUT) as http:
-            answer = await http.get(
-                f"{provider.base_url.rstrip('/')}/models", headers=headers, params=dict(provider.query)
-            )
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        async with make_client(provider) as http:
+            answer = await http.get("models", timeout=_TIMEOUT)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         return (
             f"nobody answers at {_host(provider.base_url)} ({type(error).__name__}); look at the network, a "
             f"proxy (HTTPS_PROXY), or the address ({provider.base_url_variable or 'models.toml'})"

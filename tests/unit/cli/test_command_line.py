@@ -223,7 +223,7 @@ NO_KEYS = "EVERLOOP_ENCRYPTION_KEYS_FILE: the file cannot be read"
     ("command", "variable", "told"),
     [
         ("worker", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
-        ("gateway", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
+        ("gateway", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such\nEVERLOOP_PORT=0", NO_KEYS),
         ("schedules list", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
         ("housekeeping status", "EVERLOOP_ENCRYPTION_KEYS_FILE=/no/such", NO_KEYS),
         ("reindex", "EVERLOOP_REDIS_URL=redis://127.0.0.1:1/0", "127.0.0.1:1"),

@@ -6,7 +6,7 @@ import pytest
 
 from everloop.deploy.demo_model.script import MODEL
 from everloop.deploy.local import stack
-from everloop.deploy.local.errors import PortTakenError
+from everloop.deploy.local.errors import LocalStackError
 from everloop.deploy.local.ports import Ports
 from everloop.deploy.local.settings import StackSettings
 from everloop.deploy.local.stack import LOCAL_WEBHOOKS, LocalStack, running_stack
@@ -105,11 +105,11 @@ async def test_a_stack_wants_the_port_that_documents_name(
     """One that is begun anew each time, as a demo, leaves it to others."""
 
     def choose(_file: Path, _asked: object, _say: object, usual: dict[str, int]) -> Ports:
-        raise PortTakenError(str(usual))
+        raise LocalStackError(str(usual))
 
     monkeypatch.setattr(stack, "choose_ports", choose)
 
-    with pytest.raises(PortTakenError) as asked:
+    with pytest.raises(LocalStackError) as asked:
         async with running_stack(tmp_path, StackSettings(), print, {}, fresh=fresh):
             pass
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everloop.deploy.local.errors import PortTakenError
+from everloop.deploy.local.errors import LocalStackError
 from everloop.deploy.local.ports import Ports, choose_ports
 from everloop.deploy.local.servers import LOOPBACK, free_port
 
@@ -78,7 +78,7 @@ def test_a_port_that_was_asked_for_goes_to_nobody_else(tmp_path: Path) -> None:
 
 def test_a_port_that_was_asked_for_and_is_in_use_is_an_error(tmp_path: Path, taken_port: int) -> None:
     """The message names port and variable."""
-    with pytest.raises(PortTakenError, match=rf"port {taken_port} \(EVERLOOP_PORT\) is in use"):
+    with pytest.raises(LocalStackError, match=rf"port {taken_port} \(EVERLOOP_PORT\) is in use"):
         choose_ports(tmp_path / "ports.json", {"gateway": ("EVERLOOP_PORT", taken_port)}, ignore)
 
 
