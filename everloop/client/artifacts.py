@@ -69,7 +69,7 @@ class ArtifactCalls:
         if part.url is None:
             yield _content(part)
             return
-        await self._connection.sdk()  # it knows how the gateway calls itself
+        await self._connection.transport()  # it knows how the gateway calls itself
         async with aclosing(self._connection.download(self._connection.reachable(part.url))) as pieces:
             async for piece in pieces:
                 yield piece

@@ -1,21 +1,19 @@
-"""The way to an agent: HTTP with credentials, its card, the SDK's client, and streams that tell their ids."""
+"""The way to an agent: HTTP with credentials, its card, A2A's calls, and streams that tell their ids."""
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import aclosing
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import httpx
-from a2a.client import Client as SdkClient
-from a2a.client import ClientConfig
 from a2a.client.card_resolver import parse_agent_card
 from a2a.client.client import ClientCallContext
-from a2a.client.client_factory import ClientFactory
-from a2a.client.transports.jsonrpc import JsonRpcTransport
+from a2a.client.transports.base import ClientTransport
+from a2a.client.transports.rest import RestTransport
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import TransportProtocol
 from google.protobuf.json_format import ParseError
@@ -34,7 +32,7 @@ from everloop.client.errors import (
     translate_errors,
 )
 from everloop.client.fold import EVENTS_EXTENSION
-from everloop.client.transport import CONNECT_TIMEOUT, EVENT_ID, STREAM, IdentifyingTransport
+from everloop.client.transport import CONNECT_TIMEOUT, EVENT_ID, IdentifyingTransport
 
 HTTP_EXTENSION = "https://everloop.dev/extensions/http/v1"
 """What an Everloop serves beside A2A; `base` in its parameters is where."""
@@ -103,7 +101,8 @@ class Connection:
         self._credentials = credentials
         self._reading = asyncio.Lock()
         self._card: pb.AgentCard | None = None
-        self._sdk: SdkClient | None = None
+        self._transport: ClientTransport | None = None
+        self._tenant = ""
         self._public_base = ""
 
     async def card(self) -> pb.AgentCard:
@@ -121,11 +120,11 @@ class Connection:
         """Whether the agent offers streams."""
         return (await self.card()).capabilities.streaming
 
-    async def sdk(self) -> SdkClient:
-        """Return the SDK's client of the agent."""
-        if self._sdk is None:
-            self._sdk = self._connect(await self.card())
-        return self._sdk
+    async def transport(self) -> ClientTransport:
+        """Return how the agent is called."""
+        if self._transport is None:
+            self._transport = self._connect(await self.card())
+        return self._transport
 
     async def close(self) -> None:
         """Close all connections."""
@@ -135,38 +134,44 @@ class Connection:
 
     async def send(self, request: pb.SendMessageRequest) -> Responses:
         """Send a message; return what yields what comes of it, each with the id of its event."""
-        timeout = None if await self.streams() else UNSTREAMED
-        context = self._context(timeout, {"Idempotency-Key": request.message.message_id})
-        return self._identified((await self.sdk()).send_message(request, context=context), context)
+        transport, headers = await self.transport(), {"Idempotency-Key": request.message.message_id}
+        request.tenant = self._tenant
+        if not await self.streams():
+            return self._answered(transport, request, self._context(UNSTREAMED, headers))
+        context = self._context(None, headers)
+        return self._identified(transport.send_message_streaming(request, context=context), context)
 
     async def subscribe(self, task_id: str, after: str) -> Responses:
         """Return what yields what happens to a task, behind an event if the server knows it."""
-        request = pb.SubscribeToTaskRequest(id=task_id)
+        transport = await self.transport()
         context = self._context(None, {"Last-Event-ID": after} if after else {})
-        return self._identified((await self.sdk()).subscribe(request, context=context), context)
+        request = pb.SubscribeToTaskRequest(id=task_id, tenant=self._tenant)
+        return self._identified(transport.subscribe(request, context=context), context)
 
     async def get_task(self, task_id: str, history_length: int) -> pb.Task:
         """Return a task as it stands."""
-        request = pb.GetTaskRequest(id=task_id, history_length=history_length)
+        transport = await self.transport()
+        request = pb.GetTaskRequest(id=task_id, history_length=history_length, tenant=self._tenant)
         with translate_errors(self._base):
-            return await (await self.sdk()).get_task(request, context=self._context())
+            return await transport.get_task(request, context=self._context())
 
     async def cancel_task(self, task_id: str) -> pb.Task:
         """Cancel a task, and return it."""
+        transport = await self.transport()
+        request = pb.CancelTaskRequest(id=task_id, tenant=self._tenant)
         with translate_errors(self._base):
-            return await (await self.sdk()).cancel_task(
-                pb.CancelTaskRequest(id=task_id), context=self._context()
-            )
+            return await transport.cancel_task(request, context=self._context())
 
     async def list_tasks(
         self, request: pb.ListTasksRequest, limit: int | None = None
     ) -> AsyncGenerator[pb.Task]:
         """Yield tasks, the newest first, `limit` at most; pages are read as they are needed."""
-        left, sdk = limit, await self.sdk()
+        left, transport = limit, await self.transport()
+        request.tenant = self._tenant
         while left is None or left > 0:
             request.page_size = PAGE if left is None else min(PAGE, left)
             with translate_errors(self._base):
-                page = await sdk.list_tasks(request, context=self._context())
+                page = await transport.list_tasks(request, context=self._context())
             for task in page.tasks[:left]:
                 yield task
             left = None if left is None else left - len(page.tasks)
@@ -180,17 +185,24 @@ class Connection:
         return ClientCallContext(timeout=timeout, service_parameters=dict(headers or {}))
 
     async def _identified(
-        self, stream: AsyncIterator[pb.StreamResponse], context: ClientCallContext
+        self, stream: AsyncGenerator[pb.StreamResponse], context: ClientCallContext
     ) -> Responses:
-        # The client's methods are generators; their interface does not say so.
-        async with aclosing(cast("AsyncGenerator[pb.StreamResponse]", stream)) as responses:
-            try:
-                with translate_errors(self._base):
-                    async for response in responses:
-                        yield response, context.state.get(EVENT_ID, "")
-            finally:
-                if opened := cast("AsyncGenerator[pb.StreamResponse] | None", context.state.get(STREAM)):
-                    await opened.aclose()
+        async with aclosing(stream) as responses:
+            with translate_errors(self._base):
+                async for response in responses:
+                    yield response, context.state.get(EVENT_ID, "")
+
+    async def _answered(
+        self, transport: ClientTransport, request: pb.SendMessageRequest, context: ClientCallContext
+    ) -> Responses:
+        """Yield what a server answers that does not stream."""
+        request.configuration.return_immediately = True
+        with translate_errors(self._base):
+            answer = await transport.send_message(request, context=context)
+        if answer.HasField("task"):
+            yield pb.StreamResponse(task=answer.task), ""
+        else:
+            yield pb.StreamResponse(message=answer.message), ""
 
     # What is beside A2A.
 
@@ -202,7 +214,7 @@ class Connection:
         """
         for each in (await self.card()).capabilities.extensions:
             if each.uri == HTTP_EXTENSION:
-                await self.sdk()  # it knows how the gateway calls itself
+                await self.transport()  # it knows how the gateway calls itself
                 base = str(plain_struct(each.params).get("base") or "")
                 return self.reachable(f"{origin_of(self._public_base)}{base.rstrip('/')}{path}")
         raise self._missing(HTTP_EXTENSION)
@@ -285,7 +297,7 @@ class Connection:
                 self._credentials.header = key.name
         return card
 
-    def _connect(self, card: pb.AgentCard) -> SdkClient:
+    def _connect(self, card: pb.AgentCard) -> ClientTransport:
         offered = [one for one in card.supported_interfaces if self._is_spoken(one)]
         if not offered:
             raise InvalidError(
@@ -303,32 +315,19 @@ class Connection:
                 f"the card at {self.card_url} names the address {offered[0].url}, of another server, and the "
                 f"credentials are not for that; if they are, say so: hosts=[{host!r}]"
             )
-        chosen = pb.AgentCard()
-        chosen.CopyFrom(card)
-        del chosen.supported_interfaces[:]
-        for one in sorted(trusted, key=lambda one: _BINDINGS.index(one.protocol_binding)):
-            chosen.supported_interfaces.append(self._reached(one) if is_ours else one)
-        config = ClientConfig(
-            httpx_client=self.http,
-            streaming=card.capabilities.streaming,
-            polling=not card.capabilities.streaming,
-            supported_protocol_bindings=list(_BINDINGS),
-            use_client_preference=True,
-        )
-        factory = ClientFactory(config)
-        factory.register(_BINDINGS[0], _transport)
-        return factory.create(chosen)
+        chosen = min(trusted, key=lambda one: _BINDINGS.index(one.protocol_binding))
+        self._tenant = chosen.tenant
+        url = self._reached(chosen.url) if is_ours else chosen.url
+        kind = IdentifyingTransport if chosen.protocol_binding == _BINDINGS[0] else RestTransport
+        return kind(self.http, card, url, is_shared_httpx=True)
 
     def _is_spoken(self, interface: pb.AgentInterface) -> bool:
         return interface.protocol_binding in _BINDINGS and interface.protocol_version.startswith("1")
 
-    def _reached(self, interface: pb.AgentInterface) -> pb.AgentInterface:
-        public, agents, agent = interface.url.partition("/agents/")
+    def _reached(self, url: str) -> str:
+        public, agents, agent = url.partition("/agents/")
         self._public_base = f"{public.rstrip('/')}/"
-        reached = pb.AgentInterface()
-        reached.CopyFrom(interface)
-        reached.url = f"{self._base}{agents}{agent}" if agents else f"{self._base}/"
-        return reached
+        return f"{self._base}{agents}{agent}" if agents else f"{self._base}/"
 
 
 def addresses(url: str, agent: str | None) -> tuple[str, str, str]:
@@ -405,8 +404,3 @@ def origin_of(url: str) -> str:
     """Return scheme, host and port of an address."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def _transport(card: pb.AgentCard, url: str, config: ClientConfig) -> JsonRpcTransport:
-    assert config.httpx_client  # noqa: S101 -- we have given it
-    return IdentifyingTransport(config.httpx_client, card, url, is_shared_httpx=True)

@@ -16,9 +16,6 @@ from everloop.client.errors import ServerError, UnreachableError, check_success,
 EVENT_ID = "event_id"
 """Where the state of a call holds the id of the event that was yielded last; empty: it has none."""
 
-STREAM = "stream"
-"""Where it holds the stream, for whoever reads on no longer to close it."""
-
 SILENCE = 60.0
 """Seconds without a byte after which a stream is taken for lost; servers send comments in between."""
 
@@ -32,23 +29,12 @@ class IdentifyingTransport(JsonRpcTransport):
     def send_message_streaming(
         self, request: pb.SendMessageRequest, *, context: ClientCallContext | None = None
     ) -> AsyncGenerator[pb.StreamResponse]:
-        return self._opened("SendStreamingMessage", request, context)
+        return self._events("SendStreamingMessage", request, context or ClientCallContext())
 
     def subscribe(
         self, request: pb.SubscribeToTaskRequest, *, context: ClientCallContext | None = None
     ) -> AsyncGenerator[pb.StreamResponse]:
-        return self._opened("SubscribeToTask", request, context)
-
-    def _opened(
-        self,
-        method: str,
-        request: pb.SendMessageRequest | pb.SubscribeToTaskRequest,
-        context: ClientCallContext | None,
-    ) -> AsyncGenerator[pb.StreamResponse]:
-        """Return what a stream yields; it stands in the state of the call, for the SDK closes none early."""
-        context = context or ClientCallContext()
-        context.state[STREAM] = stream = self._events(method, request, context)
-        return stream
+        return self._events("SubscribeToTask", request, context or ClientCallContext())
 
     async def _events(
         self,

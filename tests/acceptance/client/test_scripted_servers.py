@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 import uvicorn
@@ -53,6 +54,7 @@ class Everloop:
     """
 
     url: str = ""
+    tenant: str = ""
     extensions: list[JsonValue] = field(
         default_factory=lambda: [
             {"uri": EVENTS_EXTENSION},
@@ -68,7 +70,12 @@ class Everloop:
             {
                 "name": "Scripted",
                 "supportedInterfaces": [
-                    {"url": f"{self.url}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+                    {
+                        "url": f"{self.url}/",
+                        "protocolBinding": "JSONRPC",
+                        "protocolVersion": "1.0",
+                        "tenant": self.tenant,
+                    }
                 ],
                 "capabilities": {"streaming": True, "extensions": self.extensions},
             }
@@ -362,3 +369,19 @@ async def test_a_server_that_stays_away_is_not_waited_for_without_end() -> None:
             await client.send("x")
 
     assert 1 < len(everloop.calls) < 20
+
+
+async def test_each_call_names_the_tenant_of_the_card() -> None:
+    """A2A 1.0 §4.4.6: what the interface of an agent says, its clients send back."""
+    async with running() as everloop, Client(everloop.url) as client:
+        everloop.tenant = "ours"
+        everloop.script = [[event(task("COMPLETED"))], [event(task("COMPLETED"))]]
+        await client.send("Hello")
+        _ = [each async for each in client.watch("t")]
+        results: list[JsonValue] = [task("CANCELED")["task"], {"tasks": []}]
+        everloop.script = [JSONResponse({"jsonrpc": "2.0", "id": 1, "result": each}) for each in results]
+        await client.cancel("t")
+        _ = [each async for each in client.tasks()]
+    told = [(call["method"], cast("Json", call["params"]).get("tenant")) for call in everloop.calls]
+    methods = ("SendStreamingMessage", "SubscribeToTask", "CancelTask", "ListTasks")
+    assert told == [(method, "ours") for method in methods]
