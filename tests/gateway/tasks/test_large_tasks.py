@@ -16,6 +16,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.tasks import snapshots as large_tasks
 from everloop.runtime.redis import connect_redis
+from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.interface import Snapshot
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import TextPart
@@ -65,7 +66,7 @@ class LargeViews(TaskViews):
 async def large(redis_url: str) -> AsyncGenerator[LargeViews]:
     """Tasks may have 3 MB."""
     async with connect_redis(redis_url) as redis:
-        views = LargeViews(redis, max_bytes=LIMIT)
+        views = LargeViews(redis, RetentionSettings(max_task_bytes=LIMIT))
         views.loaded, views.sized = [], []
         yield views
 
