@@ -4,12 +4,11 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client
 
-from everloop.runtime.temporal.executions import quoted
+from everloop.runtime.temporal.executions import is_open, listed_pages, quoted
 from everloop.workflows.contract.names import AGENT_ID, OWNER, WORKFLOW_TYPE, is_child_task_id
-
-PAGE_SIZE = 200
 
 _RPC_TIMEOUT = timedelta(seconds=30)
 
@@ -33,7 +32,7 @@ class Chosen:
             f"WorkflowType = '{WORKFLOW_TYPE}'",
             f"TaskQueue = {quoted(self.task_queue)}",
             "ExecutionStatus != 'ContinuedAsNew'",
-            f"(ExecutionStatus = 'Running' OR CloseTime > '{self.ended_since.isoformat()}')",
+            f"(CloseTime IS NULL OR CloseTime > '{self.ended_since.isoformat()}')",
         ]
         for attribute, value in ((AGENT_ID, self.agent_id), (OWNER, self.owner)):
             if value:
@@ -55,20 +54,17 @@ async def listed_tasks(client: Client, chosen: Chosen) -> AsyncGenerator[list[Fo
     Raises:
         RPCError: Temporal does not answer.
     """
-    found = client.list_workflows(chosen.query, page_size=PAGE_SIZE, rpc_timeout=_RPC_TIMEOUT)
     seen: set[str] = set()
-    while True:
-        await found.fetch_next_page()
-        yield _tasks_of(found.current_page or (), seen)
-        if not found.next_page_token:
-            return
+    async for page in listed_pages(client, chosen.query, _RPC_TIMEOUT):
+        yield _tasks_of(page, seen)
 
 
-def _tasks_of(page: Sequence[WorkflowExecution], seen: set[str]) -> list[FoundTask]:
+def _tasks_of(page: Sequence[WorkflowExecutionInfo], seen: set[str]) -> list[FoundTask]:
     tasks: list[FoundTask] = []
     for run in page:
-        if run.id in seen or is_child_task_id(run.id):
+        task_id = run.execution.workflow_id
+        if task_id in seen or is_child_task_id(task_id):
             continue
-        seen.add(run.id)
-        tasks.append(FoundTask(run.id, run.status in {WorkflowExecutionStatus.RUNNING, None}))
+        seen.add(task_id)
+        tasks.append(FoundTask(task_id, is_open(run)))
     return tasks

@@ -117,10 +117,9 @@ class Gauges:
                 tasks_open.set(count, {"agent": agent_id, "state": state.value})
 
     async def _count(self, agent_id: str, state: TaskState) -> int:
-        quoted = agent_id.replace("'", "''")
-        query = (
-            f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running' "
-            f"AND {names.AGENT_ID.name} = '{quoted}' AND {names.TASK_STATE.name} = '{state.value}'"
+        query = (  # a paused task is open, and does not count as running
+            f"WorkflowType = '{names.WORKFLOW_TYPE}' AND CloseTime IS NULL "
+            f"AND {names.AGENT_ID.name} = '{agent_id}' AND {names.TASK_STATE.name} = '{state.value}'"
         )
         async with translate_temporal_errors():
             return (await self._client.count_workflows(query, rpc_timeout=RPC_TIMEOUT)).count

@@ -9,14 +9,15 @@ from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionId
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     Client,
-    WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowHistoryEventFilterType,
 )
 from temporalio.common import TypedSearchAttributes
+from temporalio.converter import decode_typed_search_attributes
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
@@ -31,7 +32,7 @@ from everloop.gateway.errors import (
 from everloop.gateway.instruments import workflow_problems
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.runtime.temporal.describe import RunDescription, describe
-from everloop.runtime.temporal.executions import UNQUOTABLE
+from everloop.runtime.temporal.executions import UNQUOTABLE, listed_pages
 from everloop.runtime.temporal.inspection import REPORTED_PROBLEMS
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
@@ -44,8 +45,6 @@ STUCK_ATTEMPTS = 3
 
 RECENT_EVENTS = 20
 """Where in a history the failure of its last step is looked for, from the end."""
-
-PAGE_SIZE = 200
 
 EVENTS_AT_ONCE = 100
 """Events of a history that are fetched with one call."""
@@ -146,9 +145,9 @@ class Runs:
             " AND ExecutionStatus IN ('Terminated', 'TimedOut', 'Failed')"
             f" AND {names.TASK_STATE.name} IN ({_OPEN_STATES}) AND CloseTime > '{since.isoformat()}'"
         )
-        async for page in self._pages(query):
+        async for page in listed_pages(self._client, query, RPC_TIMEOUT):
             # The task of a sub-agent has no view; its parent hears of its end.
-            yield [workflow.id for workflow in page if "/" not in workflow.id]
+            yield [_id(run) for run in page if not names.is_child_task_id(_id(run))]
 
     async def stuck(self) -> AsyncGenerator[list[Stuck]]:
         """Yield pages of runs that the server reports problems of.
@@ -159,8 +158,8 @@ class Runs:
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running'"
             f" AND {REPORTED_PROBLEMS.name} IS NOT NULL"
         )
-        async for page in self._pages(query):
-            yield [Stuck(w.id, w.run_id, _reported(w.typed_search_attributes)) for w in page]
+        async for page in listed_pages(self._client, query, RPC_TIMEOUT):
+            yield [Stuck(_id(run), run.execution.run_id, _reported(_attributes(run))) for run in page]
 
     async def begun(self, since: datetime) -> AsyncGenerator[Mapping[str, Alive]]:
         """Yield pages of clients' tasks with a run that began after `since` and goes on."""
@@ -168,24 +167,17 @@ class Runs:
             f"WorkflowType = '{names.WORKFLOW_TYPE}' AND ExecutionStatus = 'Running'"
             f" AND StartTime > '{since.isoformat()}'"
         )
-        async for page in self._pages(query):
-            yield {run.id: _alive(run) for run in page if "/" not in run.id}
+        async for page in listed_pages(self._client, query, RPC_TIMEOUT):
+            yield {_id(run): _alive(run) for run in page if not names.is_child_task_id(_id(run))}
 
     async def running(self, task_ids: Sequence[str]) -> Mapping[str, Alive]:
         """Return those of these tasks that run, as visibility knows them, which lags behind."""
         asked = ", ".join(f"'{task_id}'" for task_id in task_ids if not UNQUOTABLE & set(task_id))
         if not asked:
             return {}
-        pages = self._pages(f"ExecutionStatus = 'Running' AND WorkflowId IN ({asked})")
-        return {run.id: _alive(run) async for page in pages for run in page}
-
-    async def _pages(self, query: str) -> AsyncGenerator[Sequence[WorkflowExecution]]:
-        workflows = self._client.list_workflows(query, page_size=PAGE_SIZE, rpc_timeout=RPC_TIMEOUT)
-        await workflows.fetch_next_page()
-        yield workflows.current_page or ()
-        while workflows.next_page_token:
-            await workflows.fetch_next_page()
-            yield workflows.current_page or ()
+        query = f"CloseTime IS NULL AND WorkflowId IN ({asked})"  # also what is paused
+        pages = listed_pages(self._client, query, RPC_TIMEOUT)
+        return {_id(run): _alive(run) async for page in pages for run in page}
 
     async def cause(self, stuck: Stuck) -> str:
         """Return what fails, in a few words that hold nothing of the task's content.
@@ -245,10 +237,18 @@ async def history_of(
         yield event
 
 
-def _alive(run: WorkflowExecution) -> Alive:
-    attributes = run.typed_search_attributes
-    state = attributes.get(names.TASK_STATE)
-    return Alive(run.run_id, TaskState(state) if state else None, attributes.get(names.TASK_VERSION, 0))
+def _id(run: WorkflowExecutionInfo) -> str:
+    return run.execution.workflow_id
+
+
+def _attributes(run: WorkflowExecutionInfo) -> TypedSearchAttributes:
+    return decode_typed_search_attributes(run.search_attributes)
+
+
+def _alive(run: WorkflowExecutionInfo) -> Alive:
+    attributes = _attributes(run)
+    state, version = attributes.get(names.TASK_STATE), attributes.get(names.TASK_VERSION, 0)
+    return Alive(run.execution.run_id, TaskState(state) if state else None, version)
 
 
 def _reported(attributes: TypedSearchAttributes) -> tuple[str, ...]:

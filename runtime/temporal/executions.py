@@ -1,7 +1,7 @@
 """The workflows of tasks, as Temporal keeps them: found, ended, and deleted with their histories."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from datetime import timedelta
 
 from temporalio.api.common.v1 import WorkflowExecution
@@ -31,6 +31,33 @@ UNQUOTABLE = frozenset("'\"\\")
 nobody's promise."""
 
 
+async def listed_pages(
+    client: Client, query: str, rpc_timeout: timedelta = _RPC_TIMEOUT
+) -> AsyncGenerator[Sequence[WorkflowExecutionInfo]]:
+    """Yield what visibility has; the SDK's own list has no name for the status of a paused run, and fails.
+
+    Raises:
+        RPCError: Temporal does not answer.
+    """
+    token = b""
+    while True:
+        page = await client.workflow_service.list_workflow_executions(
+            ListWorkflowExecutionsRequest(
+                namespace=client.namespace, query=query, page_size=PAGE, next_page_token=token
+            ),
+            retry=True,
+            timeout=rpc_timeout,
+        )
+        yield page.executions
+        if not (token := page.next_page_token):
+            return
+
+
+def is_open(run: WorkflowExecutionInfo) -> bool:
+    """Whether a run goes on; one that an operator has paused does."""
+    return run.status in _RUNNING
+
+
 class TaskExecutions:
     """All workflows of clients' tasks: their own, those of their sub-agents, and of their push deliveries."""
 
@@ -52,9 +79,9 @@ class TaskExecutions:
         query = f"WorkflowType = '{names.WORKFLOW_TYPE}' AND {names.OWNER.name} = {quoted(owner)}"
         if context_id is not None:
             query += f" AND {names.CONTEXT_ID.name} = {quoted(context_id)}"
-        async for run in self._listed(query):
+        async for run in _listed(self._client, query):
             attributes = decode_typed_search_attributes(run.search_attributes)
-            task_id, is_running = names.root_task_id(run.execution.workflow_id), run.status in _RUNNING
+            task_id, is_running = names.root_task_id(run.execution.workflow_id), is_open(run)
             yield task_id, attributes.get(names.CONTEXT_ID, ""), is_running
 
     async def remove(self, task_id: str) -> int:
@@ -90,24 +117,10 @@ class TaskExecutions:
     async def _runs(self, task_id: str) -> AsyncGenerator[tuple[str, str, bool]]:
         if UNQUOTABLE & set(task_id):
             return
-        async for run in self._listed(f"WorkflowId = '{task_id}' OR WorkflowId STARTS_WITH '{task_id}/'"):
-            yield run.execution.workflow_id, run.execution.run_id, run.status in _RUNNING
-
-    async def _listed(self, query: str) -> AsyncGenerator[WorkflowExecutionInfo]:
-        """Yield what visibility has; the SDK's own list has no name for the status of a paused run."""
-        token = b""
-        while True:
-            page = await self._client.workflow_service.list_workflow_executions(
-                ListWorkflowExecutionsRequest(
-                    namespace=self._client.namespace, query=query, page_size=PAGE, next_page_token=token
-                ),
-                retry=True,
-                timeout=_RPC_TIMEOUT,
-            )
-            for run in page.executions:
-                yield run
-            if not (token := page.next_page_token):
-                return
+        async for run in _listed(
+            self._client, f"WorkflowId = '{task_id}' OR WorkflowId STARTS_WITH '{task_id}/'"
+        ):
+            yield run.execution.workflow_id, run.execution.run_id, is_open(run)
 
     async def _is_running(self, workflow_id: str) -> bool:
         run = await find_run(self._client, workflow_id)
@@ -134,6 +147,12 @@ class TaskExecutions:
         except RPCError as error:
             if not is_not_found(error):
                 raise
+
+
+async def _listed(client: Client, query: str) -> AsyncGenerator[WorkflowExecutionInfo]:
+    async for page in listed_pages(client, query):
+        for run in page:
+            yield run
 
 
 def quoted(value: str) -> str:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 from temporalio.client import Client
 
 from everloop.deploy.local.servers import LOOPBACK
@@ -20,12 +21,14 @@ OPEN = "everloop.tasks.open"
 
 
 async def test_open_tasks_are_counted_by_agent_and_state(client: Client) -> None:
-    """As visibility has them; an agent's id is no query, and tasks that ended or are others' do not count."""
-    agent_id, recorded = f"{unique('it')}'s mine", Recorded()
+    """As visibility has them, also those that an operator has paused; others' and ended ones do not count."""
+    agent_id, recorded = unique("agent"), Recorded()
     tasks, task_ids = Tasks(client, unique("nobody")), [unique("open") for _ in range(3)]
     for task_id in task_ids:
         await tasks.start(task_id, task_input(agent=AgentSpec(id=agent_id)), summary="open")
     await client.get_workflow_handle(task_ids[0]).terminate()
+    pause = PauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=task_ids[1], request_id="r")
+    await client.workflow_service.pause_workflow_execution(pause)
     asking = Gauges(client, [agent_id, "idle"], {})
     await asking.round()
     while recorded.gauge(OPEN)[agent_id, "submitted"] != 2:

@@ -10,16 +10,26 @@ from a2a.types.a2a_pb2 import GetTaskRequest, SubscribeToTaskRequest, TaskState
 from a2a.utils.errors import TaskNotFoundError
 from google.protobuf.json_format import MessageToDict
 from temporalio import workflow
+from temporalio.api.workflowservice.v1 import PauseWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.gateway.tasks.fanout import EventFanout
+from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.tasks import TaskState as State
-from tests.gateway.harness import StoodIn, running_gateway, scripted_worker, stand_in_worker, unique
+from tests.gateway.harness import (
+    StoodIn,
+    running_gateway,
+    scripted_worker,
+    stand_in_worker,
+    task_input,
+    unique,
+)
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.servers.processes import running_valkey
 
@@ -159,3 +169,17 @@ async def test_a_workflow_that_is_no_task_is_not_found(client: Client, views: Ta
             with pytest.raises(TaskNotFoundError):
                 await a2a.get_task(GetTaskRequest(id=handle.id))
     await handle.terminate()
+
+
+async def test_reindex_finds_a_task_that_an_operator_has_paused(client: Client) -> None:
+    """It is open, though Temporal does not count it among those that run."""
+    queue, task_id = unique("nobody"), unique("paused")
+    await Tasks(client, queue).start(task_id, task_input(), summary="paused")
+    paused = PauseWorkflowExecutionRequest(namespace=client.namespace, workflow_id=task_id, request_id="r")
+    await client.workflow_service.pause_workflow_execution(paused)
+    query = f"WorkflowId = '{task_id}' AND ExecutionStatus = 'Paused'"
+    while not (await client.count_workflows(query)).count:  # noqa: ASYNC110 -- a fact of the server, no event
+        await asyncio.sleep(0.05)
+    found = [page async for page in listed_tasks(client, Chosen(queue, "", "", datetime.now(UTC)))]
+    assert found == [[FoundTask(task_id, is_running=True)]]
+    await client.get_workflow_handle(task_id).terminate()
