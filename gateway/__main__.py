@@ -21,7 +21,7 @@ from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLi
 from everloop.gateway.auth.settings import AuthSettings, make_authenticator
 from everloop.gateway.cards.signing import CardKeySettings, load_card_key
 from everloop.gateway.http.server import GatewayServer, listen
-from everloop.gateway.operations.push import make_push, notifier
+from everloop.gateway.operations.push import make_push
 from everloop.gateway.settings import Attachments, GatewaySettings, Stores
 from everloop.runtime.lean import freeze_startup
 from everloop.runtime.redis import StoreSettings, check_redis, connect_redis
@@ -68,7 +68,7 @@ async def opened_app(
         blobs = await opened.enter_async_context(opened_blobs(blob_settings, redis))
         client = await connect_temporal(plugins, blobs)
         configs = PushConfigs(redis)
-        notify = notifier(PushDeliveries(client, configs, settings.task_queue))
+        notify = PushDeliveries(client, configs, settings.task_queue).notify
         views = NotifyingTaskViews(redis, configs, notify, retention)
         stores = Stores(
             views,
@@ -87,11 +87,11 @@ async def opened_app(
             client,
             stores,
             agents,
-            access=access,
-            push=push,
-            attachments=Attachments(
+            Attachments(
                 make_schedule_files(artifact_settings, redis, blobs, views), ScheduleWebhooks(redis, configs)
             ),
+            access=access,
+            push=push,
             card_key=card_key,
             measures=measures,
         )

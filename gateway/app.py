@@ -14,10 +14,9 @@ from temporalio.client import Client
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.endpoint import Endpoint
-from everloop.gateway.bindings.jsonrpc import JsonRpcBinding
+from everloop.gateway.bindings.jsonrpc import JsonRpcEndpoint
 from everloop.gateway.bindings.legacy import legacy_rest_calls
-from everloop.gateway.bindings.rest import RestBinding, RestCalls, rest_calls
+from everloop.gateway.bindings.rest import RestCalls, RestEndpoint, rest_calls
 from everloop.gateway.cards.cards import Cards, CardSettings
 from everloop.gateway.cards.page import home_route
 from everloop.gateway.cards.routes import card_routes
@@ -60,18 +59,17 @@ def build_app(  # noqa: PLR0913 -- the parts of a gateway, each by its name
     client: Client,
     stores: Stores,
     agents: AgentRegistry,
+    attachments: Attachments,
     *,
     access: AccessControl | None = None,
     push: PushOperations | None = None,
-    attachments: Attachments | None = None,
     fanout: EventFanout | None = None,
     card_key: CardKey | None = None,
     measures: bool = False,
 ) -> Starlette:
     """Wire the gateway. Without `access` everybody may do everything; without `push` nobody is notified.
 
-    Without `attachments` there are no schedules. `measures`: somebody reads metrics, for which servers are
-    asked.
+    `measures`: somebody reads metrics, for which servers are asked.
 
     Its `state.fanout` ends every open stream and waiting request when it is closed; its `state.handler`
     answers the calls of every binding.
@@ -189,12 +187,12 @@ def _binding_routes(handler: "RequestHandler", http: HttpContext, agents: AgentR
 
     Longer addresses come first, so that no tenant is taken for the first word of one.
     """
-    jsonrpc = Endpoint(JsonRpcBinding(handler), http, agents)
+    jsonrpc = JsonRpcEndpoint(http, agents, handler)
     routes = [Route(path, jsonrpc, methods=["POST"]) for path in ("/", _AGENT, f"{_AGENT}/")]
 
     def add(prefix: str, addresses: RestCalls, version: str) -> None:
         for path, calls in addresses.items():
-            endpoint = Endpoint(RestBinding(calls, version), http, agents)
+            endpoint = RestEndpoint(http, agents, calls, version)
             routes.append(Route(prefix + path, endpoint, methods=list(calls)))
 
     for prefix in (_AGENT, ""):

@@ -43,7 +43,7 @@ class Services:
     push: PushOperations | None
     deletions: Deletions
     schedules: Schedules
-    attachments: Attachments | None
+    attachments: Attachments
     probes: Mapping[str, Probe]
 
     @property

@@ -5,7 +5,7 @@ tasks:write    send messages, cancel tasks, set and remove push notification con
 tasks:approve  answer questions that ask its holders in the owner's place
                (everloop.gateway.extension.questions), as do scopes of your own that tools or guards name as
                their approvers; they must be named
-admin          read and delete what is of any owner (everloop.gateway.extension.endpoint); it must be named
+admin          read and delete what is of any owner (everloop.gateway.http.calls); it must be named
 operator       decrypt what Temporal keeps of everybody's tasks (everloop.gateway.extension.codec); it must be
                named
 agents:{id}    with this agent; whoever has none of this kind may do it with every agent

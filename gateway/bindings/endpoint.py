@@ -1,7 +1,7 @@
 """The ASGI application that answers A2A calls over HTTP, whatever their binding."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, cast
@@ -20,11 +20,11 @@ from starlette.types import Message, Receive, Scope
 from everloop.agents.errors import UnknownAgentError
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.context import AGENT, served_version
-from everloop.gateway.errors import RefusalError, UnavailableNowError
+from everloop.gateway.errors import RefusalError
 from everloop.gateway.http.errors import AddressUnknownError, status_of
-from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint, authenticate
+from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
 from everloop.gateway.operations.operation import Operation
-from everloop.gateway.tasks.streams import ServerSentEvent, with_ids
+from everloop.gateway.tasks.streams import EVENT_ID
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.runtime.redis import cancel
 from everloop.workflows.contract.parts import with_whole_numbers
@@ -38,108 +38,115 @@ RECONNECT_AFTER = 1000
 """Milliseconds after which a client of a gateway that stops should connect again, to another one."""
 
 
-async def respond_with(
-    result: Any,  # noqa: ANN401 -- something to await, or a stream, as the operation says
-    operation: Operation,
-    write: Callable[[Any], Any],
-    error_data: Callable[[Exception], Any],
-    *,
-    error_event: bool = True,
-) -> Response:
-    """Return the response with the result of an operation, or that streams its events, each written as JSON.
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""Some clients end lines at these too. In JSON they stand in strings only, which may escape them."""
 
-    What fails before the first event is raised. A later failure is the last event: `error_event` gives it the
-    name "error".
-    """
-    if not operation.is_stream:
-        return JSONResponse(write(await result))
-    items = cast("AsyncGenerator[object]", result)
-    try:
-        first = [await anext(items)]
-    except StopAsyncIteration:
-        first = []
+ServerSentEvent = dict[str, Any]
 
-    async def events() -> AsyncGenerator[ServerSentEvent]:
-        async with aclosing(items):
-            while first:  # not kept: it may be a large task
-                yield {"data": json_utils.dumps(write(first.pop()))}
-            try:
-                async for item in items:
-                    yield {"data": json_utils.dumps(write(item))}
-            except Exception as failure:  # noqa: BLE001 -- whatever it is, the client is told in its own terms
-                named = {"event": "error"} if error_event else {}
-                yield {**named, "data": json_utils.dumps(error_data(failure))}
 
-    return EventSourceResponse(events())
+def server_sent(content: object, **fields: str) -> ServerSentEvent:
+    """Return an event with this JSON: on one line for every client, whole numbers as such."""
+    return {"data": with_whole_numbers(json_utils.dumps(content)).translate(_LINE_ENDS), **fields}
 
 
 def error_stream(error_data: object) -> EventSourceResponse:
     """Return a stream of one event, which tells why there is none: A2A 0.3 clients read nothing else."""
 
     async def events() -> AsyncGenerator[ServerSentEvent]:
-        yield {"data": json_utils.dumps(error_data)}
+        yield server_sent(error_data)
 
     return EventSourceResponse(events())
 
 
-async def with_reconnect_hint(
-    events: AsyncGenerator[ServerSentEvent], is_stopping: Callable[[], bool]
-) -> AsyncGenerator[dict[str, Any]]:
-    """Tell clients of a gateway that stops to connect again, where `Last-Event-ID` lets them go on."""
-    async with aclosing(events):
-        async for event in events:
-            yield dict(event)
-    if is_stopping():
-        yield {"comment": "this server stops: connect again with Last-Event-ID", "retry": RECONNECT_AFTER}
+class Endpoint(HttpEndpoint):
+    """One way of calling A2A over HTTP.
 
+    It stops working for a client that left, gives streamed events their ids, and answers with the status and
+    headers of HTTP what its way of calling cannot say.
+    """
 
-class Binding(ABC):
-    """One way of calling over HTTP."""
+    def __init__(self, http: HttpContext, agents: AgentRegistry) -> None:
+        super().__init__(http)
+        self._agents = agents
 
     @abstractmethod
-    async def respond(self, request: A2ARequest) -> Response:
+    async def answer(self, request: A2ARequest) -> Response:
         """Answer a call whose body is read; what goes wrong may be raised."""
 
     @abstractmethod
-    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
-        """Return an error as clients of this binding read it; its status is seen to."""
-
-
-class Endpoint(HttpEndpoint):
-    """Answers the calls of one binding.
-
-    It knows the caller before it reads the body, stops working for a client that left, gives streamed events
-    their ids, and answers with the status and headers of HTTP what the binding cannot say.
-    """
-
-    stops = UnavailableNowError(
-        "This server stops. Nothing is lost: send the same request again, and another one answers.",
-        retry_after=1,
-    )
-
-    def __init__(self, binding: Binding, http: HttpContext, agents: AgentRegistry) -> None:
-        super().__init__(http)
-        self._binding = binding
-        self._agents = agents
+    def error(self, error: A2AError, request: A2ARequest) -> Response:
+        """Return an error as clients of this way of calling read it; its status is seen to."""
 
     def name(self, scope: Scope) -> str:
         return "a2a"
 
     async def respond(self, request: A2ARequest) -> Response | None:
-        await self._admit(request)
+        self._check_agent(request)
         await request.body()
-        response = await _unless_client_leaves(self._binding.respond(request), request.receive)
+        response = await _unless_client_leaves(self.answer(request), request.receive)
         return response and self._completed(response, request)
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
-        response = self._binding.refuse(error, request)
+        response = self.error(error, request)
         response.status_code = status_of(error) or response.status_code
         response.headers.update(error.headers if isinstance(error, RefusalError) else {})
         return self._completed(response, request)
 
-    async def _admit(self, request: A2ARequest) -> None:
-        """Let a caller in who is known, asks for no more than a share, and calls an agent of ours."""
-        request.caller = await authenticate(request, self._http.access)
+    async def respond_with(  # noqa: PLR0913 -- what is answered, and how it is written
+        self,
+        request: A2ARequest,
+        result: Any,  # noqa: ANN401 -- something to await, or a stream, as the operation says
+        operation: Operation,
+        write: Callable[[Any], Any],
+        error_data: Callable[[Exception], Any],
+        *,
+        error_event: bool = True,
+    ) -> Response:
+        """Return the response with the result of an operation, or that streams its events, written as JSON.
+
+        What fails before the first event is raised. A later failure is the last event: `error_event` gives it
+        the name "error".
+        """
+        if not operation.is_stream:
+            return JSONResponse(write(await result))
+        items = cast("AsyncGenerator[object]", result)
+        try:
+            first = [await anext(items)]
+        except StopAsyncIteration:
+            first = []
+
+        def event(item: object) -> ServerSentEvent:
+            # Events are made one at a time, when they are asked for: the id in the state is that of this one.
+            event_id = request.call_state.pop(EVENT_ID, None)
+            return server_sent(write(item), **({"id": str(event_id)} if event_id else {}))
+
+        def error(failure: Exception) -> ServerSentEvent:
+            # Without an id: the client asks again for what it could not be told.
+            return server_sent(error_data(failure), **({"event": "error"} if error_event else {}))
+
+        return EventSourceResponse(self._events(first, items, event, error))
+
+    async def _events(
+        self,
+        first: list[object],
+        items: AsyncGenerator[object],
+        event: Callable[[object], ServerSentEvent],
+        error: Callable[[Exception], ServerSentEvent],
+    ) -> AsyncGenerator[ServerSentEvent]:
+        async with aclosing(items):
+            while first:  # not kept: it may be a large task
+                yield event(first.pop())
+            try:
+                async for item in items:
+                    yield event(item)
+            except Exception as failure:  # noqa: BLE001 -- whatever it is, the client is told in its own terms
+                yield error(failure)
+        if self._http.is_stopping():
+            hint = "this server stops: connect again with Last-Event-ID"
+            yield {"comment": hint, "retry": RECONNECT_AFTER}
+
+    def _check_agent(self, request: A2ARequest) -> None:
+        """Pass if the address is of an agent of ours."""
         if request.agent_id:
             try:
                 self._agents.find(request.agent_id)
@@ -149,11 +156,7 @@ class Endpoint(HttpEndpoint):
                 ) from None
 
     def _completed(self, response: Response, request: A2ARequest) -> Response:
-        if isinstance(response, EventSourceResponse):
-            events = cast("AsyncGenerator[ServerSentEvent]", response.body_iterator)
-            named = with_ids(events, request.call_state)
-            response.body_iterator = with_reconnect_hint(named, self._http.is_stopping)
-        elif isinstance(response, JSONResponse):
+        if isinstance(response, JSONResponse):
             _write_whole_numbers(response)
         for header in (HTTP_EXTENSION_HEADER, LEGACY_EXTENSION_HEADER):
             if EVENTS_EXTENSION in get_requested_extensions(request.headers.getlist(header)):

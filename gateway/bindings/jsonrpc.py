@@ -19,10 +19,11 @@ from a2a.utils.errors import (
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.endpoint import Binding, begin_call, error_stream, respond_with
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.bindings.endpoint import Endpoint, begin_call, error_stream
 from everloop.gateway.bindings.legacy import LEGACY_REQUESTS, serve_legacy
 from everloop.gateway.http.errors import as_a2a, status_of
-from everloop.gateway.http.requests import A2ARequest
+from everloop.gateway.http.requests import A2ARequest, HttpContext
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS, Operation
 from everloop.gateway.requests.fields import MAX_ID_BYTES, MAX_PARTS
 from everloop.gateway.requests.proto import INT32_MAX, is_strict_base64, read_params
@@ -38,13 +39,14 @@ MAX_ID = 2**63
 """Below which numbers are ids of requests."""
 
 
-class JsonRpcBinding(Binding):
+class JsonRpcEndpoint(Endpoint):
     """Answers JSON-RPC requests; the HTTP status of errors is 200, but for those that HTTP has one for."""
 
-    def __init__(self, handler: "RequestHandler") -> None:
+    def __init__(self, http: HttpContext, agents: AgentRegistry, handler: "RequestHandler") -> None:
+        super().__init__(http, agents)
         self._handler = handler
 
-    async def respond(self, request: A2ARequest) -> Response:
+    async def answer(self, request: A2ARequest) -> Response:
         """Check the envelope (JSON-RPC 2.0 §4), the version, the scope and the parameters, then do it."""
         body = await request.json()
         request.rpc_id = _read_id(body)
@@ -57,7 +59,7 @@ class JsonRpcBinding(Binding):
             return await self._respond_legacy(request, operation, body, context)
         raise MethodNotFoundError(f"no such method; this server has {', '.join(OPERATIONS)}")
 
-    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+    def error(self, error: A2AError, request: A2ARequest) -> Response:
         return JSONResponse(_error(request, error))
 
     async def _respond(
@@ -67,10 +69,10 @@ class JsonRpcBinding(Binding):
         context.tenant = getattr(message, "tenant", "")
         result = getattr(self._handler, operation.method)(message, context)
 
-        def answer(result: object) -> dict[str, Any]:
+        def write(result: object) -> dict[str, Any]:
             return {"jsonrpc": "2.0", "id": request.rpc_id, "result": operation.to_json(result)}
 
-        return await respond_with(result, operation, answer, partial(_error, request))
+        return await self.respond_with(request, result, operation, write, partial(_error, request))
 
     async def _respond_legacy(
         self, request: A2ARequest, operation: Operation, body: object, context: ServerCallContext
@@ -79,7 +81,7 @@ class JsonRpcBinding(Binding):
         params = read_legacy_params(operation, body)
         result = serve_legacy(self._handler, operation, params, context)
 
-        def answer(result: object) -> object:
+        def write(result: object) -> object:
             written = _legacy_json(result)  # of a stream it is an answer already
             return (
                 written
@@ -89,7 +91,9 @@ class JsonRpcBinding(Binding):
 
         try:
             # Clients of 0.3 know errors by what they hold: an event with a name would be another one to them.
-            return await respond_with(result, operation, answer, partial(_error, request), error_event=False)
+            return await self.respond_with(
+                request, result, operation, write, partial(_error, request), error_event=False
+            )
         except A2AError as error:
             if status_of(error) or not operation.is_stream:  # HTTP tells it
                 raise

@@ -15,9 +15,10 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from everloop.gateway.bindings.endpoint import Binding, begin_call, respond_with
+from everloop.agents.registry import AgentRegistry
+from everloop.gateway.bindings.endpoint import Endpoint, begin_call
 from everloop.gateway.http.errors import MethodNotAllowedError, as_a2a
-from everloop.gateway.http.requests import MEDIA_TYPES, A2ARequest
+from everloop.gateway.http.requests import MEDIA_TYPES, A2ARequest, HttpContext
 from everloop.gateway.operations.operation import OPERATIONS, Operation
 from everloop.gateway.requests.proto import read_params
 
@@ -47,21 +48,25 @@ RestCalls = Mapping[str, Mapping[str, RestCall]]
 """By address and HTTP method."""
 
 
-class RestBinding(Binding):
+class RestEndpoint(Endpoint):
     """Answers calls of one address, by HTTP method, in one version of A2A."""
 
-    def __init__(self, calls: Mapping[str, RestCall], version: str) -> None:
+    def __init__(
+        self, http: HttpContext, agents: AgentRegistry, calls: Mapping[str, RestCall], version: str
+    ) -> None:
+        super().__init__(http, agents)
         self._calls = calls
         self._version = version
 
-    async def respond(self, request: A2ARequest) -> Response:
+    async def answer(self, request: A2ARequest) -> Response:
         call = self._call_of(request)
         subject = f"the address {request.url.path[:100]}"
         context = begin_call(request, call.operation, self._version, ("http", call.operation.name), subject)
         params = await call.read(request)
         context.tenant = request.path_params.get("tenant") or getattr(params, "tenant", "")
         result = call.serve(params, context)
-        response = await respond_with(
+        response = await self.respond_with(
+            request,
             result,
             call.operation,
             lambda each: call.write(each) or {},
@@ -71,7 +76,7 @@ class RestBinding(Binding):
             response.headers["Content-Type"] = self._media_type(request)
         return response
 
-    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+    def error(self, error: A2AError, request: A2ARequest) -> Response:
         payload: dict[str, Any] = build_rest_error_payload(error)
         status: int = payload["error"]["code"]
         if self._version != PROTOCOL_VERSION_1_0:

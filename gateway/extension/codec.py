@@ -11,22 +11,20 @@ not for those who may see their own.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
-from a2a.utils.errors import A2A_ERROR_MAPPING, InvalidParamsError
+from a2a.utils.errors import A2A_ERROR_MAPPING, A2AError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
-from opentelemetry import trace
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from everloop.gateway.auth.scopes import OPERATOR, require_scope
 from everloop.gateway.errors import RefusalError, UnavailableNowError, known_as
-from everloop.gateway.http.errors import as_a2a
-from everloop.gateway.http.requests import A2ARequest, authenticate
+from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
 from everloop.gateway.services import Services
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.encryption.cipher import EncryptionError
@@ -60,27 +58,37 @@ def codec_routes(services: Services) -> list[Route]:
         return [value.payload for value in await converter.decode(payloads, hints)]
 
     def route(path: str, convert: Conversion) -> Route:
-        async def serve(request: Request) -> Response:
-            return await _answer(services, request, convert)
-
-        return Route(path, serve, methods=["POST", "OPTIONS"], middleware=[pages])
+        endpoint = _Endpoint(services.http, convert)
+        return Route(path, endpoint, methods=["POST", "OPTIONS"], middleware=[pages])
 
     return [route("/codec/decode", decode), route("/codec/encode", codec.encode)]
 
 
-async def _answer(services: Services, request: Request, convert: Conversion) -> Response:
-    read = A2ARequest(request.scope, request.receive, services.http.limits, trace.INVALID_SPAN)
-    try:
-        require_scope(await authenticate(request, services.http.access), OPERATOR)
-        payloads = _payloads_of(await read.json())
-        converted = Payloads(payloads=await convert(payloads.payloads))
+class _Endpoint(HttpEndpoint):
+    """Answers one of these addresses."""
+
+    def __init__(self, http: HttpContext, convert: Conversion) -> None:
+        super().__init__(http)
+        self._convert = convert
+
+    def name(self, scope: Scope) -> str:
+        return f"POST {scope['path']}"
+
+    async def respond(self, request: A2ARequest) -> Response:
+        require_scope(request.caller, OPERATOR)
+        payloads = _payloads_of(await request.json()).payloads
+        try:
+            converted = Payloads(payloads=await self._convert(payloads))
+        except (EncryptionError, ApplicationError) as error:
+            raise _PayloadError(str(error)) from None
+        except BlobsUnavailableError:
+            text = "a payload is in the blob store, which cannot be used now; ask again"
+            raise UnavailableNowError(text, retry_after=5) from None
         return JSONResponse(MessageToDict(converted), headers={"Cache-Control": "no-store"})
-    except Exception as failure:  # noqa: BLE001 -- the client gets JSON, and nothing of our insides
-        error = as_a2a(_named(failure))
+
+    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
         headers = {"Cache-Control": "no-store", **getattr(error, "headers", {})}
         return JSONResponse({"message": str(error)}, A2A_ERROR_MAPPING[type(error)].http_code, headers)
-    finally:
-        read.let_go()
 
 
 def _payloads_of(body: object) -> Payloads:
@@ -95,15 +103,3 @@ def _payloads_of(body: object) -> Payloads:
     except (ParseError, ValueError, RecursionError):
         pass
     raise InvalidParamsError(f"expected payloads as JSON: {_EXPECTED}")
-
-
-def _named(failure: Exception) -> Exception:
-    """Return what an operator is told of a failure of payloads; others as they are."""
-    match failure:
-        case EncryptionError() | ApplicationError():
-            return _PayloadError(str(failure))
-        case BlobsUnavailableError():
-            text = "a payload is in the blob store, which cannot be used now; ask again"
-            return UnavailableNowError(text, retry_after=5)
-        case _:
-            return failure

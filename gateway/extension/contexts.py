@@ -22,8 +22,8 @@ from starlette.responses import Response
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.extension.deletions import may_see, require_all_of, unknown_context
-from everloop.gateway.extension.endpoint import Body, Call, answer, page_token
 from everloop.gateway.extension.past import find_task, message_json
+from everloop.gateway.http.calls import Body, Call, answer, page_token
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.artifacts import artifact_json
 from everloop.gateway.tasks.past_items import Item

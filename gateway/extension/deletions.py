@@ -16,8 +16,8 @@ from everloop.gateway.errors import (
     TemporalUnavailableError,
     translate_temporal_errors,
 )
-from everloop.gateway.extension.endpoint import Call, answer
 from everloop.gateway.extension.past import find_task
+from everloop.gateway.http.calls import Call, answer
 from everloop.gateway.http.errors import NotFoundError
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.snapshots import refuse_if_read_only

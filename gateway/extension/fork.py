@@ -24,8 +24,8 @@ from everloop.agents.errors import UnknownAgentError
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Viewer, identity_of
 from everloop.gateway.errors import KeyReusedError
-from everloop.gateway.extension.endpoint import Body, Call, answer
 from everloop.gateway.extension.past import find_task
+from everloop.gateway.http.calls import Body, Call, answer
 from everloop.gateway.http.errors import ConflictError
 from everloop.gateway.requests.messages import IncomingMessage, content_of, read_message
 from everloop.gateway.requests.proto import read_params

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.context import Viewer
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.endpoint import Call, answer
+from everloop.gateway.http.calls import Call, answer
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.history import Place
 from everloop.gateway.tasks.past_items import Data, Item, message_data, reply_data, result_data

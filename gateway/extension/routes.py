@@ -9,10 +9,11 @@ from starlette.routing import Route
 from everloop.gateway.auth.scopes import approver_scopes
 from everloop.gateway.context import Caller
 from everloop.gateway.extension import contexts, deletions, fork, past, questions, schedules
-from everloop.gateway.extension.endpoint import Call, extension_route
 from everloop.gateway.extension.operator.overview import Overview
 from everloop.gateway.extension.operator.routes import Operator
+from everloop.gateway.http.calls import Call, Handler, call_route
 from everloop.gateway.services import Services
+from everloop.runtime.protocol.tasks import HTTP_BASE
 
 
 def extension_routes(services: Services) -> list[Route]:
@@ -24,9 +25,22 @@ def extension_routes(services: Services) -> list[Route]:
         **handlers: Callable[[Services, Call], Awaitable[Response]],
     ) -> Route:
         bound = {method: partial(handler, services) for method, handler in handlers.items()}
-        return extension_route(services.http, path, authorize=authorize, **bound)
+        return call_route(services.http, HTTP_BASE + path, authorize=authorize, **bound)
 
-    routes = [
+    overview = Overview(
+        client=services.client,
+        agents=services.agents,
+        views=services.views,
+        tasks=services.tasks,
+        runs=services.runs,
+    )
+    operator = Operator(services, overview)
+
+    def operated(path: str, **handlers: Handler) -> Route:
+        path = f"{HTTP_BASE}/operator{path}"
+        return call_route(services.http, path, authorize=operator.authorize, **handlers)
+
+    return [
         route("/approvals", approver_scopes, GET=questions.list_approvals),
         route("/approvals/{task}/{question}", approver_scopes, POST=questions.answer_approval),
         route("/questions", GET=questions.list_questions),
@@ -48,28 +62,22 @@ def extension_routes(services: Services) -> list[Route]:
             PATCH=contexts.change_context,
             DELETE=deletions.delete_context,
         ),
+        route("/schedules", GET=schedules.list_schedules, POST=schedules.create_schedule),
+        route("/schedules/{id}:pause", POST=schedules.pause_schedule),
+        route("/schedules/{id}:resume", POST=schedules.resume_schedule),
+        route("/schedules/{id}:run", POST=schedules.run_schedule),
+        route(
+            "/schedules/{id}",
+            GET=schedules.show_schedule,
+            PATCH=schedules.change_schedule,
+            DELETE=schedules.delete_schedule,
+        ),
+        operated("/tasks", GET=operator.list_tasks),
+        operated("/tasks/{id}", GET=operator.show),
+        operated("/tasks/{id}/resume", POST=operator.resume),
+        operated("/tasks/{id}/skip", POST=operator.skip),
+        operated("/tasks/{id}/reset", POST=operator.reset),
+        operated("/tasks/{id}/cancel", POST=operator.cancel),
+        operated("/tasks/{id}/approve", POST=operator.approve),
+        operated("/system", GET=operator.show_system),
     ]
-    if services.attachments:
-        routes += [
-            route("/schedules", GET=schedules.list_schedules, POST=schedules.create_schedule),
-            route("/schedules/{id}:pause", POST=schedules.pause_schedule),
-            route("/schedules/{id}:resume", POST=schedules.resume_schedule),
-            route("/schedules/{id}:run", POST=schedules.run_schedule),
-            route(
-                "/schedules/{id}",
-                GET=schedules.show_schedule,
-                PATCH=schedules.change_schedule,
-                DELETE=schedules.delete_schedule,
-            ),
-        ]
-    overview = Overview(
-        client=services.client,
-        agents=services.agents,
-        views=services.views,
-        tasks=services.tasks,
-        runs=services.runs,
-    )
-    operator = Operator(services, overview)
-    for path, handlers in operator.handlers.items():
-        routes.append(extension_route(services.http, path, authorize=operator.authorize, **handlers))
-    return routes

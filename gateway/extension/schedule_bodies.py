@@ -18,7 +18,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Caller, identity_of
-from everloop.gateway.extension.endpoint import Body
+from everloop.gateway.http.calls import Body
 from everloop.gateway.requests.fields import check_id
 from everloop.gateway.requests.messages import IncomingMessage, read_message
 from everloop.gateway.requests.proto import read_params

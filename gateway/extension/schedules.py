@@ -22,7 +22,6 @@ from starlette.responses import Response
 
 from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TemporalUnavailableError
-from everloop.gateway.extension.endpoint import Call, answer, page_token
 from everloop.gateway.extension.schedule_bodies import (
     NewSchedule,
     ScheduleChange,
@@ -31,9 +30,9 @@ from everloop.gateway.extension.schedule_bodies import (
     read_change,
     read_new,
 )
+from everloop.gateway.http.calls import Call, answer, page_token
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.services import Services
-from everloop.gateway.settings import Attachments
 from everloop.runtime.at_once import for_each
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
 from everloop.runtime.schedules.definition import ScheduleDefinition, flaw_of_id, schedule_id
@@ -89,7 +88,7 @@ async def create_schedule(services: Services, call: Call) -> Response:
         if len((await services.schedules.of_owner(call.owner, MOST)).ids) >= MOST:
             raise ConflictError(f"there are {MOST} schedules, and an owner may have no more; delete one")
         # First what its tasks need, but not for ever: nobody may come to make the schedule.
-        await _kept(services).files.bring(call.owner, id_, wanted.files or {})
+        await services.attachments.files.bring(call.owner, id_, wanted.files or {})
         try:
             await services.schedules.add(definition)
         except ScheduleExistsError:
@@ -112,7 +111,7 @@ async def change_schedule(services: Services, call: Call) -> Response:
         return replace(before, **fields, identity=wanted.definition.identity, keeps=wanted.definition.keeps)
 
     with _translated():
-        await _kept(services).files.bring(call.owner, id_, wanted.files or {})
+        await services.attachments.files.bring(call.owner, id_, wanted.files or {})
         await services.schedules.change(id_, changed)
         await _keep(services, call, id_, wanted, drops_config="push_config" in body.model_fields_set)
         return await _answer(services, id_, await services.schedules.get(id_))
@@ -123,8 +122,8 @@ async def delete_schedule(services: Services, call: Call) -> Response:
     id_, known = await _find(services, call)
     with _translated():
         # Last, so that a retry finds the schedule if we die in between.
-        await _kept(services).webhooks.remove(id_)
-        await _kept(services).files.remove(known.definition.owner, id_)
+        await services.attachments.webhooks.remove(id_)
+        await services.attachments.files.remove(known.definition.owner, id_)
         await services.schedules.remove(id_)
     return answer({"id": call.id()})
 
@@ -184,11 +183,11 @@ async def _keep(
     services: Services, call: Call, id_: str, wanted: Wanted, *, drops_config: bool = False
 ) -> None:
     if wanted.files is not None:
-        await _kept(services).files.keep(call.owner, id_, wanted.files)
+        await services.attachments.files.keep(call.owner, id_, wanted.files)
     if wanted.config:
-        await _kept(services).webhooks.put(id_, wanted.config)
+        await services.attachments.webhooks.put(id_, wanted.config)
     elif drops_config:
-        await _kept(services).webhooks.remove(id_)
+        await services.attachments.webhooks.remove(id_)
 
 
 # What is told.
@@ -205,7 +204,7 @@ async def _json(
     said = UserMessage(message_id="", parts=definition.parts, metadata=dict(definition.metadata))
     url = TaskUrl("", context_of_schedule(id_), services.settings.url)
     message = MessageToDict(to_message(said, url))
-    config = await _kept(services).webhooks.get(id_) if definition.keeps else None
+    config = await services.attachments.webhooks.get(id_) if definition.keeps else None
     last = known.last_tasks[::-1][:most_runs]
     times: dict[str, JsonValue] = {"at": timestamp(when.at)} if when.at else {}
     times |= {name: text for name, text in (("cron", when.cron), ("every", when.every)) if text}
@@ -236,11 +235,6 @@ async def _run_json(services: Services, owner: str, known: KnownSchedule, run: S
     else:  # no worker has taken it yet, or all of it is forgotten
         state = "TASK_STATE_SUBMITTED" if run.task_id in known.running else "TASK_STATE_UNSPECIFIED"
     return {"taskId": run.task_id, "at": timestamp(run.at), "state": state}
-
-
-def _kept(services: Services) -> Attachments:
-    """Return what schedules keep for their tasks; a gateway without it has no addresses of theirs."""
-    return cast("Attachments", services.attachments)
 
 
 def _is_seen(call: Call, known: KnownSchedule) -> bool:

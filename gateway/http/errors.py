@@ -132,12 +132,12 @@ async def unserved(request: Request, failure: Exception) -> Response:
         # Starlette names them in the order of a set, another one in each process.
         headers["Allow"] = allowed = ", ".join(sorted(headers.get("Allow", "").split(", ")))
         error = MethodNotAllowedError(f"{path!r} takes {allowed}, not {request.method[:_SHOWN]}", headers)
-    return JSONResponse(build_rest_error_payload(error), status_of(error) or 500, error.headers)
+    return refusal(error)
 
 
 async def failed(_: Request, failure: Exception) -> Response:
     """Answer a call that failed for a reason of ours: with a reference to the log, and nothing of it."""
-    return JSONResponse(build_rest_error_payload(to_a2a(failure)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    return refusal(to_a2a(failure))
 
 
 # Answers of addresses that are of no binding.

@@ -15,15 +15,13 @@ from collections.abc import Collection, Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from a2a.utils.error_handlers import build_rest_error_payload
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from everloop.gateway.errors import RefusalError
-from everloop.gateway.http.errors import CrossSiteError, MisdirectedError, status_of
+from everloop.gateway.http.errors import CrossSiteError, MisdirectedError, refusal
 from everloop.runtime.outbound import is_loopback
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -118,8 +116,7 @@ class OwnPagesOnly:
         if error is None:
             await self._app(scope, receive, send)
             return
-        answer = JSONResponse(build_rest_error_payload(error), status_of(error) or 400)
-        await answer(scope, receive, send)
+        await refusal(error)(scope, receive, send)
 
     def _flaw(self, scope: Scope) -> RefusalError | None:
         headers = Headers(scope=scope)

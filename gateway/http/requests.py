@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from a2a.utils.errors import A2AError
 from opentelemetry import trace
 from starlette.datastructures import Headers
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -159,22 +159,12 @@ class A2ARequest(Request):
         return True
 
 
-async def authenticate(request: HTTPConnection, access: AccessControl) -> Caller:
-    """Return who asks, and count the request as the owner's.
-
-    A header that comes twice is joined (RFC 9110 §5.3): nothing that a client puts before what its proxy adds
-    passes for the proxy's word.
-
-    Raises:
-        TooManyHeadersError: there are more headers than we read.
-        UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as `AccessControl.admit` says.
-    """
-    headers = CallHeaders(request.headers.items())
-    peer = request.client.host if request.client else ""
-    return await access.admit(headers, peer)
-
-
 # What every call goes through, of A2A and of what is served beside it.
+
+STOPS = UnavailableNowError(
+    "this server stops; nothing is lost: send the same request again, and another one answers", retry_after=1
+)
+"""What is told when the process stops before a call is answered."""
 
 _tracer = trace.get_tracer("everloop.gateway")
 
@@ -191,11 +181,9 @@ class HttpContext:
 class HttpEndpoint(ABC):
     """An ASGI application that answers the calls of one address.
 
-    It bounds what it reads, runs each call in a span of the caller's trace, and answers whatever goes wrong.
+    It knows the caller before it reads the body, bounds what it reads, runs each call in a span of the
+    caller's trace, and answers whatever goes wrong.
     """
-
-    stops: ClassVar[UnavailableNowError]
-    """What is told when the process stops before a call is answered."""
 
     def __init__(self, http: HttpContext) -> None:
         self._http = http
@@ -206,7 +194,7 @@ class HttpEndpoint(ABC):
 
     @abstractmethod
     async def respond(self, request: A2ARequest) -> Response | None:
-        """Answer a call, None if nobody is there to hear it; what goes wrong is raised."""
+        """Answer a call of a caller who is known, None if nobody is there to hear it; failures are raised."""
 
     @abstractmethod
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
@@ -226,6 +214,7 @@ class HttpEndpoint(ABC):
 
     async def _answer(self, request: A2ARequest) -> Response | None:
         try:
+            request.caller = await self._authenticate(request)
             return await self.respond(request)
         except ClientDisconnect:
             raise
@@ -233,9 +222,22 @@ class HttpEndpoint(ABC):
             if not self._http.is_stopping():
                 raise
             # The time to end is over. Left alone, uvicorn would say that we have failed.
-            return self.refuse(self.stops, request)
+            return self.refuse(STOPS, request)
         except Exception as failure:  # noqa: BLE001 -- every failure is answered, with nothing of our insides
             return self.refuse(as_a2a(failure), request)
+
+    async def _authenticate(self, request: Request) -> Caller:
+        """Return who asks, and count the request as the owner's.
+
+        A header that comes twice is joined (RFC 9110 §5.3): nothing that a client puts before what its proxy
+        adds passes for the proxy's word.
+
+        Raises:
+            TooManyHeadersError: there are more headers than we read.
+            UnauthenticatedError, TooManyRequestsError, UnavailableNowError: as `AccessControl.admit` says.
+        """
+        headers = CallHeaders(request.headers.items())
+        return await self._http.access.admit(headers, request.client.host if request.client else "")
 
 
 # Their conditions and ranges (RFC 9110 §13, §14).

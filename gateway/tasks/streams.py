@@ -2,12 +2,12 @@
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, MutableMapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import structlog
 
@@ -18,7 +18,6 @@ from everloop.gateway.tasks.snapshots import Snapshots
 from everloop.runtime.telemetry.logs import task_fields
 from everloop.stores.views.interface import Snapshot, StreamedEvent, is_position, position_order
 from everloop.workflows.contract.events import StatusChanged
-from everloop.workflows.contract.parts import with_whole_numbers
 from everloop.workflows.contract.tasks import TaskState
 
 # When a client that follows a task has heard enough. Pure.
@@ -170,8 +169,6 @@ LAST_EVENT_ID = "last-event-id"
 EVENT_ID = "everloop.event_id"
 """Where a call's state holds the id of the event that was yielded last, if it has one."""
 
-ServerSentEvent = dict[str, str]
-
 
 @dataclass(frozen=True)
 class EventId:
@@ -198,23 +195,3 @@ class EventId:
         if not is_position(position) or state not in {"", *TaskState}:
             return None
         return cls(position, TaskState(state) if state else None)
-
-
-_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""Some clients end lines at these too. In JSON they stand in strings only, which may escape them."""
-
-
-async def with_ids(
-    events: AsyncGenerator[ServerSentEvent], state: MutableMapping[str, Any]
-) -> AsyncGenerator[ServerSentEvent]:
-    """Give each event of a response its id; its data are one line for every client, whole numbers as such.
-
-    Events are made one at a time, when they are asked for, so that the id in the state is that of the event
-    which has just come. An error has none: the client asks again for what it could not be told.
-    """
-    async with aclosing(events):
-        async for event in events:
-            event_id = state.pop(EVENT_ID, None)
-            named = {"id": str(event_id)} if event_id else {}
-            data = with_whole_numbers(event["data"]).translate(_LINE_ENDS)
-            yield {**event, "data": data, **named}

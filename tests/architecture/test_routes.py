@@ -20,7 +20,7 @@ from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS
-from everloop.gateway.settings import Attachments, GatewaySettings, Stores
+from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.runtime.encryption.cipher import Cipher, Key
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.codec import EncryptionCodec
@@ -62,8 +62,8 @@ async def served(tmp_path: Path) -> Iterable[Route]:
         client,
         Stores(views, MemorySecrets(), MemoryArtifacts(views), MemoryTranscripts()),
         AgentRegistry([Agent(id="first", name="First", description="The only one.")]),
+        nothing,
         access=AccessControl(Authenticator([ApiKeyScheme(tmp_path / "keys")])),
-        attachments=Attachments(nothing, nothing),
         card_key=_card_key(),
     )
     return [route for route in app.routes if isinstance(route, Route)]

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import httpx
@@ -300,6 +301,10 @@ async def stand_in_worker(client: Client, queue: str) -> AsyncGenerator[None]:
         yield
 
 
+NO_ATTACHMENTS = cast("Attachments", None)
+"""Of a gateway whose test makes no schedules."""
+
+
 @dataclass
 class RunningGateway:
     """A gateway of this process, and where it listens."""
@@ -356,9 +361,9 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
             client,
             stores,
             served,
+            attachments or NO_ATTACHMENTS,
             access=access,
             push=push,
-            attachments=attachments,
             fanout=fanout,
             card_key=card_key,
         )

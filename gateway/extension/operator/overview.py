@@ -23,7 +23,6 @@ from everloop.gateway.errors import (
     translate_not_found,
     translate_temporal_errors,
 )
-from everloop.gateway.extension.endpoint import Page, page_token
 from everloop.gateway.extension.operator.diagnosis import (
     Facts,
     QueueKey,
@@ -35,6 +34,7 @@ from everloop.gateway.extension.operator.diagnosis import (
     queues_of,
     waits_for,
 )
+from everloop.gateway.http.calls import Page, page_token
 from everloop.gateway.tasks.runs import RunEnd, Runs
 from everloop.gateway.tasks.runs import Stuck as StuckRun
 from everloop.gateway.tasks.tasks import Tasks

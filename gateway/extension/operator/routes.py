@@ -13,7 +13,7 @@ They take the scope admin. Where callers prove nothing, each is the operator of 
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 from uuid import uuid4
@@ -26,10 +26,10 @@ from starlette.responses import Response
 from everloop.gateway.auth.scopes import ADMIN, AGENTS, is_bound_to_agents, may_use, require_scope
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import NoWorkerError, TaskUnknownError, UnavailableError
-from everloop.gateway.extension.endpoint import MAX_NOTE, Body, Call, answer, name_of
+from everloop.gateway.extension.operator import system
 from everloop.gateway.extension.operator.diagnosis import calls_of, is_idle
 from everloop.gateway.extension.operator.overview import Overview, Seen, Wanted
-from everloop.gateway.extension.operator.system import show_system
+from everloop.gateway.http.calls import MAX_NOTE, Body, Call, answer, name_of
 from everloop.gateway.http.errors import ConflictError, NotFoundError
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.steering import Signature, Steering
@@ -87,20 +87,6 @@ class Operator:
     services: Services
     overview: Overview
 
-    @property
-    def handlers(self) -> Mapping[str, Mapping[str, Callable[[Call], Awaitable[Response]]]]:
-        """What answers at each address, by the methods of HTTP."""
-        return {
-            "/operator/tasks": {"GET": self._list},
-            "/operator/tasks/{id}": {"GET": self._show},
-            "/operator/tasks/{id}/resume": {"POST": self._resume},
-            "/operator/tasks/{id}/skip": {"POST": self._skip},
-            "/operator/tasks/{id}/reset": {"POST": self._reset},
-            "/operator/tasks/{id}/cancel": {"POST": self._cancel},
-            "/operator/tasks/{id}/approve": {"POST": self._approve},
-            "/operator/system": {"GET": self._show_system},
-        }
-
     def authorize(self, caller: Caller) -> None:
         """Refuse who is no operator."""
         if not self.services.is_open:
@@ -108,7 +94,8 @@ class Operator:
 
     # Reading.
 
-    async def _list(self, call: Call) -> Response:
+    async def list_tasks(self, call: Call) -> Response:
+        """List the tasks of all owners."""
         page, only_stuck = call.page, call.query("stuck")
         if only_stuck not in {"", "true", "false"}:
             raise InvalidParamsError("stuck is neither true nor false")
@@ -124,13 +111,15 @@ class Operator:
             _log.info("tasks of other owners listed", admin=name_of(call.caller), of=wanted.owner or "all")
         return answer({"tasks": [each.to_json() for each in seen], "nextPageToken": token})
 
-    async def _show(self, call: Call) -> Response:
+    async def show(self, call: Call) -> Response:
+        """Show one of them."""
         return answer({"task": (await self._find(call)).to_json()})
 
-    async def _show_system(self, call: Call) -> Response:
+    async def show_system(self, call: Call) -> Response:
+        """Show how the system fares."""
         owner = call.caller.owner if self.services.is_open else ""
         counts = await self.overview.counts(owner, _agents_of(call.caller))
-        return answer({**await show_system(self.services), "tasks": counts})
+        return answer({**await system.show_system(self.services), "tasks": counts})
 
     async def _find(self, call: Call) -> Seen:
         """Return the task of the address.
@@ -146,12 +135,12 @@ class Operator:
 
     # Acting.
 
-    async def _resume(self, call: Call) -> Response:
+    async def resume(self, call: Call) -> Response:
+        """Unpause a task or its calls, make calls again that failed, or end its wait for an operator."""
         await call.body(_NothingBody)
         return await self._act(call, "resume", self._let_go_on)
 
     async def _let_go_on(self, seen: Seen, sign: Signature) -> str:
-        """Unpause a task or its calls, make calls again that failed, or end its wait for an operator."""
         _require_open(seen)
         run, steering = seen.run, Steering(self.services.client)
         if run.run.is_paused:
@@ -174,7 +163,7 @@ class Operator:
             raise NoWorkerError
         raise ConflictError("nothing holds this task up that could be resumed")
 
-    async def _skip(self, call: Call) -> Response:
+    async def skip(self, call: Call) -> Response:
         """End a pending call; without an id the only one."""
         body = await call.body(_SkipBody)
 
@@ -189,7 +178,7 @@ class Operator:
 
         return await self._act(call, "skip", skip)
 
-    async def _reset(self, call: Call) -> Response:
+    async def reset(self, call: Call) -> Response:
         """Let a task that failed go on from before the failure."""
         await call.body(_ResetBody)
 
@@ -208,7 +197,7 @@ class Operator:
 
         return await self._act(call, "reset", reset)
 
-    async def _cancel(self, call: Call) -> Response:
+    async def cancel(self, call: Call) -> Response:
         """Ask a task to stop."""
         await call.body(_NothingBody)
 
@@ -224,7 +213,7 @@ class Operator:
 
         return await self._act(call, "cancel", cancel)
 
-    async def _approve(self, call: Call) -> Response:
+    async def approve(self, call: Call) -> Response:
         """Answer an open question, in the place of whomever it asks."""
         body = await call.body(_ApproveBody)
 

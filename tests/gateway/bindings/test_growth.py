@@ -23,7 +23,7 @@ from everloop.gateway.context import CallHeaders
 from everloop.gateway.http.server import GatewayProtocol
 from everloop.gateway.settings import GatewaySettings, Stores
 from everloop.stores.views.store import TaskViews
-from tests.gateway.harness import AGENT
+from tests.gateway.harness import AGENT, NO_ATTACHMENTS
 from tests.support.growth import assert_grows_no_faster
 from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.memory.secrets import MemorySecrets
@@ -115,7 +115,7 @@ def app(client: Client, views: TaskViews, tmp_path: Path) -> Starlette:
     ]
     stores = Stores(views, MemorySecrets(), MemoryArtifacts(views), MemoryTranscripts())
     access = AccessControl(Authenticator(schemes))
-    return build_app(GatewaySettings(), client, stores, AgentRegistry([AGENT]), access=access)
+    return build_app(GatewaySettings(), client, stores, AgentRegistry([AGENT]), NO_ATTACHMENTS, access=access)
 
 
 def _answered(app: Starlette, sent: bytes) -> Callable[[], bytes]:

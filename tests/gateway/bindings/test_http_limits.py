@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.endpoint import Binding, Endpoint
+from everloop.gateway.bindings.endpoint import Endpoint
 from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
 from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits, HttpContext
 from everloop.gateway.http.server import GatewayProtocol, listen
@@ -22,13 +22,13 @@ from everloop.gateway.settings import GatewaySettings
 from tests.gateway.harness import AGENT, RunningGateway
 
 
-class Echo(Binding):
+class Echo(Endpoint):
     """Answers with what it read."""
 
-    async def respond(self, request: A2ARequest) -> Response:
+    async def answer(self, request: A2ARequest) -> Response:
         return JSONResponse(await request.json())
 
-    def refuse(self, error: A2AError, request: A2ARequest) -> Response:
+    def error(self, error: A2AError, request: A2ARequest) -> Response:
         return JSONResponse(build_rest_error_payload(error))
 
 
@@ -46,7 +46,7 @@ def limits() -> BodyLimits:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def impatient(limits: BodyLimits) -> AsyncGenerator[str]:
     """A server that gives bodies and heads a second."""
-    app = Endpoint(Echo(), HttpContext(AccessControl(), limits), AgentRegistry([AGENT]))
+    app = Echo(HttpContext(AccessControl(), limits), AgentRegistry([AGENT]))
     config = uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with listen(GatewaySettings(port=0)) as listener:

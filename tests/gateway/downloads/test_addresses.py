@@ -1,10 +1,12 @@
 """Where artifacts are found, by whom, and what is known of them; links to the store itself."""
 
 import re
+from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 
+from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.changes import Create, NewPart
@@ -18,7 +20,7 @@ from tests.gateway.downloads.site import (
     check_error,
     file,
 )
-from tests.gateway.harness import running_gateway, unique
+from tests.gateway.harness import key_scheme, running_gateway, unique
 
 
 async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client, views: TaskViews) -> None:
@@ -72,15 +74,15 @@ async def test_without_the_setting_nobody_gets_a_link(site: Site) -> None:
         ("{}/out/parts/99999999999999", "no part 99999999999999"),
         ("{}/o%00ut/parts/0", "of artifact 'o\\x00ut' here"),
         ("{}/%FF/parts/0", "here"),
-        ("{}/out/parts", "no such address here"),
-        ("{}/out/parts/0/", "no such address here"),
-        ("{}/out/pieces/0", "no such address here"),
+        ("{}/out/parts", "nothing is at"),
+        ("{}/out/parts/0/", "nothing is at"),
+        ("{}/out/pieces/0", "nothing is at"),
         ("{}/nothing", "no artifact 'nothing' here"),
-        ("artifacts", "no such address here"),
-        ("artifacts/", "no such address here"),
-        ("artifacts?taskId=t", "no such address here"),
-        ("artifacts//out", "no artifact 'out' here"),
-        ("artifacts//out/parts/0", "no part 0 of artifact 'out' here"),
+        ("artifacts", "nothing is at"),
+        ("artifacts/", "nothing is at"),
+        ("artifacts?taskId=t", "nothing is at"),
+        ("artifacts//out", "nothing is at"),
+        ("artifacts//out/parts/0", "nothing is at"),
     ],
 )
 async def test_an_address_that_leads_nowhere_is_not_found(site: Site, path: str, words: str) -> None:
@@ -137,3 +139,25 @@ async def test_the_artifacts_of_a_context_are_listed(site: Site) -> None:
     assert [each["artifactId"] for each in every] == ["one", "two"]
     assert of_two == every[1:]
     assert "operations" not in every[0]
+
+
+async def test_an_administrator_downloads_what_belongs_to_others(
+    client: Client, views: TaskViews, tmp_path: Path
+) -> None:
+    """With `?owner=`, as in all of the extension; nobody else does, nor without it."""
+    scheme, keys = key_scheme(
+        tmp_path / "keys", {"ann": ("ann", ["tasks:read"]), "root": ("root", ["tasks:read", "admin"])}
+    )
+    artifacts = FailingArtifacts()
+    async with running_gateway(
+        client, views, queue="none", artifacts=artifacts, access=AccessControl(scheme)
+    ) as gateway:
+        site = Site(gateway, artifacts, unique("others"))
+        await site.put(file(), owner="bob")
+        asked = f"{site.address()}?owner=bob"
+        got = await site.get(asked, **keys["root"])
+        refused = await site.get(asked, **keys["ann"])
+        missing = await site.get(**keys["root"])
+    assert (got.status_code, got.content) == (200, CONTENT)
+    check_error(refused, 403, "admin")
+    check_error(missing, 404, "no part 0 of artifact 'out' here")

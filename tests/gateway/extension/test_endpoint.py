@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.errors import TaskUnknownError
-from everloop.gateway.extension.endpoint import Body, Call, answer, extension_route
+from everloop.gateway.http.calls import Body, Call, answer, call_route
 from everloop.gateway.http.errors import ConflictError, unserved
 from everloop.gateway.http.requests import BodyLimits, HttpContext
 from everloop.runtime.protocol.tasks import HTTP_BASE
@@ -77,8 +77,8 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Site]
     scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", KEYS)
     context = HttpContext(AccessControl(scheme), BodyLimits(1000))
     routes = [
-        extension_route(context, "/things/{id}", GET=_show, PATCH=_change, DELETE=_remove),
-        extension_route(context, "/failures/{id}", GET=_fail),
+        call_route(context, f"{HTTP_BASE}/things/{{id}}", GET=_show, PATCH=_change, DELETE=_remove),
+        call_route(context, f"{HTTP_BASE}/failures/{{id}}", GET=_fail),
     ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: unserved})
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as http:

@@ -1,10 +1,10 @@
-"""The ASGI application that answers calls of the HTTP extension: what is served beside A2A, as JSON.
+"""What every call goes through of what is served beside A2A: of the HTTP extension, and of downloads.
 
 A handler takes a `Call` and returns a response, most often by `answer`. It raises A2A errors, those of
 `everloop.gateway.errors` and those of stores; each becomes JSON as REST of A2A 1.0 has it.
 
-    extension_route(http, "/contexts", GET=list_contexts)
-    extension_route(http, "/contexts/{id}", GET=show_context, PATCH=change_context, DELETE=delete_context)
+    call_route(http, f"{HTTP_BASE}/contexts", GET=list_contexts)
+    call_route(http, f"{HTTP_BASE}/contexts/{{id}}", GET=show_context, DELETE=delete_context)
 
 Ids are percent-encoded, and one segment each, whatever they hold. GET takes the scope tasks:read, everything
 else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take the scope admin in its place.
@@ -29,12 +29,10 @@ from starlette.types import Scope
 
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, require_scope
 from everloop.gateway.context import Caller, flaw_of_owner
-from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.http.errors import refusal, violation
-from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint, authenticate
+from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
 from everloop.gateway.tasks.snapshots import held_by
-from everloop.runtime.protocol.tasks import HTTP_BASE
 
 MAX_PAGE = 100
 USUAL_PAGE = 50
@@ -143,14 +141,14 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
-def extension_route(
+def call_route(
     http: HttpContext, path: str, *, authorize: Callable[[Caller], object] | None = None, **handlers: Handler
 ) -> Route:
-    """Return the route of an address below the base: its handlers by their methods of HTTP.
+    """Return the route of an address: its handlers by their methods of HTTP.
 
     `authorize` takes the place of tasks:read and tasks:write; it raises ForbiddenError.
     """
-    return _RawRoute(HTTP_BASE + path, _Served(http, path, handlers, authorize), methods=list(handlers))
+    return _RawRoute(path, _Served(http, path, handlers, authorize), methods=list(handlers))
 
 
 class _RawRoute(Route):
@@ -168,11 +166,7 @@ class _RawRoute(Route):
 
 
 class _Served(HttpEndpoint):
-    """Answers the calls of one address; it knows the caller before it reads the body."""
-
-    stops = UnavailableNowError(
-        "this server stops; send the same request again, and another one answers", retry_after=1
-    )
+    """Answers the calls of one address."""
 
     def __init__(
         self,
@@ -191,9 +185,8 @@ class _Served(HttpEndpoint):
 
     async def respond(self, request: A2ARequest) -> Response:
         handler = self._handlers["GET" if request.method == "HEAD" else request.method]
-        caller = await authenticate(request, self._http.access)
-        owner = self._owner(caller, request)
-        return await handler(Call(caller, owner, held_by(request.call_state), request))
+        owner = self._owner(request.caller, request)
+        return await handler(Call(request.caller, owner, held_by(request.call_state), request))
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
         return refusal(error)
