@@ -44,6 +44,7 @@ from temporalio.service import RPCError
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.runtime.temporal.describe import is_not_found, is_unavailable
 from everloop.stores.push.configs import TooManyPushConfigsError
+from everloop.stores.push.deliveries import NotificationError
 from everloop.stores.views.interface import InvalidPageTokenError
 from everloop.workflows.contract.failures import BLOB_MISSING
 
@@ -225,7 +226,10 @@ class Answer:
     retry_after: int | None = None
 
 
-STORE_FAILURES = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OutOfMemoryError, OSError)
+STORE_FAILURES = (
+    *(RedisConnectionError, RedisTimeoutError, ReadOnlyError, OutOfMemoryError, OSError),
+    NotificationError,  # of a status that the store has taken; it is told again
+)
 
 _STORE_ANSWER = Answer(
     UnavailableNowError,
@@ -253,6 +257,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     TaskPausedError: Answer(UnavailableNowError, retry_after=30),
     BlobsUnavailableError: _STORE_ANSWER,
     **dict.fromkeys(STORE_FAILURES, _STORE_ANSWER),
+    NotificationError: Answer(UnavailableNowError, str(TemporalUnavailableError.__doc__), retry_after=2),
 }
 
 

@@ -1,15 +1,14 @@
 """Authenticates callers, and limits requests and open tasks of each owner; by default all is allowed."""
 
 import math
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.context import Caller
-from everloop.gateway.errors import STORE_FAILURES, TooManyRequestsError, to_a2a
+from everloop.gateway.errors import TooManyRequestsError
 from everloop.gateway.instruments import requests_refused
 from everloop.runtime.settings import Settings
 from everloop.runtime.telemetry.logs import bind_owner
@@ -52,8 +51,8 @@ class LimitSettings(Settings):
 class RequestLimits:
     """Keeps one owner from taking what belongs to all, over all gateways together; not set: refuses nothing.
 
-    Where the counts cannot be had, the call is refused as every call is whose task store does not answer:
-    there the tasks live too.
+    Where the counts cannot be had, it raises what the store does: the call is refused as every call is whose
+    task store does not answer, where the tasks live too.
     """
 
     def __init__(self, settings: LimitSettings | None = None, quotas: Quotas | None = None) -> None:
@@ -69,8 +68,7 @@ class RequestLimits:
         """
         if self._rate is None or self._quotas is None:
             return
-        with _store_errors():
-            seconds = await self._quotas.take_request(owner, self._rate)
+        seconds = await self._quotas.take_request(owner, self._rate)
         if seconds:
             wait = math.ceil(seconds)
             requests_refused.add(1, {"limit": "rate"})
@@ -88,8 +86,7 @@ class RequestLimits:
         """
         if self._max_open_tasks is None or self._quotas is None:
             return
-        with _store_errors():
-            may_start = await self._quotas.reserve_task(owner, task_id, self._max_open_tasks)
+        may_start = await self._quotas.reserve_task(owner, task_id, self._max_open_tasks)
         if not may_start:
             requests_refused.add(1, {"limit": "open_tasks"})
             raise TooManyRequestsError(
@@ -101,17 +98,7 @@ class RequestLimits:
     async def release_task(self, owner: str, task_id: str) -> None:
         """Count a task no longer that will not come to exist, because its message was answered at once."""
         if self._max_open_tasks is not None and self._quotas:
-            with _store_errors():
-                await self._quotas.release_task(owner, task_id)
-
-
-@contextmanager
-def _store_errors() -> Generator[None]:
-    """Tell in A2A's terms that the counts cannot be had: not every caller translates failures."""
-    try:
-        yield
-    except STORE_FAILURES as failure:
-        raise to_a2a(failure) from failure
+            await self._quotas.release_task(owner, task_id)
 
 
 @dataclass(frozen=True)

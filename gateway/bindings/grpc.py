@@ -18,7 +18,7 @@ from a2a.types.a2a_pb2_grpc import (
 from a2a.utils.errors import A2AError
 
 from everloop.gateway.auth.access import AccessControl
-from everloop.gateway.bindings.grpc_calls import CallContexts, Calls, Context, know_errors
+from everloop.gateway.bindings.grpc_calls import CallContexts, Calls, Context
 from everloop.gateway.bindings.legacy_handler import LegacyHandler
 from everloop.gateway.context import MAX_HEAD_BYTES
 from everloop.gateway.http.server import STALLED_AFTER, AddressInUseError
@@ -53,7 +53,6 @@ class GrpcServer:
     def __init__(
         self, settings: GatewaySettings, access: AccessControl, *, stalled_after: float = STALLED_AFTER
     ) -> None:
-        know_errors()
         self._calls = Calls(access, stalled_after=stalled_after)
         self._grace = settings.shutdown_grace
         self._stops: list[asyncio.Task[None]] = []

@@ -13,13 +13,12 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2 as pb03
 from a2a.compat.v0_3.extension_headers import LEGACY_HTTP_EXTENSION_HEADER
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
-from a2a.server.request_handlers import grpc_handler
 from a2a.server.request_handlers.grpc_handler import GrpcServerCallContextBuilder
 from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 from a2a.utils.errors import (
     A2A_ERROR_MAPPING,
-    A2A_ERROR_REASONS,
     A2AError,
+    InternalError,
     InvalidRequestError,
     VersionNotSupportedError,
 )
@@ -55,10 +54,11 @@ LONGEST_TEXT = 1_000
 
 async def refuse(context: Context, error: A2AError, *, is_legacy: bool) -> NoReturn:
     """End a call with the status of an error; `is_legacy`: clients of A2A 0.3 find its name in the text."""
-    code = _code(error)
+    known = A2A_ERROR_MAPPING.get(type(error), A2A_ERROR_MAPPING[InternalError])
+    code = grpc.StatusCode[known.grpc_status]
     text = _shortened(f"{type(error).__name__}: {error.message}" if is_legacy else error.message)
     status = status_pb2.Status(code=code.value[0], message=text)
-    for detail in _details(error):
+    for detail in _details(error, known.reason):
         packed = AnyMessage()
         packed.Pack(detail)
         status.details.append(packed)
@@ -69,23 +69,8 @@ async def refuse(context: Context, error: A2AError, *, is_legacy: bool) -> NoRet
     await context.abort(code, text, tuple(trailing))
 
 
-_CODES = grpc_handler._ERROR_CODE_MAP  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] -- the SDK's only table, and the only way to statuses of our own
-
-
-def know_errors() -> None:
-    """Tell the SDK the statuses of all errors that this server knows (`everloop.gateway.errors`)."""
-    for kind, known in A2A_ERROR_MAPPING.items():
-        _CODES.setdefault(kind, grpc.StatusCode[known.grpc_status])
-
-
-def _code(error: A2AError) -> grpc.StatusCode:
-    return _CODES.get(type(error), grpc.StatusCode.INTERNAL)
-
-
-def _details(error: A2AError) -> Iterator[Message]:
-    yield error_details_pb2.ErrorInfo(
-        reason=A2A_ERROR_REASONS.get(type(error), "INTERNAL_ERROR"), domain=DOMAIN
-    )
+def _details(error: A2AError, reason: str) -> Iterator[Message]:
+    yield error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN)
     if isinstance(error, RefusalError) and error.retry_after is not None:
         yield error_details_pb2.RetryInfo(retry_delay=Duration(seconds=error.retry_after))
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
-from everloop.gateway.errors import TemporalUnavailableError, UnavailableNowError
+from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.requests.fields import check_id
 from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
 from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
-from everloop.stores.push.deliveries import NotificationError, Notify, PushDeliveries, PushSettings
+from everloop.stores.push.deliveries import Notify, PushSettings
 from everloop.workflows.contract.names import derive_push_config_id
 from everloop.workflows.contract.tasks import TaskView
 
@@ -99,10 +99,6 @@ def _read_token(token: str) -> str:
         raise InvalidParamsError(
             "pageToken is not one that ListTaskPushNotificationConfigs returned; leave it out to start over"
         ) from None
-
-
-class _TemporalAwayError(NotificationError, TemporalUnavailableError):
-    """Temporal does not answer. Nothing is lost: send the same request again in a few seconds."""
 
 
 class PushOperations:
@@ -227,15 +223,3 @@ def make_push(
 ) -> PushOperations | None:
     """Return what clients may do; None: these settings refuse notifications."""
     return PushOperations(configs, notify, settings.policy, public_url) if settings.push else None
-
-
-def notifier(deliveries: PushDeliveries) -> Notify:
-    """Return what lets deliveries look at their task; where Temporal does not answer, clients hear that."""
-
-    async def notify(task_id: str, config_ids: Sequence[str]) -> None:
-        try:
-            await deliveries.notify(task_id, config_ids)
-        except NotificationError as error:
-            raise _TemporalAwayError from error.__cause__
-
-    return notify

@@ -23,6 +23,7 @@ from everloop.gateway.settings import Stores
 from everloop.gateway.tasks.reconcile import Reconciler, last_published_at, restore_view
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.telemetry.logs import bind_task, task_fields
+from everloop.stores.push.deliveries import NotificationError
 from everloop.stores.views.interface import START, Snapshot
 from everloop.workflows.contract import names
 from everloop.workflows.contract.events import StatusChanged
@@ -228,7 +229,7 @@ class Snapshots:
         task_id = known.view.task_id
         try:
             await restore_view(await self._tasks.view(task_id), self._views, self._artifacts)
-        except GatewayError as error:
+        except (GatewayError, NotificationError) as error:
             _log.debug("lost statuses not restored", **task_fields(known.view), error=str(error))
             return known
         _log.info("lost statuses restored", **task_fields(known.view))

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.bindings.grpc import GrpcServer
-from everloop.gateway.operations.push import PushOperations, notifier
+from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import GatewaySettings
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
@@ -52,7 +52,7 @@ class Target:
 async def running_target(client: Client, redis: Redis) -> AsyncGenerator[Target]:
     """Serve until the block ends."""
     queue, configs = unique("fuzz"), PushConfigs(redis)
-    notify = notifier(PushDeliveries(client, configs, unique("nobody")))
+    notify = PushDeliveries(client, configs, unique("nobody")).notify
     views = NotifyingTaskViews(redis, configs, notify)
     push = PushOperations(configs, notify, LOOPBACK_ALLOWED, "https://agents.example.com/")
     server = GrpcServer(GatewaySettings(grpc_port=0, shutdown_grace=1), AccessControl())

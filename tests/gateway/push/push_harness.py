@@ -10,7 +10,7 @@ from temporalio.client import Client
 from everloop.activities.publish import ViewPublisher
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.gateway.operations.push import PushOperations, notifier
+from everloop.gateway.operations.push import PushOperations
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
 from everloop.stores.views.store import TaskViews
@@ -44,7 +44,7 @@ class PushHarness:
 async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[PushHarness]:
     """Serve until the block ends; webhooks on this machine are allowed."""
     queue, configs = unique("push"), PushConfigs(redis)
-    notify = notifier(PushDeliveries(client, configs, queue))
+    notify = PushDeliveries(client, configs, queue).notify
     views = NotifyingTaskViews(redis, configs, notify)
     artifacts = MemoryArtifacts(views)
     model = PromptModel(views)
