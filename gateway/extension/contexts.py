@@ -23,7 +23,8 @@ from everloop.gateway.auth.scopes import may_use
 from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.extension.deletions import may_see, require_all_of, unknown_context
 from everloop.gateway.extension.past import find_task, message_json
-from everloop.gateway.http.calls import Body, Call, answer, page_token
+from everloop.gateway.http.calls import Body, Call, answer
+from everloop.gateway.requests.fields import page_token
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.artifacts import artifact_json
 from everloop.gateway.tasks.past_items import Item

@@ -22,8 +22,9 @@ from starlette.responses import Response
 from everloop.gateway.auth.scopes import approver_scopes, may_use, named_approver_scopes
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import AnswerInvalidError, TaskEndedError, TaskTooLargeError, TaskUnknownError
-from everloop.gateway.http.calls import MAX_NOTE, Body, Call, answer, name_of, page_token
+from everloop.gateway.http.calls import MAX_NOTE, Body, Call, answer, name_of
 from everloop.gateway.http.errors import ConflictError, NotFoundError
+from everloop.gateway.requests.fields import page_token
 from everloop.gateway.services import Services
 from everloop.gateway.tasks.snapshots import CHILD_SEPARATOR, SMALL_BYTES
 from everloop.runtime.protocol.tasks import timestamp

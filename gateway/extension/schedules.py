@@ -30,8 +30,9 @@ from everloop.gateway.extension.schedule_bodies import (
     read_change,
     read_new,
 )
-from everloop.gateway.http.calls import Call, answer, page_token
+from everloop.gateway.http.calls import Call, answer
 from everloop.gateway.http.errors import ConflictError, NotFoundError
+from everloop.gateway.requests.fields import page_token
 from everloop.gateway.services import Services
 from everloop.runtime.at_once import for_each
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message

@@ -10,7 +10,6 @@ Ids are percent-encoded, and one segment each, whatever they hold. GET takes the
 else tasks:write. `?owner=` names somebody else, for whom GET and DELETE take the scope admin in its place.
 """
 
-import base64
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,6 +30,7 @@ from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, requir
 from everloop.gateway.context import Caller, flaw_of_owner
 from everloop.gateway.http.errors import refusal, violation
 from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
+from everloop.gateway.requests.fields import read_token
 from everloop.gateway.requests.messages import IDEMPOTENCY_KEY
 from everloop.gateway.tasks.snapshots import held_by
 
@@ -67,24 +67,8 @@ class Page:
     token: str
 
     def read_token(self, read: Callable[[bytes], _Place], first: _Place) -> _Place:
-        """Return the place where the page begins: what `read` makes of its token, or `first` without one.
-
-        Raises:
-            InvalidParamsError: it is no token of ours, or `read` raises ValueError or TypeError.
-        """
-        if not self.token:
-            return first
-        try:
-            return read(base64.b64decode(self.token, altchars=b"-_", validate=True))
-        except (ValueError, TypeError):
-            raise InvalidParamsError(
-                "pageToken is not one that this list returned; leave it out to start over"
-            ) from None
-
-
-def page_token(place: bytes) -> str:
-    """Return a place in a list as clients get it."""
-    return base64.urlsafe_b64encode(place).decode()
+        """Return the place where the page begins, as `read_token` does, or `first` without a token."""
+        return read_token(self.token, read) if self.token else first
 
 
 @dataclass(frozen=True)

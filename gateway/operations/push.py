@@ -1,7 +1,5 @@
 """Push notification configs in the store, and the deliveries that they start."""
 
-import base64
-import binascii
 import re
 from collections.abc import Sequence
 
@@ -9,7 +7,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from everloop.gateway.errors import UnavailableNowError
-from everloop.gateway.requests.fields import check_id
+from everloop.gateway.requests.fields import check_id, page_token, read_token
 from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
 from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
 from everloop.stores.push.deliveries import Notify, PushSettings
@@ -78,10 +76,10 @@ def show_page(
     """
     if params.page_size < 0:
         raise InvalidParamsError(f"pageSize is {params.page_size}; it must be 1 or more")
-    after = _read_token(params.page_token)
+    after = read_token(params.page_token, bytes.decode)
     rest = [config for config in configs if config.id > after]
     page = rest[: params.page_size or MAX_CONFIGS]
-    token = base64.urlsafe_b64encode(page[-1].id.encode()).decode() if len(rest) > len(page) else ""
+    token = page_token(page[-1].id.encode()) if len(rest) > len(page) else ""
     return pb.ListTaskPushNotificationConfigsResponse(configs=map(show_config, page), next_page_token=token)
 
 
@@ -90,15 +88,6 @@ def _check_header(value: str, field: str, most: int) -> None:
         raise InvalidParamsError(f"{field} has {len(value.encode())} bytes; it may have {most}")
     if value and not _VISIBLE.fullmatch(value):
         raise InvalidParamsError(f"{field} is not fit for an HTTP header; use visible ASCII characters")
-
-
-def _read_token(token: str) -> str:
-    try:
-        return base64.b64decode(token, altchars=b"-_", validate=True).decode()
-    except (ValueError, binascii.Error):
-        raise InvalidParamsError(
-            "pageToken is not one that ListTaskPushNotificationConfigs returned; leave it out to start over"
-        ) from None
 
 
 class PushOperations:

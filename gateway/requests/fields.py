@@ -3,7 +3,10 @@
 Everything here raises A2A errors that name the field, what was wrong with it and what was expected.
 """
 
+import base64
 import unicodedata
+from collections.abc import Callable
+from typing import TypeVar
 
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE, MAX_LIST_TASKS_PAGE_SIZE
@@ -13,6 +16,8 @@ from everloop.gateway.context import Viewer
 from everloop.runtime.protocol.tasks import STATES_BY_NUMBER
 from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.parts import PATH_STEPS
+
+_Place = TypeVar("_Place")
 
 MAX_ID_BYTES = 255
 """Ids become workflow ids, update ids and keyword search attributes; Temporal may refuse longer ones."""
@@ -37,6 +42,25 @@ def check_id(value: str, field: str) -> str:
     if value in PATH_STEPS:
         raise InvalidParamsError(f"{field} is a step of a path, not a name; give another id")
     return value
+
+
+def read_token(token: str, read: Callable[[bytes], _Place]) -> _Place:
+    """Return the place in a list that a page token stands for: what `read` makes of its bytes.
+
+    Raises:
+        InvalidParamsError: it is no token of ours, or `read` raises ValueError or TypeError.
+    """
+    try:
+        return read(base64.b64decode(token, altchars=b"-_", validate=True))
+    except (ValueError, TypeError):
+        raise InvalidParamsError(
+            "pageToken is not one that this list returned; leave it out to start over"
+        ) from None
+
+
+def page_token(place: bytes) -> str:
+    """Return a place in a list as clients get it."""
+    return base64.urlsafe_b64encode(place).decode()
 
 
 def read_history_length(

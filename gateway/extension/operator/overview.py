@@ -34,7 +34,8 @@ from everloop.gateway.extension.operator.diagnosis import (
     queues_of,
     waits_for,
 )
-from everloop.gateway.http.calls import Page, page_token
+from everloop.gateway.http.calls import Page
+from everloop.gateway.requests.fields import page_token
 from everloop.gateway.tasks.runs import RunEnd, Runs
 from everloop.gateway.tasks.runs import Stuck as StuckRun
 from everloop.gateway.tasks.tasks import Tasks
