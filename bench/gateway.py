@@ -10,7 +10,6 @@ import asyncio
 import importlib.util
 import os
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -31,11 +30,10 @@ from bench.orders import Order
 from bench.report import WIDTH, console, leave
 from bench.rows import Samples, percentile
 from bench.runs import message_of, result_of, streamed
-from bench.servers.peer_worker import READY
+from bench.stack import start_peer, start_server
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.deploy.local.settings import load_settings
 from everloop.deploy.local.stack import LocalStack, running_stack
-from tests.support.servers.processes import ServerProcess, wait_until_answers
 
 AGENT = "bench.agent:without_model"
 FLOOR_QUEUE = "bench-floor"
@@ -206,42 +204,23 @@ _REQUESTS = re.compile(r'service_requests\{.*operation="(\w+)".*service_name="fr
 @asynccontextmanager
 async def running_floor(directory: Path, stack: LocalStack) -> AsyncGenerator[Client]:
     """Start a worker of bare workflows on this stack's Temporal."""
-    command = [sys.executable, "-m", "bench.servers.peer_worker", "floor"]
     address = {"TEMPORAL_ADDRESS": stack.temporal_address, "EVERLOOP_TASK_QUEUE": FLOOR_QUEUE}
-    process = ServerProcess(command, directory / "floor.log", {**os.environ, **address})
-    process.start()
+    process = await start_peer("floor", directory / "floor.log", {**os.environ, **address})
     try:
-        await wait_until_answers(process, lambda: _is_ready(process), "floor")
         yield await Client.connect(stack.temporal_address)
     finally:
         process.kill()
-
-
-async def _is_ready(process: ServerProcess) -> bool:
-    return READY in process.output
 
 
 @asynccontextmanager
 async def running_peer(directory: Path, name: str, database: str) -> AsyncGenerator[Side]:
     """Start a2a-sdk's server."""
     port = free_port()
-    command = [sys.executable, "-m", "bench.servers.a2a_sdk", str(port), *filter(None, [database])]
-    process = ServerProcess(command, directory / "a2a_sdk.log")
-    process.start()
+    process = await start_server("a2a_sdk", port, *filter(None, [database]), directory=directory)
     try:
-        await wait_until_answers(process, lambda: _listens(port), name)
         yield Side(name, f"http://{LOOPBACK}:{port}/")
     finally:
         process.kill()
-
-
-async def _listens(port: int) -> bool:
-    async with httpx.AsyncClient() as http:
-        try:
-            await http.get(f"http://{LOOPBACK}:{port}/")
-        except httpx.TransportError:
-            return False
-    return True
 
 
 async def _run(*, peers: bool, idle: bool) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +76,7 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
         model_port, echo_port = free_port(), free_port()
         for name, port in (("model", model_port), ("echo", echo_port)):
             say(f"starting {name}")
-            await _run_module(started, directory, name, port)
+            started.callback((await start_server(name, port, directory=directory)).stop)
         say("starting Temporal and Valkey")
         model_url = f"http://{LOOPBACK}:{model_port}/v1"
         deployment = await started.enter_async_context(running_deployment(directory, model_url, agents=AGENT))
@@ -101,34 +101,44 @@ async def running_stack(directory: Path, say: Callable[[str], None]) -> AsyncGen
 
 async def _add_peer(deployment: Deployment, name: str, queue: str) -> ServerProcess:
     log = deployment.directory / f"{name}-{len(deployment.started)}.log"
-    process = ServerProcess(
-        [sys.executable, "-m", "bench.servers.peer_worker", name],
-        log,
-        {**deployment.environment, "EVERLOOP_TASK_QUEUE": queue},
-    )
+    process = await start_peer(name, log, {**deployment.environment, "EVERLOOP_TASK_QUEUE": queue})
     deployment.started.append(process)
-    process.start()
-    await wait_until_answers(process, lambda: _is_ready(process), name)
     return process
 
 
-async def _run_module(started: AsyncExitStack, directory: Path, name: str, port: int) -> None:
-    command = [sys.executable, "-m", f"bench.servers.{name}", str(port)]
-    process = ServerProcess(command, directory / f"{name}.log")
+async def start_peer(name: str, log: Path, environment: dict[str, str]) -> ServerProcess:
+    """Start a bare worker, and wait until it is ready."""
+
+    async def is_ready() -> bool:
+        return READY in process.output
+
+    process = ServerProcess([sys.executable, "-m", "bench.servers.peer_worker", name], log, environment)
+    return await _answering(process, is_ready, name)
+
+
+async def start_server(name: str, port: int, *arguments: str, directory: Path) -> ServerProcess:
+    """Start a server of `bench.servers`, and wait until it listens."""
+
+    async def listens() -> bool:
+        try:
+            _, writer = await asyncio.open_connection(LOOPBACK, port)
+        except OSError:
+            return False
+        writer.close()
+        await writer.wait_closed()
+        return True
+
+    command = [sys.executable, "-m", f"bench.servers.{name}", str(port), *arguments]
+    return await _answering(ServerProcess(command, directory / f"{name}.log"), listens, name)
+
+
+async def _answering(
+    process: ServerProcess, answers: Callable[[], Awaitable[bool]], name: str
+) -> ServerProcess:
     process.start()
-    started.callback(process.stop)
-    await wait_until_answers(process, lambda: _listens(port), name)
-
-
-async def _is_ready(process: ServerProcess) -> bool:
-    return READY in process.output
-
-
-async def _listens(port: int) -> bool:
     try:
-        _, writer = await asyncio.open_connection(LOOPBACK, port)
-    except OSError:
-        return False
-    writer.close()
-    await writer.wait_closed()
-    return True
+        await wait_until_answers(process, answers, name)
+    except BaseException:
+        process.kill()
+        raise
+    return process
