@@ -31,6 +31,17 @@ from everloop.workflows.contract.tasks import TaskRef
 MAX_TEXT_FILE = 100_000
 """Bytes of a text file that a model reads in the prompt; in a larger one it reads on with a tool."""
 
+_PICTURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"RIFF", "image/webp"),
+)
+"""How pictures begin. Providers refuse a conversation with one under the name of another, or with none."""
+
+_DRAWING = "image/svg+xml"
+"""A picture that no provider takes as one; models read it as the text that it is."""
+
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
@@ -46,7 +57,7 @@ class Takes:
     """The media types of files that a model gets as they are.
 
     That are those that its agent names, as far as they are known to be taken by the model: `by_model` None
-    means that nobody knows.
+    means that nobody knows. SVG is none of them.
     """
 
     by_agent: Sequence[str] = ()
@@ -54,7 +65,7 @@ class Takes:
 
     def __contains__(self, media_type: str) -> bool:
         is_taken = self.by_model is None or is_named(media_type, self.by_model)
-        return is_taken and is_named(media_type, self.by_agent)
+        return is_taken and is_named(media_type, self.by_agent) and essence(media_type) != _DRAWING
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,8 @@ def file_content(part: FilePart, files: ReadFiles) -> list[Content]:
     line = text_content(describe(part, _why_not(part, files)))
     if part.media_type in files.takes:
         if content is not None:
-            return [line, _as_it_is(part, content)]
+            given = _as_it_is(part, content)
+            return [line, given] if given else [text_content(describe(part, "it is no such picture"))]
         if part.url and essence(part.media_type).startswith("image/"):
             return [{"type": "image_url", "image_url": {"url": part.url}}]
     if content is not None and _is_given_as_text(part, files):
@@ -124,9 +136,14 @@ def _why_not(part: FilePart, files: ReadFiles) -> str:
     return "" if is_readable else "not shown to you"
 
 
-def _as_it_is(part: FilePart, content: bytes) -> Content:
+def _as_it_is(part: FilePart, content: bytes) -> Content | None:
+    """Return a file as the model gets it; None if it is no picture, though it says so."""
     media_type, encoded = essence(part.media_type), b64encode(content).decode()
     if media_type.startswith("image/"):
+        found = next((kind for beginning, kind in _PICTURES if content.startswith(beginning)), None)
+        if not found and media_type in dict(_PICTURES).values():
+            return None
+        media_type = found or media_type
         return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{encoded}"}}
     if media_type in _AUDIO:
         return {"type": "input_audio", "input_audio": {"data": encoded, "format": _AUDIO[media_type]}}

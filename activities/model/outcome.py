@@ -6,7 +6,6 @@ hooks of plugins.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import from_json
 from temporalio.exceptions import ApplicationError
 
+from everloop.agents.tool_signature import as_tool_name
 from everloop.models.interface import ModelRequest, OutputSchema
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import (
@@ -257,8 +257,7 @@ _CUT_OFF = "it was cut off, because replies may only be so long; write less"
 
 def output_schema(output: type[BaseModel]) -> OutputSchema:
     """Return what the provider gets of the shape of the answer."""
-    name = re.sub(r"[^A-Za-z0-9_-]", "_", output.__name__)[:64]
-    return OutputSchema(name, output.model_json_schema())
+    return OutputSchema(as_tool_name(output.__name__), output.model_json_schema())
 
 
 def as_output(reply: AssistantMessage, output: type[BaseModel]) -> AssistantMessage:

@@ -10,6 +10,7 @@ from itertools import groupby
 
 import structlog
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from everloop.models.interface import (
     MAX_OPAQUE,
@@ -393,7 +394,7 @@ class ReplyAssembler:
             ToolCall(
                 id="",
                 name=mend(call.name),
-                arguments=mend("".join(call.arguments)),
+                arguments=_as_object(mend("".join(call.arguments))),
                 opaque=self._opaque_calls.get(number, ""),
             )
             for number, call in sorted(self._calls.items())
@@ -414,6 +415,19 @@ class ReplyAssembler:
             _log.warning("fields that the provider wants back dropped", size=size, most=MAX_OPAQUE)
             return
         self._opaque, self._opaque_calls = opaque, calls
+
+
+def _as_object(written: str) -> str:
+    """Return arguments out of the text that some servers put them into as a whole; those of null are none."""
+    if written.strip() in {"null", '""'}:
+        return ""
+    if not written.lstrip().startswith('"'):
+        return written
+    try:
+        inner: object = from_json(written)
+    except ValueError:
+        return written
+    return inner if isinstance(inner, str) and inner.lstrip().startswith("{") else written
 
 
 def _as_text(fields: Mapping[str, JsonValue]) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import dropwhile
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from everloop.activities.hooks import PluginFailedError, in_time
 from everloop.activities.model.files import (
@@ -23,6 +24,7 @@ from everloop.agents.agent import Agent
 from everloop.agents.artifact_tools import reading_tools
 from everloop.agents.hooks import HookContext
 from everloop.agents.tool import listed
+from everloop.agents.tool_signature import as_tool_name
 from everloop.models.catalogue import ChosenModel
 from everloop.models.interface import ModelRequest, PromptTooLongError
 from everloop.workflows.contract.calls import CREATE_TASK
@@ -236,7 +238,7 @@ def _uncovered(
 
 
 def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[Sent]:
-    """Yield the messages; a reply of which nothing is left once it was refused is none.
+    """Yield the messages; a reply in which nothing stands is none: several providers refuse it.
 
     Files of results stand behind the last result of their reply: providers want nothing between results.
     """
@@ -247,7 +249,7 @@ def _messages(messages: Iterable[SpokenMessage], files: ReadFiles) -> Iterable[S
             shown = []
         shown += message.files if isinstance(message, ToolMessage) else ()
         is_reply = isinstance(message, AssistantMessage)
-        if not (is_reply and message.refused and not message.text and not message.tool_calls):
+        if not (is_reply and not message.text.strip() and not message.tool_calls):
             yield _message(message, files)
     if shown:
         yield _files_message(shown, files)
@@ -266,7 +268,7 @@ def _message(message: SpokenMessage, files: ReadFiles) -> Sent:
         return {"role": "user", "content": _user_content(message, files)}
     if isinstance(message, AssistantMessage):
         return _assistant_message(message)
-    return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
+    return {"role": "tool", "tool_call_id": message.call_id, "content": _filled(message.content)}
 
 
 def _user_content(message: UserMessage, files: ReadFiles) -> JsonValue:
@@ -279,10 +281,19 @@ def _user_content(message: UserMessage, files: ReadFiles) -> JsonValue:
     return _as_content(parts)
 
 
+_BLANK = "[empty]"
+"""What stands for a text without a word: several providers refuse a message, or a part, of that kind."""
+
+
+def _filled(text: str) -> str:
+    return text if text.strip() else _BLANK
+
+
 def _as_content(parts: Sequence[Content]) -> JsonValue:
-    """Return parts that are all texts as one."""
+    """Return parts that are all texts as one; texts without a word are left out."""
+    parts = [part for part in parts if part["type"] != "text" or str(part["text"]).strip()]
     texts = [str(part["text"]) for part in parts if part["type"] == "text"]
-    return "\n\n".join(texts) if len(texts) == len(parts) else [*parts]
+    return _filled("\n\n".join(texts)) if len(texts) == len(parts) else [*parts]
 
 
 def _text(part: Part) -> str:
@@ -299,7 +310,7 @@ def _assistant_message(message: AssistantMessage) -> Sent:
     """Return the reply, with what its source wants back; see `everloop.models.interface.Opaque`."""
     made: Sent = {"role": "assistant", "content": message.text}
     if message.tool_calls:
-        made["content"] = message.text or None
+        made["content"] = message.text if message.text.strip() else None
         made["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
     fields = _opaque(message.opaque)
     if message.reasoning_field and message.reasoning:
@@ -310,7 +321,8 @@ def _assistant_message(message: AssistantMessage) -> Sent:
 
 
 def _tool_call(call: ToolCall) -> Sent:
-    function: Sent = {"name": call.name, "arguments": readable_arguments(call.arguments)}
+    # Models invent names that no provider takes back.
+    function: Sent = {"name": as_tool_name(call.name), "arguments": readable_arguments(call.arguments)}
     made: Sent = {"id": call.id, "type": "function", "function": function}
     return {**made, "opaque": _opaque(call.opaque)} if call.opaque else made
 
@@ -327,8 +339,9 @@ def readable_arguments(written: str) -> str:
     if not written.strip():
         return "{}"
     try:
-        value: object = json.loads(written)
-    except (ValueError, RecursionError):  # the latter: brackets a thousand deep
+        # As strict as they are: no NaN, no halves of characters, no brackets hundreds deep.
+        value: object = from_json(written, allow_inf_nan=False)
+    except ValueError:
         value = None
     return written if isinstance(value, dict) else json.dumps({"malformed": written}, ensure_ascii=False)
 

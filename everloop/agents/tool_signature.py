@@ -25,12 +25,19 @@ class Arguments(BaseModel):
 
 NAME_RULE = "models take names of 1 to 64 letters, digits, '_' and '-'"
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+LONGEST_NAME = 64
+
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
 
 
 def is_tool_name(name: str) -> bool:
     """Whether providers of models take it."""
     return _NAME.fullmatch(name) is not None
+
+
+def as_tool_name(text: str) -> str:
+    """Return the name nearest to a text that providers of models take."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", text)[:LONGEST_NAME]
 
 
 def name_of(function: Function) -> str:

@@ -3,8 +3,9 @@
 Providers differ. What is read beyond the letter of the API: chunks without choices or delta; usage in its own
 chunk, in the last one or in every one (the last stands); reasoning in fields of several names, or as parts of
 the content; tool calls whole or in fragments, with an id on each fragment, on the first or on none, with an
-index, with the wrong one or with none; "[DONE]" without a finish reason; a whole completion in the place of a
-stream; errors in the middle of one. Fields that the API does not name are kept and sent back.
+index, with the wrong one or with none, or with the id and index of the call before; "[DONE]" without a finish
+reason; a whole completion in the place of a stream; errors in the middle of one. Fields that the API does not
+name are kept and sent back.
 """
 
 import json
@@ -12,7 +13,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping, Se
 from contextlib import aclosing
 from typing import Any, cast
 
-import httpx2
 from pydantic import JsonValue
 
 from everloop.models.catalogue import ModelEntry, Provider
@@ -145,12 +145,14 @@ _REASONS: Mapping[str, EndReason] = {
     "length": "length",
     "max_tokens": "length",
     "model_length": "length",
+    "model_context_window_exceeded": "length",
     "content_filter": "content_filter",
     "safety": "content_filter",
     "recitation": "content_filter",
     "blocklist": "content_filter",
     "prohibited_content": "content_filter",
     "spii": "content_filter",
+    "sensitive": "content_filter",
     "refusal": "refusal",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
@@ -159,8 +161,11 @@ _REASONS: Mapping[str, EndReason] = {
 }
 """Why a reply ended, by the words of providers in small letters; others (stop, eos, end_turn) mean "stop"."""
 
-_BROKEN_OFF = {"error", "insufficient_system_resource", "abort", "aborted", "cancelled"}
+_BROKEN_OFF = {"error", "insufficient_system_resource", "network_error", "abort", "aborted", "cancelled"}
 """Reasons that are none: the provider failed."""
+
+_NOTHING = {"", "null"}
+"""Texts that some servers write where there is none."""
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _DETAILS = "reasoning_details"
@@ -189,6 +194,7 @@ class ChatReader:
         self._thought: list[str] = []
         self._calls: list[Object] = []
         self._names: list[str] = []
+        self._arguments: list[str] = []
         self._call_of_id: dict[str, int] = {}
         self._call_at_index: dict[int, int] = {}
         self._has_id: set[int] = set()
@@ -199,9 +205,11 @@ class ChatReader:
         self._model = chunk.get("model") or self._model
         self._usage = chunk.get("usage") or self._usage
         for choice in chunk.get("choices") or ():
-            if delta := choice.get("delta"):
+            # Some servers play a whole completion as the only event of a stream.
+            if delta := choice.get("delta", choice.get("message")):
                 yield from self._add(delta)
-            self._reason = choice.get("finish_reason") or self._reason
+            if (reason := choice.get("finish_reason") or "") not in _NOTHING:
+                self._reason = reason
 
     def read_whole(self, completion: Object) -> Iterator[Delta]:
         """Yield a completion that was not streamed."""
@@ -288,7 +296,7 @@ class ChatReader:
             self._content = [{"type": "text", "text": before}] if before else []
         self._keep_parts(self._content, parts)
         for part in parts:
-            if part.get("type") == "text":
+            if part.get("type") == "text" and part.get("text"):
                 self._has_text = True
                 yield TextDelta(part["text"])
             elif text := _text_of_thinking(part):
@@ -301,34 +309,44 @@ class ChatReader:
     def _add_fragment(self, fragment: Object) -> Iterator[Delta]:
         function: Object = fragment.get("function") or {}
         name: str = function.get("name") or ""
-        number = self._number(fragment, name)
-        extra = {key: value for key, value in fragment.items() if key not in _KNOWN_OF_CALLS}
-        if extra and self._size <= MAX_OPAQUE:
-            self._size += merge(self._calls[number], extra)
         arguments = function.get("arguments") or ""
         if not isinstance(arguments, str):  # an object, as it should be once it is read
             arguments = json.dumps(arguments, ensure_ascii=False)
+        number = self._number(fragment, name, arguments)
+        extra = {key: value for key, value in fragment.items() if key not in _KNOWN_OF_CALLS}
+        if extra and self._size <= MAX_OPAQUE:
+            self._size += merge(self._calls[number], extra)
+        self._arguments[number] += arguments
         if self._names[number]:  # later fragments repeat the name, or have an empty one
             name = ""
         self._names[number] += name
         if name or arguments or not self._names[number]:
             yield CallDelta(number, name, arguments)
 
-    def _number(self, fragment: Object, name: str) -> int:
-        """Return which call a fragment is a piece of: ids count more than indexes."""
+    def _number(self, fragment: Object, name: str, arguments: str) -> int:
+        """Return which call a fragment is a piece of: ids count more than indexes.
+
+        A name, and what begins an object, where there is a whole one already, are those of another call.
+        """
         index, id_ = fragment.get("index"), fragment.get("id")
-        id_ = "" if id_ in (None, "null") else str(id_)
+        id_ = "" if id_ is None or id_ in _NOTHING else str(id_)
         if id_ in self._call_of_id:
-            return self._call_of_id[id_]
-        if index is not None:
+            known = self._call_of_id[id_]
+            is_another = False
+        elif index is not None:
             known = self._call_at_index.get(index)
             is_another = known is None or (bool(id_) and known in self._has_id)
         else:
             known = len(self._names) - 1
             is_another = known < 0 or bool(id_ or name)
+        if known is not None and not is_another and name:
+            begins = arguments.startswith("{") and arguments != self._arguments[known]
+            is_new_place = index is not None and index not in self._call_at_index
+            is_another = (begins or is_new_place) and _is_object(self._arguments[known])
         number = len(self._names) if is_another or known is None else known
         if number == len(self._names):
             self._names.append("")
+            self._arguments.append("")
             self._calls.append({})
         if id_:
             self._call_of_id[id_] = number
@@ -356,12 +374,19 @@ class ChatReader:
 
 
 def _text_of_parts(parts: Sequence[Object]) -> str:
-    return "".join(part["text"] for part in parts if part.get("type") == "text")
+    return "".join(part.get("text") or "" for part in parts if part.get("type") == "text")
 
 
 def _text_of_thinking(part: Object) -> str:
     thinking = part.get("thinking")
     return thinking if isinstance(thinking, str) else _text_of_parts(thinking or ())
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return text.endswith("}") and isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 # The model.
@@ -376,8 +401,10 @@ class Chat(HttpModel):
     def body(self, request: ModelRequest, model: str) -> Object:
         return chat_body(request, model, self.provider)
 
-    def read(self, answer: httpx2.Response, failures: Failures, *, is_whole: bool) -> AsyncGenerator[Delta]:
-        return (_read_whole if is_whole else _read)(answer.aiter_raw(), failures)
+    def read(
+        self, body: AsyncIterable[bytes], failures: Failures, *, is_whole: bool
+    ) -> AsyncGenerator[Delta]:
+        return (_read_whole if is_whole else _read)(body, failures)
 
 
 async def _read(body: AsyncIterable[bytes], failures: Failures) -> AsyncGenerator[Delta]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from abc import abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, ClassVar, cast
@@ -179,7 +181,7 @@ async def read_events(body: AsyncIterable[bytes]) -> AsyncGenerator[tuple[str, s
             for line in lines:
                 name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(":")
                 value = value.removeprefix(" ")
-                if name == "data":
+                if name == "data" and value:  # an empty one keeps the connection alive
                     data.append(value)
                 elif name == "event":
                     kind = "error" if value == "error" else "data"
@@ -227,7 +229,7 @@ OF_TOOLS = frozenset({"tool_choice", "parallel_tool_calls"})
 
 def read_usage(usage: Object, sent: str, written: str) -> Usage | None:
     """Return the tokens as far as the provider has counted them; `sent` and `written` are its words."""
-    tokens, replied = usage.get(f"{sent}_tokens") or 0, usage.get(f"{written}_tokens") or 0
+    tokens, replied = _count(usage, f"{sent}_tokens"), _count(usage, f"{written}_tokens")
     if not (tokens or replied):
         return None
     of_sent: Object = usage.get(f"{sent}_tokens_details") or {}
@@ -235,11 +237,18 @@ def read_usage(usage: Object, sent: str, written: str) -> Usage | None:
     return Usage(
         input_tokens=tokens,
         # Gemini counts its thoughts in the total alone.
-        output_tokens=max(replied, (usage.get("total_tokens") or 0) - tokens),
-        cached_tokens=of_sent.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or 0,
-        cache_write_tokens=of_sent.get("cache_write_tokens") or usage.get("cache_creation_input_tokens") or 0,
-        reasoning_tokens=of_written.get("reasoning_tokens") or 0,
+        output_tokens=max(replied, _count(usage, "total_tokens") - tokens),
+        cached_tokens=_count(of_sent, "cached_tokens") or _count(usage, "prompt_cache_hit_tokens"),
+        cache_write_tokens=_count(of_sent, "cache_write_tokens")
+        or _count(usage, "cache_creation_input_tokens"),
+        reasoning_tokens=_count(of_written, "reasoning_tokens"),
     )
+
+
+def _count(counted: Object, name: str) -> int:
+    """Return how many there are; what is no number is 0: no reply is lost for it."""
+    value = counted.get(name)
+    return max(0, int(value)) if isinstance(value, int | float) else 0
 
 
 class HttpModel(Model):
@@ -261,15 +270,17 @@ class HttpModel(Model):
         with failures.translated():
             async with posted(self._client, self._url, body, request.settings) as answer:
                 kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()[:100]
-                is_whole = kind == "application/json"
+                body = answer.aiter_raw()
+                head = await _head(body)
+                # Some gateways give either under the name of the other.
+                is_whole = head.startswith(b"{") or (kind == _JSON and not _EVENTS.match(head))
                 try:
-                    async with aclosing(self.read(answer, failures, is_whole=is_whole)) as deltas:
+                    async with aclosing(self.read(_from(head, body), failures, is_whole=is_whole)) as deltas:
                         async for delta in deltas:
                             yield delta
                 # No JSON, JSON of another shape, or JSON that is nested too deep.
                 except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-                    is_named = bool(kind) and not is_whole and kind != "text/event-stream"
-                    instead = f", but {kind!r}" if is_named else ""
+                    instead = "" if kind in {"", _JSON, "text/event-stream"} else f", but {kind!r}"
                     problem = f"{self.unreadable[is_whole]}{instead} ({type(error).__name__})"
                     raise failures.unreadable(problem) from None
 
@@ -281,5 +292,27 @@ class HttpModel(Model):
         """Return the body of a request."""
 
     @abstractmethod
-    def read(self, answer: httpx2.Response, failures: Failures, *, is_whole: bool) -> AsyncGenerator[Delta]:
+    def read(
+        self, body: AsyncIterable[bytes], failures: Failures, *, is_whole: bool
+    ) -> AsyncGenerator[Delta]:
         """Yield a reply; `is_whole`: it is no stream."""
+
+
+_JSON = "application/json"
+_EVENTS = re.compile(rb"(data|event|id|retry|error)?:")
+
+
+async def _head(body: AsyncIterable[bytes]) -> bytes:
+    """Return the beginning of a body, without what stands before its first word."""
+    head = b""
+    async for piece in body:
+        if head := (head + piece).removeprefix(BOM_UTF8).lstrip():
+            break
+    return head
+
+
+async def _from(head: bytes, body: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    if head:
+        yield head
+    async for piece in body:
+        yield piece

@@ -29,8 +29,9 @@ from everloop.runtime.bounded_responses import AnswerTooLargeError
 from everloop.runtime.outbound import MAX_ASKED_DELAY, retry_after
 
 _TOO_LONG = re.compile(
-    r"context.length|context.window|context.size|context.limit|maximum.context|prompt is too long"
-    r"|input is too long|too many (input )?tokens|reduce the length|input token count .* exceeds",
+    r"context.length|context.window|context.size|context.limit|maximum.(context|(model|prompt).length)"
+    r"|(prompt|input) is too long|too many (input )?tokens|reduce the length|token count .* (exceeds|up to)"
+    r"|model token limit|maximum allowed length|range of input length|prompt exceeds max length",
     re.IGNORECASE,
 )
 _TOO_LONG_FOR_RATE = re.compile(
@@ -41,9 +42,23 @@ _OUTPUT = re.compile(
     r"response_format|json.?schema|json.?mode|json.?object|text\.format|structured.output", re.IGNORECASE
 )
 _TOLD_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
+_TOLD_IN_TEXT = re.compile(
+    r"(?:again|retry) (?:in|after) (?:(\d{1,3}) ?h)?(?:(\d{1,6}) ?m(?!s|il))?(?:(\d{1,6}(?:\.\d+)?) ?(m?s))?",
+    re.IGNORECASE,
+)
+"""OpenAI's and Azure's words: 7m12s, 1.5s, 120ms, 20 seconds."""
 _CODE = re.compile(r"[\w.\[\]-]{1,80}")
 _STATUS = re.compile(r"[45]\d\d")
-_UNPAID = {"insufficient_quota", "credit_balance_exhausted", "billing_hard_limit_reached"}
+_UNPAID = {
+    "insufficient_quota",
+    "credit_balance_exhausted",
+    "billing_hard_limit_reached",
+    "exceeded_current_quota_error",
+}
+_UNPAID_TEXT = re.compile(r"insufficient.balance|credit balance is too low|余额不足", re.IGNORECASE)
+_KEY = re.compile(r"api.key (is )?(not valid|invalid|expired)|(invalid|incorrect) api.key", re.IGNORECASE)
+_CALL_UNREADABLE = "tool_use_failed"
+"""Groq's word for a call of the model that it could not read, or of a tool that there is not."""
 
 _BAD_REQUEST = "found the request wrong ({}): check that the model takes these tools, messages and settings"
 _REFUSALS: Mapping[int, str] = {
@@ -58,11 +73,16 @@ _REDIRECT = "redirects the request ({}), which is not followed: set {address} to
 _OTHER_REFUSAL = "refused the request ({}): check {address} and the provider's manual"
 _QUOTA = "says that the quota of the account is used up ({}): check its plan and billing"
 _LONG = "finds the conversation too long for the context window of {model!r} ({}): use a larger model"
+_UNREADABLE_CALL = "could not read a tool call that {model!r} wrote ({})"
 _OTHER_OUTPUT = "does not take the form that the answer is to have ({})"
 _WAITS: Mapping[int, str] = {
     408: "gave up waiting for the request ({})",
     409: "reported a conflict ({})",
+    424: "failed ({})",  # at what it asks itself: the model of Bedrock, of Hugging Face
+    425: "wants to be asked later ({})",
     429: "limits the rate of requests ({})",
+    498: "has no room for the request ({})",  # Groq's, of its flexible tier
+    499: "gave up the request ({})",  # Google's CANCELLED
 }
 _OTHER_WAIT = "failed ({})"
 
@@ -91,6 +111,15 @@ class _Fault:
             return True
         may_say_so = self.status in {None, _BAD, _UNPROCESSABLE} or (self.status or 0) >= _DOWN_FROM
         return may_say_so and bool(_TOO_LONG.search(self.text))
+
+    @property
+    def is_unpaid(self) -> bool:
+        is_refusal = self.status is None or _BAD <= self.status < _DOWN_FROM
+        return bool(_UNPAID.intersection(self.codes) or (is_refusal and _UNPAID_TEXT.search(self.text)))
+
+    @property
+    def is_about_key(self) -> bool:
+        return self.status == _BAD and bool(_KEY.search(self.text))
 
 
 class Failures:
@@ -132,19 +161,20 @@ class Failures:
         return UnreadableReplyError(f"{self._who} {what}: check {self._address}")
 
     def _explain(self, fault: _Fault) -> ModelError:
-        def made(kind: type[ModelRefusedError], template: str) -> ModelError:
-            return kind(self._text(template, fault), codes=fault.codes)
-
+        known: Sequence[tuple[bool, type[ModelError], str]] = (
+            (fault.is_too_long, PromptTooLongError, _LONG),
+            (fault.is_unpaid, ModelRefusedError, _QUOTA),
+            (_CALL_UNREADABLE in fault.codes, UnreadableReplyError, _UNREADABLE_CALL),
+            (self._is_about_output(fault), OutputUnsupportedError, _OTHER_OUTPUT),
+            (fault.is_about_key, ModelRefusedError, _REFUSALS[401]),
+        )
+        for is_it, meant, template in known:
+            if is_it:
+                return meant(self._text(template, fault), codes=fault.codes)
         status = fault.status
-        if fault.is_too_long:
-            return made(PromptTooLongError, _LONG)
-        if _UNPAID.intersection(fault.codes):
-            return made(ModelRefusedError, _QUOTA)
-        if self._is_about_output(fault):
-            return made(OutputUnsupportedError, _OTHER_OUTPUT)
         if status and status not in _WAITS and status < _DOWN_FROM:
             other = _REDIRECT if status < _BAD else _OTHER_REFUSAL
-            return made(ModelRefusedError, _REFUSALS.get(status, other))
+            return ModelRefusedError(self._text(_REFUSALS.get(status, other), fault), codes=fault.codes)
         kind = ModelBusyError if status == _BUSY else ModelDownError
         text = self._text(_WAITS.get(status or 0, _OTHER_WAIT), fault)
         return kind(text, retry_after=fault.wait, codes=fault.codes)
@@ -192,8 +222,9 @@ def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _
             status = next((known for what, known in _MEANT if what.match(first)), None)
     own = (code for code in named if code and code != str(status))
     codes = tuple(dict.fromkeys([*([str(status)] if status else ()), *own]))
-    wait = retry_after(headers, datetime.now(UTC)) or _retry_info_delay(told)
-    return _Fault(status, codes, json.dumps(told, default=str), wait)
+    text = json.dumps(told, default=str, ensure_ascii=False)
+    wait = retry_after(headers, datetime.now(UTC)) or _retry_info_delay(told) or _delay_in(text)
+    return _Fault(status, codes, text, wait)
 
 
 def error_in(chunk: Mapping[str, Any]) -> object:
@@ -226,8 +257,22 @@ def _retry_info_delay(told: Mapping[str, Any]) -> timedelta | None:
     for each in cast("list[object]", details) if isinstance(details, list) else ():
         delay = cast("dict[str, object]", each).get("retryDelay") if isinstance(each, dict) else None
         if isinstance(delay, str) and (found := _TOLD_DELAY.fullmatch(delay)):
-            return timedelta(seconds=min(float(found[1]), MAX_ASKED_DELAY.total_seconds()))
+            return _at_most(float(found[1]))
     return None
+
+
+def _delay_in(text: str) -> timedelta | None:
+    """Return the wait that the text of an error tells, where nothing else does."""
+    found = _TOLD_IN_TEXT.search(text)
+    if not found:
+        return None
+    hours, minutes, number, unit = found.groups()
+    seconds = float(number or 0) * (0.001 if unit == "ms" else 1)
+    return _at_most(int(hours or 0) * 3600 + int(minutes or 0) * 60 + seconds)
+
+
+def _at_most(seconds: float) -> timedelta | None:
+    return timedelta(seconds=min(seconds, MAX_ASKED_DELAY.total_seconds())) or None
 
 
 def _read(response: httpx2.Response) -> object:

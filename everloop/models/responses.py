@@ -16,7 +16,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-import httpx2
 from pydantic import JsonValue
 
 from everloop.models.catalogue import Provider
@@ -381,8 +380,10 @@ class Responses(HttpModel):
     def body(self, request: ModelRequest, model: str) -> Object:
         return responses_body(request, model, self.provider)
 
-    def read(self, answer: httpx2.Response, failures: Failures, *, is_whole: bool) -> AsyncGenerator[Delta]:
-        return _read(_whole(answer) if is_whole else _events(answer.aiter_raw()), failures)
+    def read(
+        self, body: AsyncIterable[bytes], failures: Failures, *, is_whole: bool
+    ) -> AsyncGenerator[Delta]:
+        return _read(_whole(body) if is_whole else _events(body), failures)
 
 
 async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
@@ -392,9 +393,9 @@ async def _events(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
                 yield read_json(data)
 
 
-async def _whole(answer: httpx2.Response) -> AsyncGenerator[Object]:
+async def _whole(body: AsyncIterable[bytes]) -> AsyncGenerator[Object]:
     """Yield a response that was not streamed as if it were the last event of one."""
-    response = json.loads(await answer.aread())
+    response = json.loads(b"".join([piece async for piece in body]))
     is_error = isinstance(response.get("error"), dict)
     yield response if is_error else {"type": f"response.{response['status']}", "response": response}
 

@@ -102,7 +102,7 @@ Message = Annotated[UserMessage | AgentMessage, Field(discriminator="role")]
 
 
 class ToolCall(Wire):
-    """A call the model asked for. `arguments` is the JSON text exactly as the model wrote it.
+    """A call the model asked for. `arguments` is the JSON text as the model wrote it.
 
     `id` is our own, made of its place (`everloop.workflows.contract.names.name_calls`). `repeat` counts the
     calls before it in its reply that say exactly the same. `opaque` is as in `AssistantMessage`.

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import re
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,14 +27,12 @@ from everloop.agents.mcp.results import LatestProgress, ResultWriter
 from everloop.agents.mcp.sessions import McpSession
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
+from everloop.agents.tool_signature import LONGEST_NAME, as_tool_name
 from everloop.runtime.foreign_schemas import in_schema_thread
 from everloop.runtime.outbound import HeadersError, headers_for
 from everloop.workflows.contract.tasks import Identity
 
 # From the tools that an MCP server lists to those that a model is offered.
-
-LONGEST_NAME = 64
-"""Characters that providers of models take as the name of a tool."""
 
 
 def names_of(tools: Iterable[str], prefix: str) -> dict[str, str]:
@@ -44,7 +41,7 @@ def names_of(tools: Iterable[str], prefix: str) -> dict[str, str]:
     Models know fewer characters than MCP. Of tools that would come to share a name, each gets one that says
     by a hash which it is, whatever the order of the list.
     """
-    plain = {tool: re.sub(r"[^A-Za-z0-9_-]", "_", prefix + tool)[:LONGEST_NAME] for tool in tools}
+    plain = {tool: as_tool_name(prefix + tool) for tool in tools}
     shared = {name for name, count in Counter(plain.values()).items() if count > 1}
     return {
         _distinct(name, tool) if name in shared and name != prefix + tool else name: tool

@@ -38,6 +38,7 @@ from tests.support.servers.zoo.openai_chat import OpenAI
 from tests.support.servers.zoo.provider import Played
 
 CONTENT = b"\x89PNG\r\n\x1a\npixel"
+ENCODED = b64encode(CONTENT).decode()
 PLACE = "https://s3.internal/bucket"
 
 
@@ -66,13 +67,13 @@ def _kinds(content: JsonValue) -> list[str]:
 async def test_an_image_reaches_the_model() -> None:
     """It is read from the store of the context; of one that is gone the model reads that it is."""
     async with model_rig([Reply(["A cat."])]) as rig:
-        part = await store(rig, "input-1", b"hi")
+        part = await store(rig, "input-1", CONTENT)
         gone = FilePart(media_type="image/png", stored=StoredPart(artifact_id="input-2"))
         await rig.run(rig.changed(new=(says(TextPart(text="What?"), part, gone),)))
         assert rig.provider.requests[0].conversation[-1]["content"] == [
             {"type": "text", "text": "What?"},
-            {"type": "text", "text": "[file, image/png, 2 bytes; artifact input-1]"},
-            {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+            {"type": "text", "text": f"[file, image/png, {len(CONTENT)} bytes; artifact input-1]"},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{ENCODED}"}},
             {"type": "text", "text": "[file, image/png; artifact input-2 (no longer available)]"},
         ]
 
@@ -91,7 +92,10 @@ async def test_a_request_carries_only_so_much(sizes: list[list[int]], expected: 
     """Of what is beyond it the model is only told."""
     async with model_rig([Reply(["Fine."])]) as rig:
         for number, files in enumerate(sizes):
-            parts = [await store(rig, f"input-{number}-{n}", b"a" * size) for n, size in enumerate(files)]
+            parts = [
+                await store(rig, f"input-{number}-{n}", CONTENT.ljust(size, b"a")[:size])
+                for n, size in enumerate(files)
+            ]
             await rig.store(says(*parts), start=number)
         await rig.run(rig.changed(length=len(sizes), new=()))
         assert kinds(rig.provider.requests[0]) == expected
@@ -199,7 +203,7 @@ async def test_a_tool_shows_files_of_any_kind(media_type: str, expected: JsonVal
 async def test_a_model_gets_no_more_than_its_provider_says(takes: tuple[str, ...] | None, kind: str) -> None:
     """The agent takes images; whether its model does is known, or nobody knows."""
     async with model_rig([Reply(["Fine."])], models={"": ModelEntry(takes=takes)}) as rig:
-        await rig.run(rig.changed(new=(says(await store(rig, "input-1", b"hi")),)))
+        await rig.run(rig.changed(new=(says(await store(rig, "input-1", CONTENT)),)))
     assert kinds(rig.provider.requests[0])[-1][-1] == kind
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from everloop import Agent, prompt
 from everloop.activities.model.reply import MAX_OPAQUE
 from everloop.models.catalogue import Catalogue, ModelEntry
 from everloop.models.catalogue import Provider as Entry
@@ -15,7 +16,7 @@ from everloop.models.chat import Chat
 from everloop.models.conformance import MODEL_CHECKS, Check, Stage
 from everloop.models.responses import Responses
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
-from everloop.workflows.contract.messages import AssistantMessage, ToolCall
+from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, UserMessage
 from tests.support.rigs.model_rig import QUESTION, ModelRig, model_rig
 from tests.support.servers.scripted_openai import Raw, Reply
 from tests.support.servers.zoo.all import ANSWERING, ASKING, PROVIDERS, SPEAKING, VARIANTS
@@ -32,11 +33,11 @@ KNOWN = {each.name for each in fields(Entry)} - {"name", "base_url", "key"}
 
 def terms(kind: type[Provider]) -> dict[str, Any]:
     """Return what ships of a provider; of a template that begins a thought, what its users have to say."""
-    if kind is QwenWithoutParser:
-        return {"models": {"": ModelEntry(starts_thinking=True)}}
-    # OpenAI speaks both.
     entry = SHIPPED.get(kind.name)
     known: dict[str, Any] = {each: getattr(entry, each) for each in KNOWN} if entry else {}
+    if kind is QwenWithoutParser:
+        known["models"] = {"": ModelEntry(starts_thinking=True)}
+    # OpenAI speaks both.
     return {**known, "kind": "responses" if kind is OpenAIResponses else "chat"}
 
 
@@ -75,6 +76,32 @@ async def test_the_loop_passes(kind: type[Provider]) -> None:
     assert provider.regrets == []
 
 
+ODD = AssistantMessage(
+    text="\n\n",
+    tool_calls=(ToolCall(id="r00001c01", name="functions.search", arguments='{"query": NaN}'),),
+)
+
+
+@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
+async def test_odd_messages_go_back_in_a_form_that_is_taken(kind: type[Provider]) -> None:
+    """Blank texts, names that no tool can have, arguments that are no JSON, results without a word.
+
+    Else a provider would refuse every later call of the task, and of its conversation.
+    """
+    provider = kind(ANSWERING)
+    async with rig_at(provider) as rig:
+        blank = UserMessage(message_id="blank", parts=(TextPart(text=" "),))
+        result = ODD.tool_calls[0].result("")
+        replies = [AssistantMessage(text=" ", refused="it was empty"), AssistantMessage(text="")]
+        await rig.store(blank, ODD, result, *replies)
+        reply = await rig.run(rig.changed(iteration=2, length=5, new=()))
+    assert reply.text.strip() == ANSWERING.text
+
+
+PROMPTED = Agent(
+    id="agent", name="Agent", description="", plugins=[prompt("Answer in French.", place="after")]
+)
+
 EARLIER = AssistantMessage(
     tool_calls=tuple(
         ToolCall(id=f"r00001c0{n}", name="search", arguments="{}", opaque='{"of": "another model"}')
@@ -110,6 +137,17 @@ async def test_what_goes_back_is_shown_to_nobody() -> None:
             assert ("wants more back" in shown) != kept
 
 
+@pytest.mark.parametrize("kind", [*PROVIDERS, *VARIANTS])
+async def test_a_prompt_behind_the_history_is_taken(kind: type[Provider]) -> None:
+    """Some refuse a system prompt there; they get it as one of the user."""
+    provider = kind(ANSWERING)
+    async with model_rig(provider, agent=PROMPTED, **terms(kind)) as rig:
+        rig.port = rig.port_to(f"openai/{provider.model}")
+        reply = await rig.run()
+        assert rig.provider.requests[0].conversation[-1]["content"] == "Answer in French."
+    assert reply.text.strip() == ANSWERING.text
+
+
 FRAMINGS = {
     "CRLF, as SSE allows it (WHATWG HTML §9.2.5)": Framing(newline="\r\n"),
     "no space behind the colon, freellmapi PR 1092 (Ant's API), openai-python#498 (Spring)": Framing(
@@ -119,6 +157,7 @@ FRAMINGS = {
     "pieces that fit nothing": Framing(piece=7),
     ": OPENROUTER PROCESSING": Framing(comment=": OPENROUTER PROCESSING"),
     "a colon alone, llama.cpp": Framing(comment=":"),
+    "an event without data, as a sign of life, wave-agent PR 1326": Framing(comment="data:"),
     "spaces in JSON, vLLM": Framing(is_compact=False),
     "no [DONE], ik_llama.cpp#467": Framing(done=""),
     "no blank line behind [DONE], apogee PR 139 (llama.cpp b10603)": Framing(done="data: [DONE]\n"),

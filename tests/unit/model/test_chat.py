@@ -220,6 +220,8 @@ def test_fragments_find_their_call(fragments: list[tuple[int | None, str, str]],
         ("model_length", "length"),
         ("SAFETY", "content_filter"),
         ("content_filter: OTHER", "content_filter"),
+        ("sensitive", "content_filter"),
+        ("model_context_window_exceeded", "length"),
         ("MALFORMED_FUNCTION_CALL", "malformed"),
     ],
 )

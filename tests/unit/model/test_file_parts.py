@@ -53,7 +53,8 @@ PDF, AUDIO = stored("Application/PDF; v=1", "a.pdf"), stored("audio/mpeg")
 OF_UNKNOWN_SIZE = stored("text/plain", size=None)
 LONG = b"a" * MAX_TEXT_FILE
 READ_ON = 'read on with read_attachment("input-1", 0, start=100000)]'
-INLINE = FilePart(media_type="image/png", content=b64encode(b"hi").decode(), size=2)
+PICTURE = b"\x89PNG\r\n\x1a\n"
+INLINE = FilePart(media_type="image/png", content=b64encode(PICTURE).decode(), size=8)
 PNG_LINK = FilePart(media_type="image/png", filename="a.png", url="https://example.org/a.png")
 PDF_LINK = FilePart(media_type="application/pdf", url="https://example.org/a.pdf")
 PDF_DATA: JsonValue = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="}
@@ -65,7 +66,10 @@ CSV_LINE = "[file a.csv, text/csv, 2 bytes; artifact input-1]"
 LARGE = stored("text/plain", size=4_200_000)
 TEXT_LINE = "[file, text/plain; artifact input-1]"
 LARGE_LINE = "[file, text/plain, 4200000 bytes; artifact input-1]"
-DATA_URL = "data:image/png;base64,aGk="
+DATA_URL = f"data:image/png;base64,{b64encode(PICTURE).decode()}"
+SVG, HEIC = stored("image/svg+xml"), stored("image/heic")
+HEIC_URL = "data:image/heic;base64,aGk="
+SVG_LINE = "[file, image/svg+xml, 2 bytes; artifact input-1]"
 
 SEEN = f"[100,000 of 4,200,000 bytes; {READ_ON.replace('100000', '99999')}"
 CUT_WITHIN_A_LETTER = f"{LARGE_LINE}\n{LONG[:-1].decode()}\n{SEEN}"
@@ -74,10 +78,14 @@ UNREACHABLE = "[100,000 of 100,001 bytes; the rest cannot be read]"
 CUT_FOR_GOOD = f"[file, text/plain, 100001 bytes]\n{LONG.decode()}\n{UNREACHABLE}"
 
 FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
-    (PNG, b"hi", "image/*", [text(PNG_LINE), image(DATA_URL)]),
+    (PNG, PICTURE, "image/*", [text(PNG_LINE), image(DATA_URL)]),
+    (PNG, b"\xff\xd8\xff", "image/*", [text(PNG_LINE), image("data:image/jpeg;base64,/9j/")]),
+    (PNG, b"<html>", "image/*", PNG_LINE.replace("]", " (it is no such picture)]")),
+    (HEIC, b"hi", "image/*", [text("[file, image/heic, 2 bytes; artifact input-1]"), image(HEIC_URL)]),
+    (SVG, b"<svg/>", "image/*", f"{SVG_LINE}\n<svg/>"),
     (PDF, b"hi", "application/pdf", [text(PDF_LINE), {"type": "file", "file": PDF_DATA}]),
     (AUDIO, b"hi", "audio/*", [text(AUDIO_LINE), {"type": "input_audio", "input_audio": AUDIO_DATA}]),
-    (INLINE, b"", "image/*", [text("[file, image/png, 2 bytes]"), image(DATA_URL)]),
+    (INLINE, b"", "image/*", [text("[file, image/png, 8 bytes]"), image(DATA_URL)]),
     (PNG_LINK, b"", "image/*", [image("https://example.org/a.png")]),
     (PDF_LINK, b"", "application/pdf", "[file, application/pdf: https://example.org/a.pdf]"),
     (PNG_LINK, b"", "", "[file a.png, image/png: https://example.org/a.png]"),
@@ -96,7 +104,10 @@ FILES: list[tuple[FilePart, bytes, str, str | list[dict[str, JsonValue]]]] = [
 def test_a_file_is_given_as_the_model_can_take_it(
     part: FilePart, content: bytes, takes: str, expected: str | list[dict[str, JsonValue]]
 ) -> None:
-    """As it is, as text, or as a line; an artifact is named, so that tools can read it."""
+    """As it is, as text, or as a line; an artifact is named, so that tools can read it.
+
+    A picture is what its first bytes say: providers refuse each request that holds one under another name.
+    """
     given = content_of(part, {PLACE: content} if content else {}, takes)
     assert given == (f"Look:\n\n{expected}" if isinstance(expected, str) else [text("Look:"), *expected])
 
@@ -123,7 +134,7 @@ def test_files_of_results_stand_behind_the_last_of_them() -> None:
     asks = AssistantMessage(tool_calls=tuple(ToolCall(id=name, name=name, arguments="{}") for name in "ab"))
     first, second = (call.result("done") for call in asks.tool_calls)
     shows = first.model_copy(update={"files": (PNG, PDF)})
-    files = ReadFiles(Takes(("image/*",)), {PLACE: b"hi"})
+    files = ReadFiles(Takes(("image/*",)), {PLACE: PICTURE})
     for behind in ([], [AssistantMessage(text="A cat.")]):
         request = build_request("m", AGENT, [asks, shows, second, *behind], files=files)
         roles = [message["role"] for message in request.messages]
@@ -172,7 +183,7 @@ def test_what_was_said_is_told_with_its_files() -> None:
 def test_a_file_counts_as_so_many_tokens() -> None:
     """Its base64 is no text that the model reads."""
     message = UserMessage(message_id="m", parts=(LOOK, stored("image/png")))
-    files = ReadFiles(Takes(("image/*",)), {PLACE: b"a" * 1_000_000})
+    files = ReadFiles(Takes(("image/*",)), {PLACE: PICTURE.ljust(1_000_000)})
     request = build_request("m", AGENT, [message], files=files)
     tokens = estimated_usage((request), AssistantMessage()).input_tokens
     assert FILE_TOKENS < tokens < FILE_TOKENS + 100

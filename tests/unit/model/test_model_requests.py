@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from everloop.activities.model.files import ReadFiles, Takes
 from everloop.activities.model.request import (
     build_request,
     cache_key,
@@ -29,6 +30,7 @@ from everloop.models.interface import ModelRequest
 from everloop.workflows.contract.messages import (
     AssistantMessage,
     DataPart,
+    FilePart,
     ListedTool,
     SummaryMessage,
     TextPart,
@@ -354,6 +356,24 @@ def test_messages_stand_in_the_order_that_the_provider_takes(wants: dict[str, An
     assert " ".join(message["role"] for message in body["messages"]) == sent
 
 
+def test_a_message_without_a_word_says_so() -> None:
+    """Several providers take none that is blank, nor a part of it; a reply may have calls instead."""
+    picture = FilePart(media_type="image/png", url="https://example.org/a.png")
+    blank = UserMessage(message_id="m", parts=(TextPart(text=" "),))
+    shown = UserMessage(message_id="m", parts=(TextPart(text="\n"), picture))
+    calls = AssistantMessage(text="\n\n", tool_calls=(ToolCall(id="c", name="a.b c", arguments="{}"),))
+    transcript = [blank, shown, calls, calls.tool_calls[0].result(""), AssistantMessage(text=" ")]
+    files = ReadFiles(Takes(("image/*",)))
+    messages = build_request("m", BARE, transcript, files=files).messages
+    assert [message["content"] for message in messages] == [
+        "[empty]",
+        [{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}],
+        None,
+        "[empty]",
+    ]
+    assert "a_b_c" in str(messages[2])
+
+
 def test_an_empty_list_offers_nothing() -> None:
     """Neither its own tools nor those of an earlier list; providers refuse an empty array."""
     assert "tools" not in sent(build_request("m", BARE, [listed("old"), ASKED, listed()]))
@@ -374,7 +394,10 @@ def test_a_refused_reply_of_which_nothing_is_left_is_not_sent() -> None:
     assert [_brief(message) for message in messages] == ["Start", "Words", "No."]
 
 
-@pytest.mark.parametrize("written", ["", " ", "{", "[1]", "null", "no JSON", "[" * 10_000, '{"a": 1}'])
+@pytest.mark.parametrize(
+    "written",
+    ["", " ", "{", "[1]", "null", "no JSON", "[" * 10_000, '{"a": 1}', '{"b": NaN}', '{"b": "\\ud83d"}'],
+)
 def test_arguments_go_back_as_an_object(written: str) -> None:
     """Whatever the model wrote, a provider that parses the transcript can read it."""
     read = json.loads(readable_arguments(written))

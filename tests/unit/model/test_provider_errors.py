@@ -70,6 +70,11 @@ def meant(error: Exception, failures_so_far: int = 1) -> ApplicationError:
         (status_error(409), "409"),
         (status_error(429), "limits the rate of requests (429)"),
         (status_error(429, code="rate_limit_exceeded"), "(429, rate_limit_exceeded)"),
+        (status_error(424), "failed (424)"),
+        (status_error(425), "425"),
+        (status_error(498), "has no room for the request (498)"),
+        (status_error(499, code="CANCELLED"), "(499, CANCELLED)"),
+        (status_error(400, code="tool_use_failed"), "could not read a tool call that 'gpt' wrote"),
         (status_error(500), "the provider 'openai' failed (500)"),
         (status_error(503), "503"),
         (status_error(529, type="overloaded_error"), "(529, overloaded_error)"),
@@ -105,6 +110,11 @@ NO_MODEL = "know model 'gpt' (404): check the model's name, and OPENAI_BASE_URL"
         (status_error(418), MODEL_REFUSED, "418"),
         (status_error(429, code="insufficient_quota"), MODEL_REFUSED, "billing"),
         (status_error(429, type="insufficient_quota"), MODEL_REFUSED, "billing"),
+        (status_error(429, type="exceeded_current_quota_error"), MODEL_REFUSED, "billing"),
+        (status_error(429, code="1113", message="Insufficient balance"), MODEL_REFUSED, "billing"),
+        (status_error(400, message="Your credit balance is too low"), MODEL_REFUSED, "billing"),
+        (status_error(400, message="API key not valid. Please pass one."), MODEL_REFUSED, "OPENAI_API_KEY"),
+        (status_error(400, message="Incorrect API key provided"), MODEL_REFUSED, "OPENAI_API_KEY"),
         (stream_error(code=401), MODEL_REFUSED, "OPENAI_API_KEY"),
         (status_error(400, code="context_length_exceeded"), CONTEXT_TOO_LONG, "'gpt'"),
         (status_error(413), CONTEXT_TOO_LONG, "413"),
@@ -122,6 +132,24 @@ def test_what_will_not_pass_is_not_tried_again(error: Exception, kind: str, said
     assert (failure.type, failure.non_retryable) == (kind, True)
     assert said in failure.message
     assert SECRET not in failure.message
+
+
+TOO_LONG = {
+    "xAI, cline#3120": "This model's maximum prompt length is 131072 but the request contains 136973 tokens.",
+    "vLLM": "The decoder prompt (length 10127) is longer than the maximum model length of 8192.",
+    "SGLang, sglang#4048": "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).",
+    "Moonshot": "Invalid request: Your request exceeded model token limit: 262144",
+    "DashScope": "Range of input length should be [1, 30720]",
+    "Zhipu": "Prompt exceeds max length",
+    "Copilot": "prompt token count of 130000 exceeds the limit of 128000",
+    "Vertex": "The input token count is 33000 but model only supports up to 32768",
+}
+
+
+@pytest.mark.parametrize("told", TOO_LONG.values(), ids=TOO_LONG)
+def test_a_conversation_that_is_too_long_is_known_by_what_is_told(told: str) -> None:
+    """Most providers have no code for it."""
+    assert meant(status_error(400, message=told)).type == CONTEXT_TOO_LONG
 
 
 @pytest.mark.parametrize(
@@ -153,6 +181,15 @@ def test_the_last_failure_of_its_kind_gives_up(error: Exception, most: int) -> N
     [
         (status_error(429, {"Retry-After": "7"}), 1, 7),
         (status_error(503, {"retry-after-ms": "1500"}), 9, 1.5),
+        (status_error(429, message="Please try again in 7.66s. Need more?"), 1, 7.66),
+        (status_error(429, message="Please try again in 120ms."), 1, 0.12),
+        (status_error(429, message="Please try again in 1m12s."), 1, 72),
+        (status_error(429, message="Please retry after 20 seconds."), 1, 20),
+        (status_error(429, message="try again in 5 minutes"), 1, 300),
+        (status_error(429, message="retry after 86400 seconds"), 1, 600),
+        (status_error(429, message="Please try again later"), 1, 0.5),
+        (status_error(429, {"Retry-After": "7"}, message="try again in 9s"), 1, 7),
+        (stream_error(code="rate_limit_exceeded", message="Please try again in 11.054s."), 1, 11.054),
         (status_error(503), 1, 0.5),
         (status_error(503), 4, 4),
         (httpx2.ConnectError(SECRET), 2, 1),

@@ -10,6 +10,7 @@ from tests.support.servers.zoo.provider import (
     Played,
     Provider,
     Quirk,
+    blank_message,
     broken_stream,
     calling,
     faulty,
@@ -125,6 +126,11 @@ class Anthropic(Provider):
         return Given(played, tuple(f"toolu_01{number}{call}" for call in range(len(played.calls))))
 
     def judge(self, body: Object) -> None:
+        if blank_message(body) is not None:
+            _bad(
+                "messages: text content blocks must contain non-whitespace text",
+                "https://github.com/anomalyco/opencode/issues/31259",
+            )
         if missing := unanswered_calls(body):
             place = len(messages_of(body)) - 1
             _bad(

@@ -16,6 +16,7 @@ from tests.support.servers.zoo.provider import (
     calls_of,
     faulty,
     function_of,
+    has_late_system,
     is_json_object,
     is_text,
     messages_of,
@@ -111,6 +112,9 @@ class VLLM(LocalServer):
                 openai_error(f"The model `{body['model']}` does not exist.", "NotFoundError", "model", 404),
                 _SERVING,
             )
+        if has_late_system(body):
+            text = "System message must be at the beginning."
+            refuse(400, openai_error(text, "BadRequestError", None, 400), "vllm#41114 (Qwen from 3.5 on)")
 
     def play(self, given: Given, body: Object) -> list[Object | str]:
         events = super().play(given, body)
@@ -245,6 +249,9 @@ class LlamaCpp(LocalServer):
         return Given(played, tuple(f"Xy7{number:014}{call:015}" for call in range(len(played.calls))))
 
     def judge(self, body: Object) -> None:
+        if has_late_system(body):
+            text = "Jinja Exception: System message must be at the beginning."
+            refuse(500, _llama_error(500, text, "server_error"), f"{_LLAMA}/issues/27367")
         for message in messages_of(body):
             for call in calls_of(message):
                 if not is_json_object(function_of(call).get("arguments")):

@@ -78,8 +78,9 @@ class Groq(Provider):
         Quirk("reasoning in `reasoning`", f"{_FIXTURES}/groq-reasoning.chunks.txt"),
     )
     faults: ClassVar[Mapping[str, Fault]] = {
+        # The model wrote it: the next try may go better (pydantic-ai PR 4354).
         "error in stream": broken_stream(
-            "refused",
+            "unreadable",
             "https://github.com/sst/opencode/issues/1018",
             'event: error\ndata: {"error":{"message":"Failed to call a function. Please adjust your '
             "prompt. See 'failed_generation' for more "

@@ -1,6 +1,7 @@
 """OpenAI's Chat Completions, and the same model at Azure."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
@@ -14,9 +15,12 @@ from tests.support.servers.zoo.provider import (
     Played,
     Provider,
     Quirk,
+    asking_messages,
     broken_stream,
     calls_in_pieces,
+    calls_of,
     faulty,
+    function_of,
     in_pieces,
     is_asked_for_usage,
     lost_result,
@@ -67,6 +71,7 @@ _FIELDS = frozenset(
     ]
 )
 _BAD = "invalid_request_error"
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def _bad(message: str, source: str, param: str | None = None, code: str | None = None) -> NoReturn:
@@ -204,6 +209,17 @@ class OpenAI(Provider):
                 "https://platform.openai.com/docs/api-reference/chat",
                 "parallel_tool_calls",
             )
+        for place, message in asking_messages(body):
+            for number, call in enumerate(calls_of(message)):
+                if not _NAME.fullmatch(str(function_of(call).get("name"))):
+                    param = f"messages[{place}].tool_calls[{number}].function.name"
+                    _bad(
+                        f"Invalid '{param}': string does not match pattern. Expected a string that matches "
+                        f"the pattern '^[a-zA-Z0-9_-]+$'.",
+                        f"{_GITHUB}/mcp-use/mcp-use/pull/94",
+                        param,
+                        "invalid_value",
+                    )
         place = lost_result(body)
         if place is not None:
             _bad(

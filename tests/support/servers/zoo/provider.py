@@ -272,6 +272,22 @@ def lost_result(body: Object) -> int | None:
     return None
 
 
+def blank_message(body: Object) -> int | None:
+    """Return the place of the first message with a text that has no word."""
+    for place, message in enumerate(messages_of(body)):
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+        texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+        if any(isinstance(text, str) and not text.strip() for text in texts):
+            return place
+    return None
+
+
+def has_late_system(body: Object) -> bool:
+    """Whether a system prompt is not the first message."""
+    return any(message["role"] == "system" for message in messages_of(body)[1:])
+
+
 def is_asked_for_usage(body: Object) -> bool:
     """Whether the client wants to hear of tokens."""
     options = body.get("stream_options")
@@ -291,9 +307,13 @@ def is_text(value: JsonValue) -> bool:
 def is_json_object(text: JsonValue) -> bool:
     """Whether arguments can be read."""
     try:
-        return isinstance(json.loads(str(text)), dict)
+        return isinstance(json.loads(str(text), parse_constant=_refuse_constant), dict)
     except ValueError:
         return False
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 def loaded(text: str) -> JsonValue:
