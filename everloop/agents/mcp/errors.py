@@ -71,8 +71,12 @@ class Fault(StrEnum):
     COMPRESSED = "compressed"
     """The answer is, though it was asked for as it is."""
 
+    BUSY = "busy"
+    """429 or 503."""
+
     FAILED = "failed"
     """Another status of 400 or more, without an explanation in JSON."""
+
     FOREIGN = "foreign"
     """The answer to a request is neither JSON nor events, such as a web page."""
 
@@ -106,9 +110,15 @@ def mcp_error(error: BaseException, server: str, hide: Callable[[str], str]) -> 
             f"the MCP server {server!r} could not be started: {cause.strerror or type(cause).__name__}; "
             "check its command"
         )
-    # What pydantic says of an answer quotes that answer.
-    what = "it does not have the form that MCP wants" if isinstance(cause, ValidationError) else str(cause)
+    what = misshapen(cause) if isinstance(cause, ValidationError) else str(cause)
     return McpProtocolError(f"the MCP server {server!r} gave an answer without use: {hide(what)[:_LONGEST]}")
+
+
+def misshapen(error: ValidationError) -> str:
+    """Say where an answer is not as MCP wants; what pydantic says itself quotes the answer."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"it does not have the form that MCP wants (at {place})"
 
 
 def _explained_answer(error: MCPError, server: str, hide: Callable[[str], str]) -> McpError:
@@ -144,6 +154,7 @@ _FAULTS: Mapping[Fault | None, tuple[type[McpError], str]] = {
             "could tell how large that becomes; switch its compression off"
         ),
     ),
+    Fault.BUSY: (McpUnavailableError, "has no time now ({}); try again later"),
     Fault.GONE: (McpSessionGoneError, "has forgotten the session ({})"),
     Fault.FAILED: (McpProtocolError, "answered {}; see that its url is right and what its log says"),
     Fault.FOREIGN: (

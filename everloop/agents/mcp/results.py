@@ -6,7 +6,7 @@ import mimetypes
 import re
 from base64 import b64decode
 from binascii import Error as Base64Error
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import assert_never
@@ -28,7 +28,7 @@ from mcp_types import (
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from everloop.agents.mcp.errors import McpError, McpProtocolError, McpToolError
+from everloop.agents.mcp.errors import McpError, McpToolError
 from everloop.agents.tool_context import ToolArtifacts
 from everloop.runtime.outbound import hide, secret_words
 
@@ -63,16 +63,11 @@ class ResultWriter:
 
         Raises:
             McpToolError: the tool says that it failed.
-            McpProtocolError: a file is no base64.
         """
         if result.is_error:
-            raise McpToolError(_text_in(result) or "the tool failed and did not say why")
-        pieces = [await self._text_of(block) for block in result.content]
-        if (structured := _structured(result)) is not None:
-            # Servers repeat it as a text, for clients that know no structured results.
-            pieces = [piece for piece in pieces if not _says(piece, structured)]
-            pieces.append(to_json(structured).decode())
-        return "\n".join(pieces)
+            problem = _with_structured(list(_texts_in(result)), result)
+            raise McpToolError(problem or "the tool failed and did not say why")
+        return _with_structured([await self._text_of(block) for block in result.content], result)
 
     async def _text_of(self, block: ContentBlock) -> str:
         match block:
@@ -116,7 +111,7 @@ class ResultWriter:
 
     async def _keep(
         self,
-        content: str | bytes,
+        content: str | bytes | None,
         media_type: str,
         filename: str = "",
         name: str = "",
@@ -125,12 +120,15 @@ class ResultWriter:
     ) -> str:
         """Write an artifact and return what names it; the tool has run, so a failure is no error.
 
+        None is what could not be read.
         `is_shown`: the model gets it, too; of many only the first.
         """
         self._files += 1
         artifact_id = f"{self._id}-{self._files}"
         extension = mimetypes.guess_extension(media_type.partition(";")[0]) or ""
         filename = filename or f"{self._tool}-{self._files}{extension}"
+        if content is None:
+            return f"[{filename}, {media_type}: lost: the server sent it as something else than base64]"
         size = len(content) if isinstance(content, bytes) else len(content.encode())
         what = f"{filename}, {media_type}, {size} bytes"
         try:
@@ -144,6 +142,24 @@ class ResultWriter:
             _log.warning("file of an MCP tool not kept", tool=self._tool, error_type=type(error).__name__)
             return f"[{what}: it could not be kept as an artifact]"
         return f"[{what}: artifact {artifact_id!r}]"
+
+
+def _with_structured(pieces: Sequence[str], result: CallToolResult) -> str:
+    """Return texts with the structured result, if it says more; servers repeat it as one of them."""
+    if (structured := _structured(result)) is None:
+        return "\n".join(pieces)
+    return "\n".join(
+        [*(each for each in pieces if not _says(each, structured)), to_json(structured).decode()]
+    )
+
+
+def _texts_in(result: CallToolResult) -> Iterable[str]:
+    """Yield the texts of a result, those of its resources too."""
+    for block in result.content:
+        if isinstance(block, EmbeddedResource) and isinstance(block.resource, TextResourceContents):
+            yield block.resource.text
+        elif isinstance(block, TextContent):
+            yield block.text
 
 
 def _text_in(result: CallToolResult) -> str:
@@ -168,11 +184,13 @@ def _says(text: str, value: JsonValue) -> bool:
         return False
 
 
-def _decoded(data: str) -> bytes:
+def _decoded(data: str) -> bytes | None:
+    """Return a file; None if it is none. Some servers cut it into lines, or send a whole data URL."""
+    plain = data.partition(",")[2] if data.startswith("data:") else data
     try:
-        return b64decode(data, validate=True)
+        return b64decode("".join(plain.split()), validate=True)
     except (Base64Error, ValueError):
-        raise McpProtocolError("the MCP server sent a file that is no base64") from None
+        return None
 
 
 # What a server says of how far a call is.

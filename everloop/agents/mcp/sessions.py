@@ -13,7 +13,7 @@ from mcp_types import CallToolResult, ListToolsResult, ReadResourceResult, Tool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import (
@@ -23,6 +23,7 @@ from everloop.agents.mcp.errors import (
     McpTimeoutError,
     McpUnavailableError,
     mcp_error,
+    misshapen,
 )
 from everloop.agents.mcp.results import Concealment
 from everloop.agents.mcp.transports import connection_to
@@ -206,9 +207,12 @@ class McpSession:
         """
         async with self._asking() as client:
             with mcp_span(self._server, client.protocol_version, "tools/call", name) as span:
-                result = await client.call_tool(
-                    name, arguments, read_timeout_seconds=seconds, progress_callback=progress
-                )
+                try:
+                    result = await client.call_tool(
+                        name, arguments, read_timeout_seconds=seconds, progress_callback=progress
+                    )
+                except ValidationError as error:
+                    raise self._unusable(name, f"its result is lost: {misshapen(error)}") from None
                 if result.is_error:
                     fail_span(span, TOOL_ERROR)
         if not result.is_error:
@@ -233,10 +237,12 @@ class McpSession:
         except SchemaUnfitError as error:
             flaw = f"it cannot be checked: {error}"
         if flaw:
-            raise McpProtocolError(
-                f"the structured result of {name} of the MCP server {self._server.label!r} does not fit the "
-                f"schema that the server gives for it: {flaw}"
-            )
+            what = "its structured result does not fit the schema that the server gives for it"
+            raise self._unusable(name, f"{what}: {flaw}")
+
+    def _unusable(self, name: str, why: str) -> McpProtocolError:
+        """Return the error for what a call came to; whoever reads it may want to call again."""
+        return McpProtocolError(f"{name} of the MCP server {self._server.label!r} was run, but {why}")
 
     async def read(self, uri: str) -> ReadResourceResult:
         """Read a resource.

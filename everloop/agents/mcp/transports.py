@@ -1,5 +1,6 @@
 """One connection to an MCP server, as the official SDK makes it."""
 
+import json
 import logging
 import os
 import shutil
@@ -7,7 +8,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import anyio
 import httpx2
@@ -72,7 +73,7 @@ class FaultClient(httpx2.AsyncClient):
             return _faulty(request, Fault.LOST, 502)
         except AnswerTooLargeError:
             return _faulty(request, Fault.COMPRESSED, 502)
-        fault = _fault_of(request, response)
+        fault = await _fault_of(request, response)
         if fault is None:
             return response
         await response.aclose()
@@ -90,20 +91,39 @@ async def _bound(response: httpx2.Response) -> None:
     await bounding(error)(response)
 
 
-def _fault_of(request: httpx2.Request, response: httpx2.Response) -> Fault | None:
-    status = response.status_code
+_KINDS = ("application/json", "text/event-stream")
+"""In which MCP answers."""
+
+
+async def _fault_of(request: httpx2.Request, response: httpx2.Response) -> Fault | None:
+    status, kind = response.status_code, response.headers.get("content-type", "").lower()
+    if not response.is_error:
+        is_answer = request.method == "POST" and status == HTTPStatus.OK
+        return None if not is_answer or kind.startswith(_KINDS) else Fault.FOREIGN
     if status in {401, 403}:
         return Fault.REFUSED
+    told = await _json_of(response) if kind.startswith(_KINDS[0]) else {}
     # 404 is what MCP wants; 400 what many servers say that are made after the TypeScript SDK's examples.
     if status in {400, 404} and SESSION_HEADER in request.headers and request.method == "POST":
-        return Fault.GONE
-    kind = response.headers.get("content-type", "").lower()
-    if kind.startswith("application/json"):
+        return None if _is_answer(told, request) else Fault.GONE
+    if "error" in told and "jsonrpc" in told:
         return None
-    if response.is_error:
-        return Fault.FAILED
-    is_answer = request.method == "POST" and response.status_code == HTTPStatus.OK
-    return Fault.FOREIGN if is_answer and not kind.startswith("text/event-stream") else None
+    return Fault.BUSY if status in {429, 503} else Fault.FAILED
+
+
+async def _json_of(response: httpx2.Response) -> dict[str, Any]:
+    try:
+        told: object = json.loads(await response.aread())
+    except (ValueError, RecursionError, httpx2.StreamError, httpx2.TransportError):
+        return {}
+    return cast("dict[str, Any]", told) if isinstance(told, dict) else {}
+
+
+def _is_answer(told: Mapping[str, Any], request: httpx2.Request) -> bool:
+    """Whether an error is about this very request, and not about its session."""
+    asked = json.loads(request.content)
+    is_own = isinstance(asked, dict) and "error" in told and told.get("id") == asked.get("id", "")
+    return is_own and "session" not in json.dumps(told["error"]).lower()
 
 
 def _faulty(request: httpx2.Request, fault: Fault, status: int, answer: str = "") -> httpx2.Response:
@@ -183,7 +203,12 @@ def _parameters(definition: McpDefinition) -> StdioServerParameters:
     words = [_executable(definition), *definition.command[1:]]
     if sys.platform == "linux":
         words = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), *words]
-    return StdioServerParameters(command=words[0], args=words[1:], env=dict(definition.env))
+    return StdioServerParameters(
+        command=words[0],
+        args=words[1:],
+        env=dict(definition.env),
+        encoding_error_handler="replace",  # or a line of a log in another encoding would end all reading
+    )
 
 
 def _executable(definition: McpDefinition) -> str:

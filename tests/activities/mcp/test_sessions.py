@@ -11,12 +11,9 @@ import psutil
 import pytest
 import pytest_asyncio
 from mcp_types import CallToolResult
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 from structlog.testing import capture_logs
-from uvicorn import Config, Server
 
 from everloop import Plugin, mcp
 from everloop.agents.mcp.client import SessionPool
@@ -30,9 +27,8 @@ from everloop.agents.mcp.errors import (
 )
 from everloop.agents.mcp.plugin import McpServer
 from everloop.agents.mcp.sessions import McpSession
-from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.tasks import Identity
-from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, Relay, accepts, asker, http_server, opened
+from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, Relay, accepts, asker, http_server, opened, served
 from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
 
 _WORKER = """
@@ -254,17 +250,8 @@ async def answering(respond: Response) -> AsyncGenerator[str]:
     async def answer(_request: Request) -> Response:
         return respond
 
-    app = Starlette(routes=[Route("/mcp", answer, methods=["GET", "POST", "DELETE"])])
-    port = free_port()
-    server = Server(Config(app, host=LOOPBACK, port=port, log_level="error", lifespan="off"))
-    serving = asyncio.create_task(server.serve())
-    try:
-        while not server.started:  # noqa: ASYNC110 -- uvicorn has no event for it
-            await asyncio.sleep(0.01)
-        yield f"http://{LOOPBACK}:{port}/mcp"
-    finally:
-        server.should_exit = True
-        await serving
+    async with served(answer) as url:
+        yield url
 
 
 ANSWERS: dict[str, tuple[Response, type[McpError], str]] = {

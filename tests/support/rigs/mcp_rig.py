@@ -17,6 +17,11 @@ from uuid import uuid4
 
 import pytest
 from pydantic import JsonValue
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from uvicorn import Config, Server
 
 from everloop import HookContext, Plugin, ToolContext
 from everloop.agents.hooks import ANYBODY
@@ -115,6 +120,22 @@ async def http_server(directory: Path, script: str = "full.py") -> AsyncGenerato
     server = ServerProcess(command, directory / f"mcp-{port}.log")
     async with listening(server, port):
         yield server, f"http://{LOOPBACK}:{port}/mcp"
+
+
+@asynccontextmanager
+async def served(answer: Callable[[Request], Awaitable[Response]]) -> AsyncGenerator[str]:
+    """Yield the URL of a server that answers each request like this."""
+    app = Starlette(routes=[Route("/mcp", answer, methods=["GET", "POST", "DELETE"])])
+    port = free_port()
+    server = Server(Config(app, host=LOOPBACK, port=port, log_level="error", lifespan="off"))
+    serving = asyncio.create_task(server.serve())
+    try:
+        while not server.started:  # noqa: ASYNC110 -- uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        yield f"http://{LOOPBACK}:{port}/mcp"
+    finally:
+        server.should_exit = True
+        await serving
 
 
 @asynccontextmanager

@@ -1,8 +1,12 @@
 """What a model reads of the result of an MCP tool."""
 
+import re
+
 import pytest
 from mcp_types import (
     CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
     ImageContent,
     ReadResourceResult,
     ResourceLink,
@@ -11,7 +15,7 @@ from mcp_types import (
 )
 from pydantic import JsonValue
 
-from everloop.agents.mcp.errors import McpProtocolError
+from everloop.agents.mcp.errors import McpProtocolError, McpToolError
 from everloop.agents.mcp.results import MOST_LINKS, ResultWriter
 from tests.support.rigs.mcp_rig import KeptArtifacts
 
@@ -91,7 +95,37 @@ async def test_of_many_links_not_all_are_followed() -> None:
     assert told.endswith(f"[resource test://{MOST_LINKS}: N{MOST_LINKS}]")
 
 
-async def test_a_file_that_is_no_base64_is_an_error() -> None:
-    """What a server cannot encode it may not have made."""
-    with pytest.raises(McpProtocolError, match="no base64"):
-        await read(ImageContent(data="no base64!", mime_type="image/png"))
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("AA\nAA\r\n", "3 bytes: artifact"),
+        ("data:image/png;base64,AAAA", "3 bytes: artifact"),
+        ("no base64!", "[draw-1.png, image/png: lost: the server sent it as something else than base64]"),
+    ],
+)
+async def test_a_file_is_read_if_it_can_be(data: str, told: str) -> None:
+    """The tool has run: one picture that is none does not take the rest of its result away."""
+    text = await read(TextContent(text="drawn"), ImageContent(data=data, mime_type="image/png"))
+    assert text.startswith("drawn\n")
+    assert told in text
+
+
+FAILURES: list[tuple[list[ContentBlock], JsonValue, str]] = [
+    ([TextContent(text="no paper")], None, "no paper"),
+    ([TextContent(text='{"n": 1}')], {"n": 1}, '{"n":1}'),
+    ([TextContent(text="no paper")], {"code": "E1"}, 'no paper\n{"code":"E1"}'),
+    ([], {"code": "RATE_LIMITED"}, '{"code":"RATE_LIMITED"}'),
+    ([EmbeddedResource(resource=TextResourceContents(uri="x://e", text="no disk"))], None, "no disk"),
+    ([PICTURE], None, "the tool failed and did not say why"),
+]
+
+
+@pytest.mark.parametrize(("content", "structured", "told"), FAILURES)
+async def test_all_that_an_error_says_is_read(
+    content: list[ContentBlock], structured: JsonValue, told: str
+) -> None:
+    """Also where it stands in the structured result alone, or in a resource."""
+    result = CallToolResult(content=content, structured_content=structured, is_error=True)
+    with pytest.raises(McpToolError, match=re.escape(told)) as failed:
+        await writer(KeptArtifacts()).text_of(result)
+    assert str(failed.value) == told
