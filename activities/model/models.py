@@ -40,12 +40,16 @@ from everloop.activities.telemetry import (
 from everloop.models.catalogue import Catalogue, ChosenModel, Provider, UnknownModelError
 from everloop.models.interface import (
     SILENCE,
+    CallDelta,
     Delta,
     Model,
     ModelDownError,
     ModelError,
     ModelRequest,
     OutputUnsupportedError,
+    RefusalDelta,
+    TextDelta,
+    ThoughtDelta,
     UnreadableReplyError,
 )
 from everloop.runtime.telemetry.instruments import server_of, span_without_content
@@ -358,8 +362,20 @@ async def _heard(
             raise ModelDownError(f"the provider {provider!r} was silent for {waited} {what}") from None
         if delta is None:
             return
+        if not all(isinstance(text, str) for text in _texts_of(delta)):
+            raise UnreadableReplyError(f"the provider {provider!r} wrote something else than text")
         yield delta
         longest, what = settings.between_tokens or SILENCE, "within its reply"
+
+
+def _texts_of(delta: Delta) -> Sequence[object]:
+    match delta:
+        case TextDelta(text) | ThoughtDelta(text) | RefusalDelta(text):
+            return (text,)
+        case CallDelta(_, name, arguments):
+            return name, arguments
+        case _:
+            return ()
 
 
 async def _timed(deltas: AsyncIterable[Delta], record_first: Callable[[], None]) -> AsyncGenerator[Delta]:

@@ -47,6 +47,8 @@ class ModelEntry:
     """Fields that it refuses: of the request, and of messages that came from it."""
     starts_thinking: bool = False
     """Whether its template writes the first <think> itself: a reply begins as a thought."""
+    named_call_ids: bool = False
+    """Whether its template takes the names of called tools from the ids of the calls: Kimi K2."""
     output: tuple[str, ...] = ()
     """How it is held to an answer that has to be data, best first; empty: by what most take."""
     settings: ModelSettings = field(default_factory=ModelSettings)

@@ -23,6 +23,7 @@ from everloop.models.client import (
     Object,
     drain,
     extend,
+    is_object,
     merge,
     read_events,
     read_json,
@@ -112,7 +113,22 @@ def _messages(
         if is_refused and provider.reply_after_results:
             sent.append({"role": "assistant", "content": "[Results read.]"})
         sent.append(_with_opaque(message, entry.omit) if "opaque" in message else {**message})
-    return sent
+    return _with_named_ids(sent) if entry.named_call_ids else sent
+
+
+def _with_named_ids(messages: Sequence[Object]) -> list[Object]:
+    """Return messages whose calls have ids such as `functions.search:0`, numbered from the first one on."""
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    ids = {call["id"]: f"functions.{call['function']['name']}:{number}" for number, call in enumerate(calls)}
+    named: list[Object] = []
+    for message in messages:
+        changed = {**message}
+        if "tool_calls" in message:
+            changed["tool_calls"] = [{**call, "id": ids[call["id"]]} for call in message["tool_calls"]]
+        if message["role"] == "tool":
+            changed["tool_call_id"] = ids.get(message["tool_call_id"], message["tool_call_id"])
+        named.append(changed)
+    return named
 
 
 def _with_opaque(message: Mapping[str, JsonValue], omit: frozenset[str]) -> Object:
@@ -243,7 +259,7 @@ class ChatReader:
         if self._has_refusal and not self._names and meant == "stop":
             meant = "refusal"
         usage = read_usage(self._usage, "prompt", "completion")
-        return Ended(meant, self._model, self._id, usage, self._opaque())
+        return Ended(meant, str(self._model), str(self._id), usage, self._opaque())
 
     def _add(self, delta: Object) -> Iterator[Delta]:
         if thought := self._thought_of(delta):
@@ -342,7 +358,7 @@ class ChatReader:
         if known is not None and not is_another and name:
             begins = arguments.startswith("{") and arguments != self._arguments[known]
             is_new_place = index is not None and index not in self._call_at_index
-            is_another = (begins or is_new_place) and _is_object(self._arguments[known])
+            is_another = (begins or is_new_place) and is_object(self._arguments[known])
         number = len(self._names) if is_another or known is None else known
         if number == len(self._names):
             self._names.append("")
@@ -380,13 +396,6 @@ def _text_of_parts(parts: Sequence[Object]) -> str:
 def _text_of_thinking(part: Object) -> str:
     thinking = part.get("thinking")
     return thinking if isinstance(thinking, str) else _text_of_parts(thinking or ())
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return text.endswith("}") and isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 # The model.

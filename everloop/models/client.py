@@ -160,6 +160,14 @@ def read_json(text: str) -> Any:  # noqa: ANN401 -- JSON as it came
         return json.loads(text)
 
 
+def is_object(text: str) -> bool:
+    """Whether a text is a whole JSON object."""
+    try:
+        return text.endswith("}") and isinstance(read_json(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 _DRAINED_WITHIN = 0.5
 """Seconds; some servers leave it open."""
 

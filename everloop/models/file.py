@@ -116,6 +116,7 @@ class ModelTable(EntryTable):
     window: _Count = 1
     price: Price | None = None
     starts_thinking: bool = False
+    named_call_ids: bool = False
 
 
 class ProviderTable(EntryTable):

@@ -337,7 +337,7 @@ class _Reader:
             for found in response.get("output") or ():
                 yield from self._finish({"item": found})
         yield from (item.tool_delta() for item in self._items if item.is_tool and not item.whole)
-        model, id_ = response.get("model") or "", response.get("id") or ""
+        model, id_ = str(response.get("model") or ""), str(response.get("id") or "")
         usage = read_usage(response.get("usage") or {}, "input", "output")
         yield Ended(self._reason(response), model, id_, usage, self._opaque())
 

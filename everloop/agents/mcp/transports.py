@@ -121,8 +121,8 @@ async def _json_of(response: httpx2.Response) -> dict[str, Any]:
 
 def _is_answer(told: Mapping[str, Any], request: httpx2.Request) -> bool:
     """Whether an error is about this very request, and not about its session."""
-    asked = json.loads(request.content)
-    is_own = isinstance(asked, dict) and "error" in told and told.get("id") == asked.get("id", "")
+    asked: dict[str, Any] = json.loads(request.content)
+    is_own = "error" in told and told.get("id") == asked.get("id", "")
     return is_own and "session" not in json.dumps(told["error"]).lower()
 
 

@@ -100,6 +100,34 @@ async def test_half_a_reply_is_no_answer(wire: Wire) -> None:
     assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
 
 
+def item(kind: str, **fields: JsonValue) -> Object:
+    """Return the event of an item of the Responses API that is done."""
+    return {"type": "response.output_item.done", "item": {"type": kind, "id": "i", **fields}}
+
+
+NO_TEXTS: dict[str, tuple[Wire, str]] = {
+    "a refusal": (streamed({"choices": [{"delta": {"refusal": {"why": "no"}}}]}), "chat"),
+    "a part": (streamed(said([{"type": "text", "text": {"value": "Hi"}}])), "chat"),
+    "an item": (streamed(item("message", content=[{"type": "output_text", "text": ["Hi"]}])), "responses"),
+    "arguments": (streamed(item("function_call", name="search", arguments={"query": "a"})), "responses"),
+}
+
+
+@pytest.mark.parametrize(("wire", "kind"), NO_TEXTS.values(), ids=NO_TEXTS)
+async def test_what_is_no_text_is_no_reply(wire: Wire, kind: str) -> None:
+    """It counts as such, so that the call ends some time."""
+    async with model_rig([wire], kind=kind) as rig:
+        failure = await rig.fail()
+    assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
+    assert "something else than text" in failure.message
+
+
+async def test_names_may_be_numbers() -> None:
+    """Those of the model, and of the reply."""
+    async with model_rig([streamed(said("Hi", model=7, id=8))]) as rig:
+        assert (await rig.run()).model == "7"
+
+
 async def test_an_error_in_the_place_of_events_is_read() -> None:
     """It says by its code what it is."""
     error: Object = {"error": {"message": "wrong", "type": "invalid_request_error", "code": 401}}

@@ -2,7 +2,7 @@
 
 from tests.support.servers.zoo.anthropic import Anthropic, Copilot
 from tests.support.servers.zoo.deepseek import DeepSeek
-from tests.support.servers.zoo.engines import VLLM, LlamaCpp, OldLlamaCpp, QwenWithoutParser
+from tests.support.servers.zoo.engines import VLLM, KimiK2, LlamaCpp, OldLlamaCpp, QwenWithoutParser
 from tests.support.servers.zoo.gateways import LiteLLM, OllamaBehindLiteLLM
 from tests.support.servers.zoo.gemini import Gemini, Gemini2, Vertex
 from tests.support.servers.zoo.groq import Groq
@@ -38,6 +38,7 @@ VARIANTS: list[type[Provider]] = [
     LiteLLM,
     OllamaBehindLiteLLM,
     QwenWithoutParser,
+    KimiK2,
 ]
 """Of a provider: other models, or older versions."""
 

@@ -158,6 +158,27 @@ class QwenWithoutParser(VLLM):
         return super().play(replace(given, reply=replace(reply, thought="", text=text, reason=told)), body)
 
 
+class KimiK2(VLLM):
+    """Kimi K2 behind vLLM: its template writes the id of a call in the place of the tool's name."""
+
+    model = "moonshotai/Kimi-K2.7"
+    quirks = (
+        Quirk(
+            "ids are functions.NAME:NUMBER; with others in the history the model stops calling tools",
+            "https://github.com/getkimchi/kimchi/pull/1066; mlx-lm PR 821; llxprt-code#713",
+            "reported",
+        ),
+    )
+
+    def judge(self, body: Object) -> None:
+        super().judge(body)
+        calls = [call for message in messages_of(body) for call in calls_of(message)]
+        named = [f"functions.{function_of(call).get('name')}:{number}" for number, call in enumerate(calls)]
+        results = [each["tool_call_id"] for each in messages_of(body) if each["role"] == "tool"]
+        if not [call.get("id") for call in calls] == named == results:
+            self.regrets.append("ids that the model does not know")
+
+
 _LLAMA = "https://github.com/ggml-org/llama.cpp"
 
 
