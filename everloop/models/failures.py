@@ -6,6 +6,7 @@ our own words and of codes, and errors are raised without their cause.
 
 import json
 import re
+import ssl
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +62,9 @@ _CALL_UNREADABLE = "tool_use_failed"
 """Groq's word for a call of the model that it could not read, or of a tool that there is not."""
 
 _BAD_REQUEST = "found the request wrong ({}): check that the model takes these tools, messages and settings"
+_BAD_TOOL = "does not take the tool {tool!r} ({}): correct its schema, or leave the tool out"
+_TOOL = re.compile(r"(?:function_declarations|tools)(?:\[|\.)(\d{1,4})\b(?!\]?\.function_declarations)")
+"""Where providers say that a tool is wrong: OpenAI tools[2].function, Anthropic tools.2.custom."""
 _REFUSALS: Mapping[int, str] = {
     400: _BAD_REQUEST,
     401: "refused the key ({}): check {key}",
@@ -129,6 +133,7 @@ class Failures:
         self._provider = provider
         self._model = model
         self._output = request.output.by if request.output else "prompt"
+        self._tools = [tool.name for tool in request.tools]
 
     @contextmanager
     def translated(self) -> Generator[None]:
@@ -148,6 +153,10 @@ class Failures:
                 return self._explain(_fault_of(answer.status_code, _read(answer), answer.headers))
             case httpx2.TimeoutException():
                 return ModelDownError(f"{self._who} was silent for too long")
+            case _ if untrusted := _untrusted(error):
+                told = f"is not trusted ({untrusted.verify_message})"
+                todo = f"check {self._address}, or name the file of its authority in SSL_CERT_FILE"
+                return ModelDownError(f"the certificate of {self._who} {told}: {todo}")
             case _:
                 check = f"check {self._address} and the network"
                 return ModelDownError(f"no connection to {self._who}, or it was lost: {check}")
@@ -167,6 +176,7 @@ class Failures:
             (_CALL_UNREADABLE in fault.codes, UnreadableReplyError, _UNREADABLE_CALL),
             (self._is_about_output(fault), OutputUnsupportedError, _OTHER_OUTPUT),
             (fault.is_about_key, ModelRefusedError, _REFUSALS[401]),
+            (bool(self._tool_in(fault)), ModelRefusedError, _BAD_TOOL),
         )
         for is_it, meant, template in known:
             if is_it:
@@ -184,9 +194,16 @@ class Failures:
             return False
         return bool(_OUTPUT.search(fault.text)) or (self._output == "tool" and "tool_choice" in fault.text)
 
+    def _tool_in(self, fault: _Fault) -> str:
+        """Return the tool whose definition is refused; empty if none is named."""
+        found = _TOOL.search(fault.text) if fault.status in {_BAD, _UNPROCESSABLE} else None
+        number = int(found[1]) if found else len(self._tools)
+        return self._tools[number] if number < len(self._tools) else ""
+
     def _text(self, template: str, fault: _Fault) -> str:
         key = self._provider.key_variable or "its key"
-        filled = template.format(fault.label, key=key, model=self._model, address=self._address)
+        about = {"key": key, "model": self._model, "address": self._address, "tool": self._tool_in(fault)}
+        filled = template.format(fault.label, **about)
         return f"{self._who} {filled}"
 
     @property
@@ -225,6 +242,13 @@ def _fault_of(status: int | None, body: object, headers: Mapping[str, str]) -> _
     text = json.dumps(told, default=str, ensure_ascii=False)
     wait = retry_after(headers, datetime.now(UTC)) or _retry_info_delay(told) or _delay_in(text)
     return _Fault(status, codes, text, wait)
+
+
+def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return why a certificate was refused, if that is what is behind an error of the client."""
+    while error and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def error_in(chunk: Mapping[str, Any]) -> object:

@@ -14,6 +14,7 @@ from everloop.workflows.contract.failures import MODEL_REFUSED
 from everloop.workflows.contract.settings import ModelSettings
 from tests.support.rigs.model_rig import model_rig
 from tests.support.servers.scripted_openai import Raw, Refusal, Reply, ScriptedOpenAI
+from tests.support.servers.tls import certificate_of
 
 PATHS = {"chat": "/chat/completions", "responses": "/responses"}
 KEYS: list[tuple[dict[str, Any], dict[str, str]]] = [
@@ -52,6 +53,25 @@ async def test_no_redirect_takes_key_and_prompt_elsewhere(kind: str, status: int
         assert not other.requests
     assert failure.type == MODEL_REFUSED
     assert "not followed" in failure.message
+
+
+async def test_a_certificate_that_is_not_trusted_is_named() -> None:
+    """Else one would look for the fault in the network."""
+    at_server, _ = certificate_of("localhost")
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(serve, LOOPBACK, 0, ssl=at_server) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with model_rig() as rig:
+            rig.know(Provider("office", base_url=f"https://localhost:{port}/v1"))
+            rig.port = rig.port_to("office/m")
+            failure = await rig.fail()
+    assert (
+        "the certificate of the provider 'office' is not trusted (self-signed certificate)" in failure.message
+    )
+    assert "SSL_CERT_FILE" in failure.message
 
 
 async def test_a_connection_serves_one_reply_after_the_other() -> None:

@@ -24,6 +24,7 @@ from everloop.models.interface import (
 from everloop.runtime.bounded_responses import AnswerTooLargeError
 from everloop.stores.providers import HeldBackError, Why
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
+from everloop.workflows.contract.messages import ListedTool
 from everloop.workflows.contract.settings import ModelSettings
 
 REQUEST = httpx2.Request("POST", "http://provider/v1/chat/completions")
@@ -31,7 +32,7 @@ SECRET = "sk-secret and what the user wrote"
 
 
 def status_error(
-    status: int, headers: dict[str, str] | None = None, **body: JsonValue
+    status: int, headers: dict[str, str] | None = None, /, **body: JsonValue
 ) -> httpx2.HTTPStatusError:
     """Return what the client raises for an HTTP error."""
     told = {"message": SECRET, **body}
@@ -266,6 +267,26 @@ def test_an_error_is_found_wherever_it_stands(chunk: dict[str, JsonValue]) -> No
     error = Failures(OPENAI, ModelRequest("openai/gpt", ()), "gpt").of_answer(error_in(chunk))
     assert (type(error), str(error)) == (ModelDownError, "the provider 'openai' failed (503)")
     assert not error_in({"choices": [{"delta": {}}]})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"param": "tools[1].function.parameters", "code": "invalid_function_parameters"},
+        {"param": "tools[1].parameters", "code": "invalid_function_parameters"},
+        {"message": "tools.1.custom.input_schema: JSON schema is invalid"},
+        {"message": "Invalid value at 'tools[0].function_declarations[1].parameters'"},
+    ],
+)
+def test_a_tool_that_is_refused_is_named(told: dict[str, JsonValue]) -> None:
+    """Among a hundred tools of MCP servers one would not find it."""
+    tools = tuple(ListedTool(name=name, description="", parameters={}) for name in ("search", "draw"))
+    failures = Failures(OPENAI, ModelRequest("openai/gpt", (), tools), "gpt")
+    error = failures.of_error(status_error(400, **told))
+    assert isinstance(error, ModelRefusedError)
+    assert "does not take the tool 'draw' (400" in str(error)
+    outside = failures.of_error(status_error(400, param="tools[7].function"))
+    assert "check that the model takes these tools" in str(outside)
 
 
 @pytest.mark.parametrize("by", ["json_schema", "tool", "prompt"])
