@@ -441,4 +441,6 @@ async def _read_whole(body: AsyncIterable[bytes], failures: Failures) -> AsyncGe
     reader = ChatReader()
     for delta in reader.read_whole(completion):
         yield delta
+    if reader.is_empty:
+        raise failures.unreadable("answered with a completion that holds no reply")
     yield reader.end(is_done=True)

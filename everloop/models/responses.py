@@ -11,7 +11,7 @@ letter: events and fields that nobody knows, ids that change from event to event
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -195,6 +195,12 @@ _WRITES = {
 }
 """Events with a piece of a text, and the items that they write."""
 
+_WHOLES = {
+    "response.output_text.done": ("message", "text"),
+    "response.function_call_arguments.done": ("function_call", "arguments"),
+}
+"""Events with a whole text, the items that it is of, and its field."""
+
 _REASONS: Mapping[str, EndReason] = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -254,6 +260,11 @@ class _Reader:
         self._item_at: dict[int | None, _Item] = {}
         self._calls = 0
         self._has_spoken = self._has_refused = False
+        self._takers: Mapping[str, Callable[[Object], Iterator[Delta]]] = {
+            "response.output_item.added": self._begin,
+            "response.output_item.done": self._finish,
+            **dict.fromkeys(_WHOLES, self._say_whole),
+        }
 
     def read(self, event: Object) -> Iterator[Delta]:
         """Yield what an event adds; one that nobody knows adds nothing."""
@@ -261,10 +272,8 @@ class _Reader:
         if kind in _WRITES:
             if event["delta"]:
                 yield self._say(self._item(event, _WRITES[kind]), event["delta"], kind)
-        elif kind == "response.output_item.added":
-            yield from self._begin(event)
-        elif kind == "response.output_item.done":
-            yield from self._finish(event)
+        elif kind in self._takers:
+            yield from self._takers[kind](event)
         elif kind == "response.reasoning_summary_part.added":
             item = self._item(event, "reasoning")
             yield from [self._say(item, _APART)] if item.written else ()
@@ -317,6 +326,13 @@ class _Reader:
         if item.type == "reasoning":
             return ThoughtDelta(text, item.id)
         return RefusalDelta(text) if kind == _REFUSAL else TextDelta(text)
+
+    def _say_whole(self, event: Object) -> Iterator[Delta]:
+        """Take a text of which no piece has come; SGLang's router does not finish the item behind it."""
+        type_, name = _WHOLES[event["type"]]
+        item = self._item_at.get(event.get("output_index"))
+        if item and item.type == type_ and not (item.written or item.whole) and event.get(name):
+            yield self._say(item, event[name])
 
     def _finish(self, event: Object) -> Iterator[Delta]:
         """Take an item that is done, and what of it has not come before."""

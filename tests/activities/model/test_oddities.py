@@ -13,6 +13,7 @@ from tests.support.servers.scripted_openai import Wire
 Object = dict[str, JsonValue]
 
 EVENTS, JSON = "text/event-stream", "application/json"
+A, B = '{"query":"a"}', '{"query":"b"}'
 
 
 def said(text: JsonValue, reason: str | None = "stop", **more: JsonValue) -> Object:
@@ -122,6 +123,36 @@ async def test_what_is_no_text_is_no_reply(wire: Wire, kind: str) -> None:
     assert "something else than text" in failure.message
 
 
+def begun(kind: str, **fields: JsonValue) -> Object:
+    """Return the event of an item of the Responses API that begins."""
+    return {
+        "type": "response.output_item.added",
+        "output_index": 0,
+        "item": {"type": kind, "id": "i", **fields},
+    }
+
+
+async def test_a_text_may_come_at_once() -> None:
+    """Without its pieces, and without the end of its item, sglang#12652."""
+    done: Object = {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": A}
+    ended: Object = {"type": "response.completed", "response": {"status": "completed"}}
+    finished = {**item("function_call", name="search", arguments=A), "output_index": 0}
+    for events in ([done, ended], [done, finished, ended], [finished, done, ended]):
+        wire = streamed(begun("function_call", name="search", arguments=""), *events, done="")
+        async with model_rig([wire], kind="responses") as rig:
+            [call] = (await rig.run()).tool_calls
+        assert (call.name, call.arguments) == ("search", A)
+
+
+@pytest.mark.parametrize("body", [{"choices": []}, {"choices": [{"message": {"content": None}}]}])
+async def test_a_completion_of_nothing_is_no_reply(body: JsonValue) -> None:
+    """The model said nothing wrong: it is asked again, and not told so."""
+    async with model_rig([whole(body, JSON)]) as rig:
+        failure = await rig.fail()
+    assert (failure.type, failure.non_retryable) == (MODEL_UNAVAILABLE, False)
+    assert "holds no reply" in failure.message
+
+
 async def test_names_may_be_numbers() -> None:
     """Those of the model, and of the reply."""
     async with model_rig([streamed(said("Hi", model=7, id=8))]) as rig:
@@ -135,8 +166,6 @@ async def test_an_error_in_the_place_of_events_is_read() -> None:
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (MODEL_REFUSED, True)
 
-
-A, B = '{"query":"a"}', '{"query":"b"}'
 
 CALLS: dict[str, tuple[list[Object], list[str]]] = {
     "all at index 0, without ids, gcli2api PR 406": ([asked(0, None, A), asked(0, None, B)], [A, B]),
