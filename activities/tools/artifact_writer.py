@@ -62,22 +62,18 @@ def new_part(part: Part) -> NewPart:
     """
     match part:
         case TextPart():
-            return NewPart("text", part.text.encode(), part.media_type, part.filename)
+            content = part.text.encode()
         case DataPart():
-            return NewPart(
-                "data",
-                json.dumps(part.data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(),
-                part.media_type,
-                part.filename,
-            )
-        case FilePart(url="", stored=None):
-            return NewPart("file", _decoded(part), part.media_type, part.filename)
+            written = json.dumps(part.data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            content = written.encode()
         case FilePart(stored=None):
-            return NewPart("file", b"", part.media_type, part.filename, url=part.url)
+            content = b"" if part.url else _decoded(part)
         case FilePart():
             raise ValueError(
                 f"the file {part.filename!r} is part of another artifact; read it, and write what you read"
             )
+    url = part.url if isinstance(part, FilePart) else ""
+    return NewPart(part.kind, content, part.media_type, part.filename, url=url)
 
 
 def _decoded(part: FilePart) -> bytes:
