@@ -28,6 +28,7 @@ from starlette.types import Scope
 
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, require_scope
 from everloop.gateway.context import Caller, flaw_of_owner
+from everloop.gateway.errors import to_a2a
 from everloop.gateway.http.errors import refusal, violation
 from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
 from everloop.gateway.requests.fields import read_token
@@ -170,7 +171,12 @@ class _Served(HttpEndpoint):
     async def respond(self, request: A2ARequest) -> Response:
         handler = self._handlers["GET" if request.method == "HEAD" else request.method]
         owner = self._owner(request.caller, request)
-        return await handler(Call(request.caller, owner, held_by(request.call_state), request))
+        try:
+            return await handler(Call(request.caller, owner, held_by(request.call_state), request))
+        except (
+            ValidationError
+        ) as failure:  # of what we keep: `Call.body` has told whoever sent what does not fit
+            raise to_a2a(failure) from None
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
         return refusal(error)

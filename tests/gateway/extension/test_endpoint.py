@@ -8,6 +8,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 import pytest_asyncio
+from pydantic_core import ValidationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -34,6 +35,9 @@ FAILURES: dict[str, Exception] = {
     "task": TaskUnknownError("t"),
     "store": RedisConnectionError("secret"),
     "bug": ZeroDivisionError("secret"),
+    "data": ValidationError.from_exception_data(
+        "secret", [{"type": "missing", "loc": ("secret",), "input": 1}]
+    ),
 }
 
 
@@ -166,6 +170,7 @@ async def test_bodies_are_strict(site: Site, body: object, status: int, says: st
         ("task", 404, "TASK_NOT_FOUND", None),
         ("store", 503, "UNAVAILABLE", "2"),
         ("bug", 500, "INTERNAL_ERROR", None),
+        ("data", 500, "INTERNAL_ERROR", None),  # of ours, which cannot be read: no fault of the client
     ],
 )
 async def test_failures_are_told_as_a2a_tells_them(
