@@ -278,12 +278,14 @@ class HttpModel(Model):
         with failures.translated():
             async with posted(self._client, self._url, body, request.settings) as answer:
                 kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()[:100]
-                body = answer.aiter_raw()
-                head = await _head(body)
+                pieces = answer.aiter_raw()
+                head = await _head(pieces)
                 # Some gateways give either under the name of the other.
                 is_whole = head.startswith(b"{") or (kind == _JSON and not _EVENTS.match(head))
                 try:
-                    async with aclosing(self.read(_from(head, body), failures, is_whole=is_whole)) as deltas:
+                    async with aclosing(
+                        self.read(_from(head, pieces), failures, is_whole=is_whole)
+                    ) as deltas:
                         async for delta in deltas:
                             yield delta
                 # No JSON, JSON of another shape, or JSON that is nested too deep.
