@@ -210,7 +210,7 @@ class ChatReader:
         self._thought: list[str] = []
         self._calls: list[Object] = []
         self._names: list[str] = []
-        self._arguments: list[str] = []
+        self._arguments: list[list[str]] = []
         self._call_of_id: dict[str, int] = {}
         self._call_at_index: dict[int, int] = {}
         self._has_id: set[int] = set()
@@ -332,7 +332,7 @@ class ChatReader:
         extra = {key: value for key, value in fragment.items() if key not in _KNOWN_OF_CALLS}
         if extra and self._size <= MAX_OPAQUE:
             self._size += merge(self._calls[number], extra)
-        self._arguments[number] += arguments
+        self._arguments[number].append(arguments)
         if self._names[number]:  # later fragments repeat the name, or have an empty one
             name = ""
         self._names[number] += name
@@ -355,14 +355,14 @@ class ChatReader:
         else:
             known = len(self._names) - 1
             is_another = known < 0 or bool(id_ or name)
-        if known is not None and not is_another and name:
-            begins = arguments.startswith("{") and arguments != self._arguments[known]
-            is_new_place = index is not None and index not in self._call_at_index
-            is_another = (begins or is_new_place) and is_object(self._arguments[known])
+        is_new_place = index is not None and index not in self._call_at_index
+        if known is not None and not is_another and name and (arguments.startswith("{") or is_new_place):
+            written = "".join(self._arguments[known])
+            is_another = (is_new_place or arguments != written) and is_object(written)
         number = len(self._names) if is_another or known is None else known
         if number == len(self._names):
             self._names.append("")
-            self._arguments.append("")
+            self._arguments.append([])
             self._calls.append({})
         if id_:
             self._call_of_id[id_] = number
