@@ -223,6 +223,9 @@ def report(error: Exception) -> int:
         if error.format_message():  # without any, the help has been shown in its place
             print_notice(_misuse(error))
         return error.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        print_notice(f"the module {error.name!r} is missing: install Everloop again in this environment")
+        return FAILED
     print_notice(f"this should not happen: {type(error).__name__} at {_origin(error)}; please report it")
     return FAILED
 

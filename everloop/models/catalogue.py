@@ -269,7 +269,9 @@ class _Reader:
         """Return it. ModelsFileError: the address in a variable is none."""
         base_url = self._address()
         table = self._table
-        key = self._variable(table.get("key_variable", ""), "the key (to any word if it wants none)")
+        is_shipped = not (self._is_elsewhere or self._own.providers.get(self.name))
+        what = "the key" if is_shipped else "the key (to any word if it wants none)"
+        key = self._variable(table.get("key_variable", ""), what)
         headers = {name: self._filled(name, value) for name, value in table.get("headers", {}).items()}
         made = {name: value for name, value in table.items() if name not in EntryTable.model_fields}
         made |= {"base_url": base_url, "headers": headers, "key": key}

@@ -27,7 +27,7 @@ from everloop.models.interface import (
     UnreadableReplyError,
 )
 from everloop.runtime.bounded_responses import AnswerTooLargeError
-from everloop.runtime.outbound import MAX_ASKED_DELAY, retry_after
+from everloop.runtime.outbound import MAX_ASKED_DELAY, is_loopback, retry_after
 
 _TOO_LONG = re.compile(
     r"context.length|context.window|context.size|context.limit|maximum.(context|(model|prompt).length)"
@@ -157,6 +157,10 @@ class Failures:
                 told = f"is not trusted ({untrusted.verify_message})"
                 todo = f"check {self._address}, or name the file of its authority in SSL_CERT_FILE"
                 return ModelDownError(f"the certificate of {self._who} {told}: {todo}")
+            case httpx2.ConnectError() if is_loopback(httpx2.URL(self._provider.base_url).host):
+                return ModelDownError(
+                    f"nothing answers for {self._who} on this machine: start it, or check {self._address}"
+                )
             case _:
                 check = f"check {self._address} and the network"
                 return ModelDownError(f"no connection to {self._who}, or it was lost: {check}")

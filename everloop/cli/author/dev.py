@@ -85,9 +85,14 @@ class _Session:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def read_settings(self) -> None:
-        """Let what `.env` says count where the environment says nothing."""
+        """Let `.env` count where the environment says nothing; warn of names in it that are no setting."""
+        from everloop.runtime.settings import unknown_settings
+
+        given = read_env(self.project.directory)
         os.environ.clear()
-        os.environ.update({**read_env(self.project.directory), **self.environment})
+        os.environ.update({**given, **self.environment})
+        for problem in unknown_settings(given):
+            _show(f"! {problem}", "yellow")
 
     async def run(self) -> None:
         from everloop.cli.author.error_server import ErrorServer
@@ -273,10 +278,9 @@ def _announce(stack: "LocalStack", project: Project) -> None:
             "  Agents": project.agents,
         }
     )
+    print_line("")
     if is_scripted:
-        print_line(
-            f"\n  For a real model set EVERLOOP_MODEL and its provider's key in {ENV}: docs/models.md."
-        )
+        print_line(f"  For a real model set EVERLOOP_MODEL and its provider's key in {ENV}: docs/models.md.")
     print_line("  Save a file, and it is loaded. Ctrl-C stops all; tasks go on at the next start.")
     print_line(f"  Write to the agent below. {HELP}\n" if can_talk() else "")
     sys.stdout.flush()
@@ -284,8 +288,12 @@ def _announce(stack: "LocalStack", project: Project) -> None:
 
 def show_flaw(message: str) -> str:
     """Show what is wrong with a file, and the line of it; return what was shown."""
-    text = _PROCESS.sub("", message)
-    shown = [(f"✗ {text}", "bold red")]
+    from everloop.runtime.settings import unknown_settings
+
+    told = unknown_settings(os.environ)  # when they were read
+    text = "\n".join(line for line in _PROCESS.sub("", message).splitlines() if line not in told)
+    first, *others = text.splitlines() or [""]
+    shown = [(f"✗ {first}", "bold red"), *((f"  {line}", "bold red") for line in others)]
     if (place := _PLACE.search(text)) and (lines := _lines_of(Path(place["file"]))):
         number = int(place["line"])
         for each in range(max(number - 2, 1), min(number + 1, len(lines)) + 1):

@@ -8,6 +8,7 @@ import pytest
 
 from everloop.agents.registry import load_agents
 from everloop.cli.app import run
+from everloop.cli.author.dev import show_flaw
 
 BY_HAND = '''"""An agent on one line, and another import."""
 import everloop as library
@@ -154,3 +155,18 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(
     assert (said.err.count("\n"), said.out) == (1, "")
     assert sorted(folder.rglob("*")) == before
     assert (folder / "mine.py").read_text() == BY_HAND
+
+
+def test_each_line_that_a_process_wrote_is_a_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for names that are no setting, which were told when the settings were read."""
+    monkeypatch.setenv("EVERLOOP_MODLE", "x")
+    (folder / "agent.py").write_text("agent = 1\n")
+    misspelt = "EVERLOOP_MODLE is set, but no setting is called so: it changes nothing"
+    lines = (f"{misspelt}; did you mean EVERLOOP_MODEL?", "agent.py:1: no agent", "so it ends")
+
+    shown = show_flaw("\n".join(f"worker: {line}" for line in lines))
+
+    assert shown.splitlines() == ["✗ agent.py:1: no agent", "  so it ends", "  >    1 │ agent = 1"]
+    assert capsys.readouterr().out.splitlines() == shown.splitlines()

@@ -158,6 +158,22 @@ def test_where_no_state_can_be_kept_is_one_line(
     assert told.endswith("keep state elsewhere: --directory PATH\n")
 
 
+def test_a_misspelt_setting_of_a_project_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the terminal, not only in the logs of the processes; what is meant is proposed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "agent.py").touch()
+    (tmp_path / ".env").write_text("EVERLOOP_MODLE=ollama/qwen3\n")
+    monkeypatch.setenv("EVERLOOP_MODLE", "")  # so that it is taken back: the command keeps what `.env` says
+    (file := tmp_path / "file").touch()
+
+    assert run(["dev", "--directory", str(file / "state")]) == 1
+
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "EVERLOOP_MODLE" in line)
+    assert line.endswith("it changes nothing; did you mean EVERLOOP_MODEL?")
+
+
 def test_what_nobody_foresaw_is_a_line_without_values(capsys: pytest.CaptureFixture[str]) -> None:
     """A message, or a variable, may hold a secret: it says where to look, not what was there."""
     with pytest.raises(KeyError) as unforeseen:
@@ -168,6 +184,15 @@ def test_what_nobody_foresaw_is_a_line_without_values(capsys: pytest.CaptureFixt
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
         rf"everloop: this should not happen: KeyError at {re.escape(__file__)}:\d+; please report it", line
+    )
+
+
+def test_a_broken_installation_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the module that is missing, and says what to do."""
+    assert report(ModuleNotFoundError("No module named 'redis'", name="redis")) == 1
+
+    assert capsys.readouterr().err == (
+        "everloop: the module 'redis' is missing: install Everloop again in this environment\n"
     )
 
 

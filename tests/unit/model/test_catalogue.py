@@ -140,6 +140,14 @@ def test_variables_that_are_missing_are_known(
     assert "signed" not in repr(catalogue)
 
 
+def test_the_key_of_a_provider_that_ships_is_asked_for_plainly(tmp_path: Path) -> None:
+    """Whoever names a server of his own in its place is told that this may want none."""
+    asked = "OPENAI_API_KEY is not set: set it to the key"
+    assert load(tmp_path).missing["openai"] == f"{asked} of the provider 'openai'"
+    elsewhere = load(tmp_path, OPENAI_BASE_URL="http://127.0.0.1:1/v1").missing["openai"]
+    assert elsewhere == f"{asked} (to any word if it wants none) of the provider 'openai'"
+
+
 PROVIDER = '[providers.p]\nbase_url = "http://p"\n'
 OPENAI_X = "[models.'openai/x']\n"
 NO_FIELD = "there is no such field; did you mean"

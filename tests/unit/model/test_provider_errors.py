@@ -96,6 +96,15 @@ def test_what_may_pass_is_tried_again(error: Exception, said: str) -> None:
     assert SECRET not in failure.message
 
 
+def test_a_server_of_this_machine_that_does_not_run_is_to_be_started() -> None:
+    """The usual reason that nothing answers there is that nobody started it."""
+    local = Provider("ollama", base_url="http://localhost:11434/v1")
+    error = Failures(local, ModelRequest("ollama/q", ()), "q").of_error(httpx2.ConnectError(SECRET))
+    assert str(error) == (
+        "nothing answers for the provider 'ollama' on this machine: start it, or check its base_url"
+    )
+
+
 NO_MODEL = "know model 'gpt' (404): check the model's name, and OPENAI_BASE_URL"
 
 
