@@ -64,7 +64,7 @@ def everloop(
         typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
-    """AI agents that survive anything: A2A tasks as durable Temporal workflows."""
+    """AI agents that survive crashes: A2A tasks as durable Temporal workflows."""
     if context.invoked_subcommand not in OWN_REPORTS:
         from everloop.runtime.settings import report_unknown
 

@@ -78,7 +78,7 @@ def list_(file: File = None, *, as_json: AsJson = False) -> None:
 def remove(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")], file: File = None
 ) -> None:
-    """Make a key good for nothing."""
+    """Revoke a key: calls with it are refused from now on."""
     from everloop.gateway.auth.api_keys import ApiKeyFileError, remove_key
 
     with reported(ApiKeyFileError):

@@ -169,7 +169,8 @@ def worker(
 ) -> None:
     """Work on tasks until SIGTERM or Ctrl-C.
 
-    All of what they need is taken on, or a part of it.
+    A worker takes on all kinds of work: the loop of tasks, calls of models and tools, narrations, webhooks.
+    `--queues` chooses some. EVERLOOP_AGENTS says which agents it serves.
     """
     from everloop.worker import work
     from everloop.workers.settings import WorkerArguments, read_queues
@@ -185,7 +186,10 @@ def worker(
 
 @commands.command(rich_help_panel="Run")
 def gateway() -> None:
-    """Serve A2A clients until SIGTERM or Ctrl-C."""
+    """Serve A2A clients until SIGTERM or Ctrl-C.
+
+    It listens on EVERLOOP_HOST and EVERLOOP_PORT (127.0.0.1:8080), and knows the agents of EVERLOOP_AGENTS.
+    """
     from everloop.gateway.__main__ import main
 
     use_env()

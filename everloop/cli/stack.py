@@ -84,7 +84,7 @@ def demo(
 
 @commands.command(rich_help_panel="Run")
 def conformance(directory: Directory = STATE, *, as_json: Json = False) -> None:
-    """Run it with an agent for A2A compatibility kits.
+    """Run Everloop with an agent for A2A compatibility kits.
 
     The gateway is on port 9999, or that of EVERLOOP_PORT.
     """

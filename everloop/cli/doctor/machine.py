@@ -56,7 +56,8 @@ async def look_at_settings(noted: Collection[str] = ()) -> list[Finding]:
     wrong = [problem("settings", each) for each in unknown_settings(names)]
     here = len(names.intersection(noted))
     of_file = f" ({here} of them by {ENV})" if here else ""
-    return wrong or [ok("settings", f"{len(names)} EVERLOOP_ variables are set{of_file}, and all are known")]
+    known = f"{len(names)} EVERLOOP_ variables are set{of_file}, and all are known"
+    return wrong or [ok("settings", known if names else "no EVERLOOP_ variable is set")]
 
 
 async def look_at_model() -> list[Finding]:
