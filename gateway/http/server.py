@@ -194,8 +194,9 @@ def listen(settings: GatewaySettings, *, stalled_after: int = STALLED_AFTER) -> 
     try:
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while ")[0]  # create_server repeats the address
         raise AddressInUseError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; "
+            f"cannot listen on {settings.host}:{settings.port}: {reason}; "
             "stop what listens there, or set EVERLOOP_HOST and EVERLOOP_PORT"
         ) from error
     # Connections inherit it. asyncio sets it only on sockets made with an explicit protocol number; without

@@ -167,7 +167,7 @@ class _Session:
             await reloader.replace()
         except NotReadyError as error:
             flaw = show_flaw(str(error))
-            then = "it is tried again when you save" if is_first else "the version before goes on serving"
+            then = "it is tried again when you save" if is_first else "the last good version is still served"
             _show(f"  {then}", "dim")
             if is_first:
                 errors.tell(f"no agent can be loaded:\n{flaw}\n{then}")

@@ -196,7 +196,10 @@ def test_what_stops_a_gateway_at_start_is_one_clear_line(temporal_address: str, 
         port, metrics = str(taken.getsockname()[1]), f"{LOOPBACK}:{taken.getsockname()[1]}"
         cases = [
             *STOPS,
-            ({"EVERLOOP_PORT": port}, "set EVERLOOP_HOST and EVERLOOP_PORT"),
+            (
+                {"EVERLOOP_PORT": port},
+                f":{port}: Address already in use; stop what listens there, or set EVERLOOP_HOST",
+            ),
             (
                 {"EVERLOOP_METRICS_ADDRESS": metrics},
                 f"cannot listen on {metrics} for metrics: Address already in",
