@@ -187,6 +187,7 @@ class CallLease:
         self._seconds = seconds
         self._is_repeatable = is_repeatable
         self._until = 0.0
+        self._awake_at = _now()
         self._is_lost = self._is_forgotten = self._is_ended = False
         self._is_wanted = True
 
@@ -257,14 +258,30 @@ class CallLease:
             if not is_over:
                 await self.end(delay)
 
+    async def check_task(self) -> None:
+        """Pass unless this attempt stood still for longer than its lease, and nobody wants the call any more.
+
+        Of a task that was deleted meanwhile Redis knows no more than if it had been emptied: it would let the
+        attempt write. Temporal tells; no answer counts as yes.
+
+        Raises:
+            OvertakenError: nobody wants it.
+        """
+        if _now() - self._awake_at >= self._seconds and await _is_unwanted():
+            self._is_lost, self._is_wanted = True, False
+        if self._is_lost and not self._is_wanted:
+            raise OvertakenError
+        self._awake_at = _now()
+
     async def check(self, ahead: float = 0) -> None:
         """Pass if the call is ours, for so many seconds from now on.
 
         An attempt that was frozen has to ask. No answer counts as yes.
 
         Raises:
-            OvertakenError: it is another attempt's.
+            OvertakenError: it is another attempt's, or nobody's.
         """
+        await self.check_task()
         is_ours = not self._is_lost
         if is_ours and _now() + ahead >= self._until:
             with suppress(RedisError, OSError):
@@ -329,7 +346,12 @@ class CallLease:
                 return
             renewals += 1
             try:
+                await self.check_task()
                 is_ours = await self._renew()
+            except OvertakenError:
+                _log.info("an attempt that stood still stops: nobody wants the call any more")
+                working.cancel()
+                return
             except (RedisError, OSError) as error:
                 _log.warning("lease of a call not renewed", error_type=type(error).__name__)
                 continue

@@ -332,6 +332,7 @@ class ModelCalls(ModelPort):
         async with self.models.stream(call.task, request, assembler, agent_name=name) as stream:
             await self._try_publish(attempt, recovery_events(call, attempt.lease.attempts))
             await read_stream(stream, assembler, publisher.add)
+        await attempt.lease.check_task()
         if assembler.is_opaque_dropped:
             await self._try_publish(attempt, [Warned(text=DROPPED)])
         return self.models.priced(request, assembler.reply), assembler.thoughts
@@ -385,6 +386,7 @@ class ModelCalls(ModelPort):
         return reply.model_copy(update={"is_published": False})
 
     async def _end_with(self, attempt: _Attempt, *steps: Step[Any]) -> tuple[Any, ...]:
+        await attempt.lease.check_task()
         if attempt.artifacts.tools:  # they are reconciled under the lease
             return await run_steps(self.views, attempt.call.task, *steps)
         return await attempt.lease.end_with(*steps)
@@ -415,7 +417,9 @@ class ModelCalls(ModelPort):
                 await attempt.artifacts.reconcile(reply)
 
     async def _publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> None:
+        await attempt.lease.check_task()
         await publish_events(self.views, attempt.call.task, events, attempt.lease.lease)
 
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
+        await attempt.lease.check_task()
         return await try_publish(self.views, attempt.call.task, events, attempt.lease.lease)

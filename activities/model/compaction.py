@@ -169,6 +169,7 @@ class ContextCompactor:
         else:
             transcript = whole_transcript(opened, call.length, call.digest)
             summary, problem = await self._make(call, transcript, lease, heartbeat)
+            await lease.check_task()
             place = task.task_id, task.run_id, call.length
             # Where Redis does not answer ours counts: history will hold it, and the next call sends it again.
             with suppress_store_errors("summary not cached"):

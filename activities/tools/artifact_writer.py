@@ -6,7 +6,7 @@ import binascii
 import json
 import math
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self, TypeVar
 
@@ -96,6 +96,10 @@ _LAST_WORD = 3.0
 """Seconds that a writer which was stopped has to say that the artifact stays unfinished."""
 
 
+async def anybody() -> None:
+    """Let it do everything."""
+
+
 @dataclass(eq=False)
 class ArtifactWriter:
     """Creates an artifact with its first piece, and appends the others.
@@ -103,8 +107,8 @@ class ArtifactWriter:
     `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
     an earlier attempt at this call, on a worker that was only thought to be lost, would mix its pieces with
     these. `attempt` is the prefix of ids of `everloop.stores.artifacts.changes`: an earlier attempt may not
-    begin either. `written` are the artifacts that were written, to which it adds this one. A store that is
-    away is waited for.
+    begin either. `check` raises for one that was overtaken. `written` are the artifacts that were written, to
+    which it adds this one. A store that is away is waited for.
     """
 
     artifacts: ArtifactPublisher
@@ -114,6 +118,7 @@ class ArtifactWriter:
     written: dict[str, None]
     _: KW_ONLY
     attempt: str = ""
+    check: Callable[[], Awaitable[None]] = anybody
 
     def __post_init__(self) -> None:
         self._writer_id = f"{self.attempt}{secrets.token_hex(8)}-"
@@ -126,6 +131,7 @@ class ArtifactWriter:
 
     async def put(self, content: bytes, *, rows: int = 0, is_last: bool = False) -> StoredArtifact:
         """Write the next piece; with `is_last` the artifact is complete."""
+        await self.check()
         is_first, self._count = not self._count, self._count + 1
         change: Change = Append(content, -1, rows, is_last)
         if is_first:

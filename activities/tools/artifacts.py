@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from everloop.activities.lease import attempt_began
 from everloop.activities.retries import artifact_retries, retry_artifacts, suppress_store_errors
-from everloop.activities.tools.artifact_writer import ArtifactWriter, Batches, items_of, new_part
+from everloop.activities.tools.artifact_writer import ArtifactWriter, Batches, anybody, items_of, new_part
 from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
@@ -49,10 +49,6 @@ _Edition = tuple[datetime, datetime | None]
 """When an artifact was created, and a part of it replaced."""
 
 
-async def _anybody() -> None:
-    """Let it do everything."""
-
-
 MOST_SHOWN = 20
 """Files that one call shows the model."""
 
@@ -76,7 +72,7 @@ class TaskArtifacts(ToolArtifacts):
     _: KW_ONLY
     call_id: str = ""
     attempt: str = ""
-    check: Callable[[], Awaitable[None]] = _anybody
+    check: Callable[[], Awaitable[None]] = anybody
     secrets: SecretReader | None = None
 
     def __post_init__(self) -> None:
@@ -258,7 +254,13 @@ class TaskArtifacts(ToolArtifacts):
         name, description = self._hide(name), self._hide(description)
         create = Create(self.task_id, (part,), name, description, override=True)
         return ArtifactWriter(
-            self.artifacts, self.context_id, _checked(artifact_id), create, self.written, attempt=self.attempt
+            self.artifacts,
+            self.context_id,
+            _checked(artifact_id),
+            create,
+            self.written,
+            attempt=self.attempt,
+            check=self.check,
         )
 
     def _hide(self, text: str) -> str:

@@ -338,6 +338,7 @@ class AgentTools(ToolPort):
 
         async def progress(text: str) -> None:
             event = ToolProgressed(call_id=call.id, name=call.name, message=run.secrets.hide(text))
+            await run.claim.check_task()
             await try_publish(self.views, task, [event], run.claim.lease)
 
         return ToolContext(

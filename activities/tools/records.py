@@ -67,8 +67,9 @@ class ToolClaim(CallLease):
         """Record an outcome and return the one that stands; if it is this one, do the steps after it.
 
         Raises:
-            OvertakenError: the call is another attempt's.
+            OvertakenError: the call is another attempt's, or nobody's.
         """
+        await self.check_task()
         with suppress_store_errors("tool outcome not recorded"):
             stands, *done = await self._run_steps(self._records.finishing(self.lease, outcome), *after)
             self.is_told = bool(done) and done[-1] is not None
@@ -92,10 +93,11 @@ class ToolClaim(CallLease):
 
         Raises:
             KeepingFailedError: it is no JSON, too large, or the store did not answer for too long.
-            OvertakenError: the call is another attempt's.
+            OvertakenError: the call is another attempt's, or nobody's.
         """
         if problem := _problem_of(value):
             raise KeepingFailedError(problem)
+        await self.check_task()
         try:
             await retry_for(lambda: self._records.keep(self.lease, call_key(self._call), value), MAX_OUTAGE)
         except StoreAwayError:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from uuid import uuid4
@@ -21,7 +22,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities import lease
 from everloop.activities.lease import MODEL_LEASE, CallLease, heartbeating
-from everloop.stores.steps import Lease
+from everloop.stores.steps import Lease, OvertakenError
 from everloop.stores.tool_records import Claim, ToolRecords
 from tests.support.memory.tool_records import MemoryToolRecords
 
@@ -137,6 +138,40 @@ async def test_an_attempt_that_the_sdk_alone_takes_for_lost_is_cancelled(
         await handle.cancel()
         await call.has_ended.wait()
         await handle.terminate()
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_an_attempt_that_stood_still_asks_whether_its_task_is_there(
+    temporal_address: str, *, is_gone: bool
+) -> None:
+    """Redis knows no more of one that was deleted than if it had been emptied, and would let it write."""
+    client = await Client.connect(temporal_address)
+    queue, begun, go_on = str(uuid4()), asyncio.Event(), asyncio.Event()
+    refused = asyncio.get_running_loop().create_future()
+
+    @activity.defn
+    async def work() -> None:
+        lease = CallLease(MemoryToolRecords(), "task", "call", 0.2, is_repeatable=True)
+        await lease.claim()
+        begun.set()
+        await go_on.wait()
+        time.sleep(0.3)  # noqa: ASYNC251 -- as if the process was frozen
+        try:
+            await lease.check_task()
+        except OvertakenError:
+            refused.set_result(True)
+        else:
+            refused.set_result(False)
+
+    async with working(client, queue, Waiting, work):
+        handle = await client.start_workflow(Waiting.run, id=queue, task_queue=queue)
+        await begun.wait()
+        if is_gone:
+            await handle.terminate()
+        go_on.set()
+        assert await refused == is_gone
+        if not is_gone:
+            await handle.terminate()
 
 
 async def _let_heartbeats_be_late(client: Client, workflow_id: str) -> None:

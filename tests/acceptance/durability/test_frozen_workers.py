@@ -11,11 +11,12 @@ import pytest
 import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
+from everloop.client import Client as EverloopClient
 from tests.chaos.link import running_link
-from tests.support.a2a_client import Answer, connected, request, response_of
+from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
 from tests.support.servers.processes import until
-from tests.support.servers.scripted_openai import Reply, ScriptedOpenAI, tool_call
+from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 AGENT = "tests.support.agents.frozen:agent"
 
@@ -64,3 +65,55 @@ async def test_a_tool_that_thaws_writes_nothing(
     assert {name for name, kept in (await kept_by(everloop)).items() if before.get(name) != kept} == set()
     assert after == task
     assert len((folder / "refused").read_text().splitlines()) == 7
+
+
+@pytest.mark.slow
+async def test_what_thaws_when_its_task_is_deleted_brings_nothing_back(
+    model: ScriptedOpenAI, everloop: Deployment, tmp_path: Path
+) -> None:
+    """Neither of a tool's work nor of a model's words: it was said that all of the task is gone."""
+    folder, more = tmp_path / "marks", asyncio.Event()
+    folder.mkdir()
+
+    def script(received: ReceivedRequest) -> Reply:
+        if "Work." in str(received.messages[-1]):
+            return Reply([tool_call("work", json.dumps({"folder": str(folder)}))])
+        return Reply(["Half ", more, "an ", "answer."])
+
+    model.script = script
+    gateway = await everloop.add_gateway()
+    port = int(everloop.temporal_address.rpartition(":")[2])
+    async with (
+        connected(gateway.url) as client,
+        EverloopClient(gateway.url) as deleting,
+        running_link(port) as to_temporal,
+    ):
+        frozen = await everloop.add_worker(TEMPORAL_ADDRESS=to_temporal.address)
+        works = await send(client, request("Work.", return_immediately=True))
+        speaks = await send(client, request("Speak.", return_immediately=True))
+        await until((folder / "begun").exists)
+        while response_of(await client.get_task(GetTaskRequest(id=speaks.id))) != "Half ":
+            pass
+        os.kill(frozen.pid, signal.SIGSTOP)
+        to_temporal.cut()
+        await everloop.add_worker()
+        for task in (works, speaks):
+            deletion = await deleting.delete_task(task.id)
+            while deletion.state == "running":
+                await asyncio.sleep(0.2)
+                deletion = await deleting.deletion(deletion.id)
+            assert deletion.state == "done"
+        before = await kept_by(everloop)
+        (folder / "gate").touch()
+        more.set()
+        os.kill(frozen.pid, signal.SIGCONT)
+        await until((folder / "ended").exists)
+        await until(lambda: _count_logged(everloop, OVERTAKEN) == 2)
+        after = await kept_by(everloop)
+
+    assert after == before
+    assert not [name for name in after if works.id in name or speaks.id in name]
+
+
+def _count_logged(everloop: Deployment, words: str) -> int:
+    return sum(words in str(line.get("event")) for line in everloop.logs())
