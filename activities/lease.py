@@ -14,6 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from everloop.activities.retries import insist
 from everloop.runtime.temporal.describe import find_run
 from everloop.stores.steps import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, Claimed, ToolRecords
@@ -186,8 +187,7 @@ class CallLease:
         self._stopped = asyncio.Event()
         self._seconds = seconds
         self._is_repeatable = is_repeatable
-        self._until = 0.0
-        self._awake_at = _now()
+        self._until, self._awake_at = 0.0, _now()
         self._is_lost = self._is_forgotten = self._is_ended = False
         self._is_wanted = True
 
@@ -201,7 +201,7 @@ class CallLease:
             OvertakenError: a later attempt was here before.
         """
         try:
-            while (replies := await self._claim(before, steps))[0].claim is Claim.HELD:
+            while (replies := await self._claim_surely(before, steps))[0].claim is Claim.HELD:
                 before = ()
                 if not self.has_waited:
                     _log.info("another attempt at this call is at work; waiting for it")
@@ -261,8 +261,7 @@ class CallLease:
     async def check_task(self) -> None:
         """Pass unless this attempt stood still for longer than its lease, and nobody wants the call any more.
 
-        Of a task that was deleted meanwhile Redis knows no more than if it had been emptied: it would let the
-        attempt write. Temporal tells; no answer counts as yes.
+        Redis knows no more of a task that was deleted than if it had been emptied. No answer counts as yes.
 
         Raises:
             OvertakenError: nobody wants it.
@@ -314,6 +313,12 @@ class CallLease:
         """Whether somebody still wants what the call comes to, if not from this attempt."""
         return self._is_wanted
 
+    async def _claim_surely(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
+        """Claim; again where the answer is lost, of which the next attempt would know only that we began."""
+        if self._is_repeatable:
+            return await self._claim(before, steps)
+        return await insist(lambda: self._claim(before, steps))
+
     async def _claim(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         begin = _now()
         step = self._records.claiming(self.lease, self._seconds, goes_on=self._goes_on_if_lost)
@@ -349,7 +354,6 @@ class CallLease:
                 await self.check_task()
                 is_ours = await self._renew()
             except OvertakenError:
-                _log.info("an attempt that stood still stops: nobody wants the call any more")
                 working.cancel()
                 return
             except (RedisError, OSError) as error:

@@ -29,8 +29,11 @@ MAX_OUTAGE = 20.0
 """Seconds for which an outage is waited out while a tool runs. The call as a whole is not tried again: the
 tool has begun, and may have had an effect."""
 
+LONGEST_OUTAGE = 60.0
+"""Seconds for which an outage is waited out before a tool runs that may not be repeated."""
+
 _PAUSE = 0.5
-"""Seconds from one try to the next while a tool runs."""
+"""Seconds from one try to the next around a tool."""
 
 _log = structlog.get_logger()
 
@@ -84,6 +87,22 @@ async def retry_for(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
         return await _retry(retries, operation)
     except RetryError:
         raise StoreAwayError from None
+
+
+async def insist(operation: Callable[[], Awaitable[T]]) -> T:
+    """Repeat what a store may have done although its answer was lost, for `LONGEST_OUTAGE`.
+
+    Raises:
+        RedisError, OSError: nobody knows whether it was done.
+    """
+    retries = AsyncRetrying(
+        retry=retry_if_exception_type(AWAY),
+        stop=stop_after_delay(LONGEST_OUTAGE),
+        wait=wait_fixed(_PAUSE),
+        before_sleep=_log_outage,
+        reraise=True,
+    )
+    return await _retry(retries, operation)
 
 
 async def _retry(retries: AsyncRetrying, operation: Callable[[], Awaitable[T]]) -> T:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from pydantic import JsonValue
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
@@ -51,6 +52,34 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
     assert result.outcome == ("ok" if idempotent else "unknown")
     assert keys == ([f"{rig.task_id}/{key}"] if idempotent else [])
     assert await rig.run(rig.call("effect")) == result
+
+
+class UnheardRecords(MemoryToolRecords):
+    """Takes a claim, whose answer is lost."""
+
+    is_heard = False
+
+    async def claim(self, lease: Lease, seconds: float) -> Claim:
+        claim = await super().claim(lease, seconds)
+        if not self.is_heard:
+            self.is_heard = True
+            raise RedisConnectionError("Connection closed by server.")
+        return claim
+
+
+async def test_a_claim_whose_answer_is_lost_is_made_again() -> None:
+    """By the same attempt, before it begins: the next one would take it for lost, its outcome for unknown."""
+    runs: list[int] = []
+
+    @tool
+    def effect(context: ToolContext) -> str:
+        """Have an effect."""
+        runs.append(context.attempt)
+        return "done"
+
+    rig = ToolRig(effect, records=UnheardRecords())
+    result = await rig.run(rig.call("effect"))
+    assert (result.outcome, runs) == ("ok", [1])
 
 
 class WatchedRecords(MemoryToolRecords):
