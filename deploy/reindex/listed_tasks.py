@@ -1,13 +1,15 @@
 """Which tasks clients can list, by Temporal's visibility."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+from temporalio.converter import decode_typed_search_attributes
 
-from everloop.runtime.temporal.executions import is_open, listed_pages, quoted
+from everloop.runtime.temporal.executions import is_open, listed_pages, may_be_equal, quoted
 from everloop.workflows.contract.names import AGENT_ID, OWNER, WORKFLOW_TYPE, is_child_task_id
 
 _RPC_TIMEOUT = timedelta(seconds=30)
@@ -26,6 +28,11 @@ class Chosen:
     ended_since: datetime
 
     @property
+    def wanted(self) -> Mapping[SearchAttributeKey[str], str]:
+        """Attributes that these tasks have."""
+        return {key: value for key, value in ((AGENT_ID, self.agent_id), (OWNER, self.owner)) if value}
+
+    @property
     def query(self) -> str:
         """What is asked of visibility."""
         conditions = [
@@ -34,9 +41,8 @@ class Chosen:
             "ExecutionStatus != 'ContinuedAsNew'",
             f"(CloseTime IS NULL OR CloseTime > '{self.ended_since.isoformat()}')",
         ]
-        for attribute, value in ((AGENT_ID, self.agent_id), (OWNER, self.owner)):
-            if value:
-                conditions.append(f"{attribute.name} = {quoted(value)}")
+        for attribute, value in self.wanted.items():
+            conditions.append(may_be_equal(attribute, value))
         return " AND ".join(conditions)
 
 
@@ -56,14 +62,15 @@ async def listed_tasks(client: Client, chosen: Chosen) -> AsyncGenerator[list[Fo
     """
     seen: set[str] = set()
     async for page in listed_pages(client, chosen.query, _RPC_TIMEOUT):
-        yield _tasks_of(page, seen)
+        yield _tasks_of(page, seen, chosen)
 
 
-def _tasks_of(page: Sequence[WorkflowExecutionInfo], seen: set[str]) -> list[FoundTask]:
+def _tasks_of(page: Sequence[WorkflowExecutionInfo], seen: set[str], chosen: Chosen) -> list[FoundTask]:
     tasks: list[FoundTask] = []
     for run in page:
-        task_id = run.execution.workflow_id
-        if task_id in seen or is_child_task_id(task_id):
+        task_id, attributes = run.execution.workflow_id, decode_typed_search_attributes(run.search_attributes)
+        is_wanted = all(attributes.get(key) == value for key, value in chosen.wanted.items())
+        if task_id in seen or is_child_task_id(task_id) or not is_wanted:
             continue
         seen.add(task_id)
         tasks.append(FoundTask(task_id, is_open(run)))

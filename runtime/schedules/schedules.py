@@ -35,7 +35,7 @@ from everloop.runtime.schedules.definition import OVERLAPS, QueueSettings, Sched
 from everloop.runtime.schedules.recurrence import UTC_NAME, NextRun, Recurrence, recurrence_of
 from everloop.runtime.temporal.connection import connect_temporal
 from everloop.runtime.temporal.describe import is_unavailable
-from everloop.runtime.temporal.executions import quoted
+from everloop.runtime.temporal.executions import may_be_equal
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TaskInput
 
@@ -189,13 +189,14 @@ class Schedules:
         """
         async with _answers():
             found = await self._client.list_schedules(
-                f"{names.OWNER.name} = {quoted(owner)}",
+                may_be_equal(names.OWNER, owner),
                 page_size=size,
                 next_page_token=token or None,
                 rpc_timeout=ANSWER_TIMEOUT,
             )
             await found.fetch_next_page()
-            ids = tuple(each.id for each in found.current_page or () if _listed(each))
+            page = [each for each in found.current_page or () if _listed(each)]
+            ids = tuple(each.id for each in page if each.typed_search_attributes.get(names.OWNER) == owner)
             return SchedulePage(ids, found.next_page_token or b"")
 
     async def remove(self, schedule_id: str) -> None:

@@ -30,7 +30,7 @@ from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
-from tests.gateway.harness import AGENT, PromptModel, key_scheme, running_gateway, unique, working
+from tests.gateway.harness import AGENT, Named, PromptModel, key_scheme, running_gateway, unique, working
 from tests.support.memory.blobs import MemoryBlobs
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 
@@ -259,6 +259,21 @@ async def test_who_is_not_known_finds_nothing_of_owners(
     async with running_gateway(client, views, queue="none", attachments=office.attachments) as gateway:
         got = await gateway.http.get(f"{HTTP_BASE}/schedules/{id_}")
     assert error_of(got) == (404, f"there is no schedule {id_!r} of this owner")
+
+
+async def test_an_owner_may_have_any_signs(office: Office, client: Client, views: TaskViews) -> None:
+    """Temporal finds no name with a double quote or a backslash; its owner finds the schedule."""
+    access, headers = AccessControl(Named()), {"owner": f'O="{unique("acme")}\\b"'}
+    async with running_gateway(
+        client, views, queue="none", access=access, attachments=office.attachments, agents=[AGENT]
+    ) as gateway:
+        address = f"{HTTP_BASE}/schedules"
+        made = (await gateway.http.post(address, json=schedule(), headers=headers)).json()
+        listed: list[Json] = []
+        while not listed:
+            listed = (await gateway.http.get(address, headers=headers)).json()["schedules"]
+        await gateway.http.delete(f"{address}/{made['id']}", headers=headers)
+    assert [each["id"] for each in listed] == [made["id"]]
 
 
 async def test_lists_have_those_of_the_owner(office: Office) -> None:

@@ -18,6 +18,7 @@ from everloop.deploy.reindex.listed_tasks import Chosen, FoundTask, listed_tasks
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.redis import connect_redis
+from everloop.runtime.temporal.executions import TaskExecutions
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import StatusChanged
@@ -183,3 +184,20 @@ async def test_reindex_finds_a_task_that_an_operator_has_paused(client: Client) 
     found = [page async for page in listed_tasks(client, Chosen(queue, "", "", datetime.now(UTC)))]
     assert found == [[FoundTask(task_id, is_running=True)]]
     await client.get_workflow_handle(task_id).terminate()
+
+
+@pytest.mark.parametrize("owner", ["it's", 'O="Acme, Inc"', "a\\b", '"'])
+async def test_tasks_are_found_whatever_signs_their_owner_has(client: Client, owner: str) -> None:
+    """By reindex and by deletion; and none of an owner whose name begins in the same way."""
+    queue, task_id = unique("nobody"), unique("signs")
+    owners = {task_id: f"{owner}{queue}", unique("other"): f"{owner}{queue}x"}
+    for each, whose in owners.items():
+        await Tasks(client, queue).start(each, task_input(owner=whose), summary="signs")
+    while (await client.count_workflows(f"TaskQueue = '{queue}'")).count < len(owners):  # noqa: ASYNC110 -- a fact of the server
+        await asyncio.sleep(0.05)
+    chosen = Chosen(queue, "", owners[task_id], datetime.now(UTC))
+    listed = [task.task_id async for page in listed_tasks(client, chosen) for task in page]
+    deleted = [found async for found, _, _ in TaskExecutions(client).tasks_of(owners[task_id])]
+    assert (listed, deleted) == ([task_id], [task_id])
+    for each in owners:
+        await client.get_workflow_handle(each).terminate()
