@@ -194,9 +194,15 @@ class Schedules:
                 next_page_token=token or None,
                 rpc_timeout=ANSWER_TIMEOUT,
             )
-            await found.fetch_next_page()
-            page = [each for each in found.current_page or () if _listed(each)]
-            ids = tuple(each.id for each in page if each.typed_search_attributes.get(names.OWNER) == owner)
+            ids: tuple[str, ...] = ()
+            while not ids:  # a page may have none but schedules of owners whose names begin in the same way
+                await found.fetch_next_page()
+                page = [each for each in found.current_page or () if _listed(each)]
+                ids = tuple(
+                    each.id for each in page if each.typed_search_attributes.get(names.OWNER) == owner
+                )
+                if not found.next_page_token:
+                    break
             return SchedulePage(ids, found.next_page_token or b"")
 
     async def remove(self, schedule_id: str) -> None:

@@ -269,10 +269,15 @@ async def test_an_owner_may_have_any_signs(office: Office, client: Client, views
     ) as gateway:
         address = f"{HTTP_BASE}/schedules"
         made = (await gateway.http.post(address, json=schedule(), headers=headers)).json()
-        listed: list[Json] = []
-        while not listed:
-            listed = (await gateway.http.get(address, headers=headers)).json()["schedules"]
-        await gateway.http.delete(f"{address}/{made['id']}", headers=headers)
+        other = {"owner": headers["owner"] + "x"}
+        bodies = [schedule("Report once."), schedule("Report twice.")]
+        others = [(await gateway.http.post(address, json=body, headers=other)).json() for body in bodies]
+        shown: list[Json] = []
+        while len(shown) < len(others):
+            shown = (await gateway.http.get(address, headers=other)).json()["schedules"]
+        listed = (await gateway.http.get(f"{address}?pageSize=1", headers=headers)).json()["schedules"]
+        for each, whose in ((made, headers), *((each, other) for each in others)):
+            await gateway.http.delete(f"{address}/{each['id']}", headers=whose)
     assert [each["id"] for each in listed] == [made["id"]]
 
 
