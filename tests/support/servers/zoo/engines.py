@@ -170,6 +170,11 @@ class KimiK2(VLLM):
         ),
     )
 
+    def prepare(self, played: Played) -> Given:
+        first = sum(len(given.ids) for given in self.given)
+        ids = [f"functions.{name}:{number}" for number, (name, _) in enumerate(played.calls, first)]
+        return replace(super().prepare(played), ids=tuple(ids))
+
     def judge(self, body: Object) -> None:
         super().judge(body)
         calls = [call for message in messages_of(body) for call in calls_of(message)]
