@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everloop.cli.author.live_log import LiveLog, rendered
+from everloop.cli.author.live_log import new_records, rendered
 from everloop.cli.author.project import Project, find_project
 from everloop.cli.author.talk import HELP, Talk, can_talk
 from everloop.cli.output import CommandError, print_fields, print_line, styled
@@ -188,7 +188,7 @@ class _Session:
 
 
 async def _show_log(log: Path) -> None:
-    async with aclosing(LiveLog(log).records()) as records:
+    async with aclosing(new_records(log)) as records:
         async for record in records:
             if line := rendered(record):
                 _print(line)

@@ -22,37 +22,26 @@ _KNOWN = frozenset({"event", "level", "logger", "timestamp", "owner_hash", "cont
 _IN_OTHER_LINES = frozenset({"tool failed", "Completing activity as failed"})
 
 
-class LiveLog:
-    """Reads what a log gets from now on."""
+async def new_records(log: Path) -> AsyncGenerator[Record]:
+    """Yield each line that a log gets from now on and that is one of Everloop's, for ever."""
+    position, rest = _size(log), b""
+    while True:
+        size = _size(log)
+        if size < position:  # it is another log by now
+            position, rest = 0, b""
+        if size > position:
+            with log.open("rb") as file:
+                file.seek(position)
+                read = file.read()
+            position += len(read)
+            *lines, rest = (rest + read).split(b"\n")
+            for record in filter(None, map(_record, lines)):
+                yield record
+        await asyncio.sleep(PAUSE)
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._rest = b""
-        self._position = self._size
 
-    async def records(self) -> AsyncGenerator[Record]:
-        """Yield each line that is one of Everloop's, for ever."""
-        while True:
-            for line in self._new_lines():
-                if record := _record(line):
-                    yield record
-            await asyncio.sleep(PAUSE)
-
-    @property
-    def _size(self) -> int:
-        return self._log.stat().st_size if self._log.exists() else 0
-
-    def _new_lines(self) -> list[bytes]:
-        if self._size < self._position:  # it is another log by now
-            self._position, self._rest = 0, b""
-        if self._size == self._position:
-            return []
-        with self._log.open("rb") as file:
-            file.seek(self._position)
-            read = file.read()
-        self._position += len(read)
-        *lines, self._rest = (self._rest + read).split(b"\n")
-        return lines
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
 
 
 def rendered(record: Record) -> "Text | None":
