@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 from functools import cache
 from itertools import count
-from typing import TypedDict
+from typing import Any, TypedDict
 
 RESULT_BYTES = 2000
 """Size of a tool's result."""
@@ -19,7 +19,9 @@ class Order(TypedDict, total=False):
     iterations: int
     size: int
     tool: str
+    arguments: dict[str, Any]
     asks: bool
+    answer: int
     megabytes: int
     tokens: int
     rate: float

@@ -13,25 +13,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
-from a2a.client import Client as A2AClient
-from a2a.types.a2a_pb2 import Task, TaskPushNotificationConfig, TaskState
+import orjson
 from redis.asyncio import Redis
 from temporalio.client import Client
 
-from bench.costs.agent import model
 from bench.costs.history import Weight, weigh
 from bench.costs.stores import Stores
 from bench.costs.table import Cost, cost_table
+from bench.orders import RESULT_BYTES, Order
 from bench.report import WIDTH, console, leave
-from bench.stack import memory_of, processor_ms
+from bench.runs import message_of, result_of
+from bench.stack import memory_of, processor_ms, start_server
 from everloop.deploy.local.servers import LOOPBACK, free_port
-from tests.support.a2a_client import connected, request, send
-from tests.support.rigs.deployment import Deployment, running_deployment
-from tests.support.rigs.people import say
+from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.processes import ServerProcess
-from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.webhook import Webhook, running_webhook
 
 AGENTS = "bench.costs.agent:agents"
@@ -49,25 +47,35 @@ _console = console(WIDTH + 40)
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of task. `word` orders the model what to do, `is_pushed`: its client is notified."""
+    """A kind of task. `order` says what the model does, `is_pushed`: its client is notified."""
 
     name: str
-    word: str
+    order: Order
     is_pushed: bool = False
     is_left_open: bool = False
+    is_slow: bool = False
 
 
-QUESTION = Shape("a question, open", "ask", is_left_open=True)
+ANSWER: Order = {"answer": 200}
+WRITE = orjson.dumps(ANSWER).decode()
+QUESTION = Shape("a question, open", {**ANSWER, "asks": True}, is_left_open=True)
 SHAPES = (
-    Shape("an answer", "answer"),
-    Shape("4 tools of 2 KB, answer", "work"),
-    Shape("the same, quick tools", "quick"),
-    Shape("a file of 1 MB, answer", "file"),
-    Shape("an answer, with push", "answer", is_pushed=True),
+    Shape("an answer", ANSWER),
+    Shape("4 tools of 2 KB, answer", {**ANSWER, "iterations": 4, "size": RESULT_BYTES}),
+    Shape(
+        "the same, quick tools",
+        {**ANSWER, "iterations": 4, "size": RESULT_BYTES, "tool": "produce_quickly"},
+    ),
+    Shape("a file of 1 MB, answer", {**ANSWER, "megabytes": 1}),
+    Shape("an answer, with push", ANSWER, is_pushed=True),
     QUESTION,
-    Shape("a question, answered", "ask"),
-    Shape("a sub-agent", "delegate"),
-    Shape("a tool of 10 s", "wait"),
+    Shape("a question, answered", QUESTION.order),
+    Shape("a sub-agent", {**ANSWER, "iterations": 1, "tool": "writer", "arguments": {"request": WRITE}}),
+    Shape(
+        "a tool of 10 s",
+        {**ANSWER, "iterations": 1, "tool": "wait", "arguments": {"seconds": 10}},
+        is_slow=True,
+    ),
 )
 
 
@@ -75,45 +83,45 @@ SHAPES = (
 class Bench:
     """Everything that is measured."""
 
-    everloop: Deployment
     worker: ServerProcess
     gateway: ServerProcess
     gateway_url: str
     metrics_url: str
-    a2a: A2AClient
+    http: httpx.AsyncClient
     temporal: Client
     stores: Stores
     hook: Webhook
 
-    async def run(self, shape: Shape) -> Task:
-        """Run a task of this shape to its end, or until it asks."""
-        message = request(f"{shape.word} please")
+    async def run(self, shape: Shape) -> str:
+        """Run a task of this shape to its end, or until it asks; return its id."""
+        asked = message_of(shape.order)
         if shape.is_pushed:
-            config = TaskPushNotificationConfig(url=self.hook.url)
-            message.configuration.task_push_notification_config.CopyFrom(config)
-        task = await send(self.a2a, message)
-        if task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED and not shape.is_left_open:
-            task = await send(self.a2a, say(task.id, "red"))
+            asked["configuration"] = {"taskPushNotificationConfig": {"url": self.hook.url}}
+        task = await self._sent(asked)
+        if task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED" and not shape.is_left_open:
+            task = await self._sent(message_of("red", task["id"]))
         expected = "INPUT_REQUIRED" if shape.is_left_open else "COMPLETED"
-        assert TaskState.Name(task.status.state).endswith(expected), task
-        return task
+        assert task["status"]["state"].endswith(expected), task
+        return task["id"]
+
+    async def _sent(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return (await result_of(self.http, self.gateway_url, "SendMessage", asked))["task"]
 
     async def cost(self, shape: Shape, repeats: int) -> Cost:
         """Run a shape several times, and return what one task costs."""
-        await weigh(self.temporal, (await self.run(shape)).id, is_open=shape.is_left_open)
+        await weigh(self.temporal, await self.run(shape), is_open=shape.is_left_open)
         beats, stores = await self._heartbeats(), await self.stores.use()
         before = processor_ms(self.worker), processor_ms(self.gateway)
         weight = Weight()
         for _ in range(repeats):
-            weight = await weigh(self.temporal, (await self.run(shape)).id, is_open=shape.is_left_open)
+            weight = await weigh(self.temporal, await self.run(shape), is_open=shape.is_left_open)
         after = processor_ms(self.worker), processor_ms(self.gateway)
         worker_ms, gateway_ms = ((late - early) / repeats for early, late in zip(before, after, strict=True))
         used = (await self.stores.use()).since(stores, repeats)
         return Cost(weight, (await self._heartbeats() - beats) / repeats, used, worker_ms, gateway_ms)
 
     async def _heartbeats(self) -> float:
-        async with httpx.AsyncClient() as http:
-            text = (await http.get(self.metrics_url)).text
+        text = (await self.http.get(self.metrics_url)).text
         return sum(float(value) for value in re.findall(HEARTBEATS, text))
 
     async def busy_processors(self, shape: Shape) -> dict[str, float]:
@@ -145,8 +153,8 @@ class Bench:
 
         To be asked first: later there is memory that the gateway has used and keeps.
         """
-        task = await self.run(QUESTION)
-        body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task.id}}
+        task_id = await self.run(QUESTION)
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
         limits, headers = httpx.Limits(max_connections=None), {"A2A-Version": "1.0"}
         async with (
             httpx.AsyncClient(timeout=60, limits=limits, headers=headers) as http,
@@ -168,12 +176,11 @@ class Bench:
 async def running_bench(directory: Path) -> AsyncGenerator[Bench]:
     """Start a worker with metrics, a gateway, and all that they need."""
     ServerProcess.starts_copies = False
-    address = f"{LOOPBACK}:{free_port()}"
+    address, port = f"{LOOPBACK}:{free_port()}", free_port()
     async with AsyncExitStack() as opened:
-        openai = await opened.enter_async_context(ScriptedOpenAI(model))
-        deployed = running_deployment(
-            directory, openai.base_url, agents=AGENTS, EVERLOOP_PUSH_ALLOW="127.0.0.0/8"
-        )
+        opened.callback((await start_server("model", port, directory=directory)).stop)
+        model = f"http://{LOOPBACK}:{port}/v1"
+        deployed = running_deployment(directory, model, agents=AGENTS, EVERLOOP_PUSH_ALLOW="127.0.0.0/8")
         everloop = await opened.enter_async_context(deployed)
         everloop.environment["EVERLOOP_METRICS_ADDRESS"] = address
         worker = await everloop.add_worker()
@@ -181,12 +188,11 @@ async def running_bench(directory: Path) -> AsyncGenerator[Bench]:
         gateway = await everloop.add_gateway()
         redis = await opened.enter_async_context(Redis.from_url(everloop.redis_url))
         yield Bench(
-            everloop,
             worker,
             gateway.process,
             gateway.url,
             f"http://{address}/metrics",
-            await opened.enter_async_context(connected(gateway.url, streaming=False)),
+            await opened.enter_async_context(httpx.AsyncClient(timeout=60)),
             await Client.connect(everloop.temporal_address),
             Stores(redis, Path(everloop.environment["EVERLOOP_BLOB_DIRECTORY"])),
             await opened.enter_async_context(running_webhook()),
@@ -200,7 +206,7 @@ async def _run(repeats: int) -> None:
             costs: dict[str, Cost] = {}
             for shape in SHAPES:
                 _console.print(shape.name)
-                costs[shape.name] = await bench.cost(shape, 2 if shape.word == "wait" else repeats)
+                costs[shape.name] = await bench.cost(shape, 2 if shape.is_slow else repeats)
             _console.print(cost_table(costs))
             for shape in SHAPES[:3]:
                 used = await bench.busy_processors(shape)

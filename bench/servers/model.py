@@ -1,14 +1,14 @@
 """A model without latency: Chat Completions, streamed, as the last message of the user orders.
 
 `python -m bench.servers.model PORT`. Where no stream is asked for it replies as a whole. The message is a
-JSON object: `{"iterations": n, "size": s}` asks for the tool `produce` (or `"tool"`) with size s until n
-results are there, and with `"asks": true` then for the tool `ask`;
-`{"megabytes": n}` asks once for the tool `write_file` with size n;
-`{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`bench.orders`).
+JSON object: `{"iterations": n, "size": s}` asks for the tool `produce` (or `"tool"`) with size s (or with
+`"arguments"`) until n results are there, and with `"asks": true` then for the tool `ask`;
+`{"megabytes": n}` asks once for the tool `write_file` with size n; `{"answer": n}` has an answer of n
+characters; `{"tokens": n, "rate": r}` writes n tokens, r a second, each with its time (`bench.orders`).
 """
 
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import NotRequired, TypedDict
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ import orjson
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from bench.orders import Order, stamped_tokens
+from bench.orders import Order, prose, stamped_tokens
 from everloop.deploy.local.servers import LOOPBACK
 
 HEADERS = [(b"content-type", b"text/event-stream")]
@@ -72,16 +72,20 @@ async def _answer(messages: list[ChatMessage]) -> AsyncGenerator[bytes]:
             yield _chunk({"content": token})
         yield b"".join(_end("stop"))
     else:
-        yield b"".join((_chunk({"content": DONE}), *_end("stop")))
+        yield b"".join((_chunk({"content": _text(order)}), *_end("stop")))
 
 
 def _whole(messages: list[ChatMessage]) -> bytes:
-    _, call = _next_call(messages)
-    said = {"content": None, "tool_calls": [call]} if call else {"content": DONE}
+    order, call = _next_call(messages)
+    said = {"content": None, "tool_calls": [call]} if call else {"content": _text(order)}
     choice = {"index": 0, "finish_reason": "tool_calls" if call else "stop"}
     choices = [{**choice, "message": {"role": "assistant", **said}}]
     completion = {"id": "bench", "object": "chat.completion", "created": 0, "model": "bench"}
     return orjson.dumps({**completion, "choices": choices, "usage": USAGE})
+
+
+def _text(order: Order) -> str:
+    return prose(order["answer"]) if "answer" in order else DONE
 
 
 def _next_call(messages: list[ChatMessage]) -> tuple[Order, dict[str, object] | None]:
@@ -89,16 +93,17 @@ def _next_call(messages: list[ChatMessage]) -> tuple[Order, dict[str, object] | 
     order: Order = orjson.loads(next(m["content"] for m in reversed(messages) if m["role"] == "user"))
     done = sum(message["role"] == "tool" for message in messages)
     if done < order.get("iterations", 0):
-        return order, _tool_call(order.get("tool", "produce"), order.get("size", 0))
+        arguments = order.get("arguments") or {"size": order.get("size", 0)}
+        return order, _tool_call(order.get("tool", "produce"), arguments)
     if done == order.get("iterations", 0) and order.get("asks"):
-        return order, _tool_call("ask")
+        return order, _tool_call("ask", {})
     if not done and (megabytes := order.get("megabytes")):
-        return order, _tool_call("write_file", megabytes)
+        return order, _tool_call("write_file", {"size": megabytes})
     return order, None
 
 
-def _tool_call(name: str, size: int | None = None) -> dict[str, object]:
-    function = {"name": name, "arguments": "{}" if size is None else f'{{"size":{size}}}'}
+def _tool_call(name: str, arguments: Mapping[str, object]) -> dict[str, object]:
+    function = {"name": name, "arguments": orjson.dumps(arguments).decode()}
     return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
 
 
