@@ -204,14 +204,12 @@ def _rebuilt(agent: str, owner: str, at_once: int) -> "Progress":
 
     from everloop.deploy.reindex.progress import Progress
     from everloop.deploy.reindex.rebuild import rebuild
-    from everloop.runtime.blobs import BlobsUnfitError
-    from everloop.runtime.redis import RedisUnfitError
 
     progress = Progress(sys.stderr)
     work = rebuild(agent, owner, at_once, progress)
     interrupted = "interrupted; what is done stays done: run it again for the rest"
     try:
-        run_on_servers(work, BlobsUnfitError, RedisUnfitError, interrupted=interrupted)
+        run_on_servers(work, interrupted=interrupted)
     except RPCError as error:
         problem = f"({error.status.name}: {error.message})"
         raise CommandError(f"Temporal does not list tasks {problem}; run it again") from error

@@ -198,17 +198,17 @@ def reported(*kinds: type[Exception], interrupted: str = "interrupted") -> Gener
     `interrupted` is what is printed after Ctrl-C: what has been done by then.
 
     Raises:
-        CommandError: instead of these kinds, of a wrong setting, and of Ctrl-C.
+        CommandError: instead of these kinds, of what cannot start, of a wrong setting, and of Ctrl-C.
     """
     from pydantic import ValidationError
 
+    from everloop.runtime.settings import StartError, explain
+
     try:
         yield
-    except kinds as error:
+    except (StartError, *kinds) as error:
         raise CommandError(str(error)) from error
     except ValidationError as error:
-        from everloop.runtime.settings import explain
-
         raise CommandError(f"wrong setting: {explain(error)}") from error
     except KeyboardInterrupt as error:
         raise CommandError(interrupted, INTERRUPTED) from error

@@ -37,10 +37,9 @@ def run_on_servers(work: Coroutine[Any, Any, T], *kinds: type[Exception], interr
     import uvloop
 
     from everloop.runtime.encryption.cipher import EncryptionError
-    from everloop.runtime.temporal.connection import TemporalUnreachableError
 
     use_local_stack()
-    with reported(EncryptionError, TemporalUnreachableError, *kinds, interrupted=interrupted):
+    with reported(EncryptionError, *kinds, interrupted=interrupted):
         return uvloop.run(work)  # its signals wake it in whatever thread of the SDK they arrive
 
 
