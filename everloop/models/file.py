@@ -8,7 +8,6 @@ from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 from pydantic.dataclasses import dataclass
@@ -17,6 +16,7 @@ from pydantic_core import ErrorDetails
 from everloop.runtime.outbound import problem_of_headers
 from everloop.runtime.settings import OURS, StartError
 from everloop.workflows.contract.messages import Usage
+from everloop.workflows.contract.parts import is_http_url
 from everloop.workflows.contract.settings import ModelSettings
 
 
@@ -39,12 +39,7 @@ _TOKENS = 1_000_000
 
 def check_address(address: str) -> str:
     """Return the address of a provider. ValueError: it is none."""
-    parts = urlsplit(address)
-    try:
-        is_place = bool(parts.hostname) and parts.port != 0 and address.isprintable()
-    except ValueError:  # of the port; its text may show the end of a password
-        is_place = False
-    if parts.scheme not in {"http", "https"} or not is_place:
+    if not is_http_url(address):
         raise ValueError("give an address, such as http://gpu:8000/v1")
     return address
 

@@ -59,16 +59,21 @@ def url_flaw(url: str) -> str:
     """Check the address of a file, or of a peer."""
     if len(url) > MAX_URL:
         return f"has {len(url)} characters; a URL may have {MAX_URL}"
-    if not url.isprintable() or " " in url:
+    if not is_http_url(url) or " " in url:
         return _NO_ADDRESS
+    if "@" in urlsplit(url).netloc:
+        return "has a user name or a password, which everybody who sees it could read; leave them out"
+    return ""
+
+
+def is_http_url(url: str) -> bool:
+    """Whether a request could be sent there."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return _NO_ADDRESS
-    if is_address and "@" in parts.netloc:
-        return "has a user name or a password, which everybody who sees it could read; leave them out"
-    return "" if is_address else _NO_ADDRESS
+    except ValueError:  # of the port; its text may show the end of a password
+        return False
+    return is_address and url.isprintable()
 
 
 def text_flaw(text: str, limit: int) -> str:

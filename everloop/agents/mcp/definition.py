@@ -12,6 +12,7 @@ from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.limits import LONGEST
 from everloop.agents.tool import DEFAULT_TIMEOUT
 from everloop.runtime.outbound import Headers, problem_of_headers
+from everloop.workflows.contract.parts import is_http_url
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class McpDefinition:
             return "give either the url of the server or the command that starts it"
         if isinstance(self.command, str) or not all(self.command):
             return 'command is a list of words, such as ["npx", "-y", "some-server"]'
-        if self.url and not _is_http(self.url):
+        if self.url and not is_http_url(self.url):
             return "url has to begin with http:// or https:// and name a host"
         if not all(isinstance(value, str) for value in self.env.values()):  # pyright: ignore[reportUnnecessaryIsInstance] -- as below
             return "env has a value that is no text; put each in quotes"
@@ -95,11 +96,3 @@ class McpDefinition:
 def matches(tool: str, patterns: Sequence[str]) -> bool:
     """Whether the name of a tool fits any of the patterns (`*`, `?`, `[…]`)."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
