@@ -19,7 +19,7 @@ from everloop.cli.output import (
     print_notice,
     print_table,
 )
-from everloop.cli.servers import run_on_servers
+from everloop.cli.servers import run_on_servers, use_local_stack
 
 if TYPE_CHECKING:
     from everloop.deploy.housekeeping.runs import HousekeepingRuns, ScheduledRun, ScheduleStatus
@@ -101,6 +101,8 @@ def _asked(ask: "Callable[[HousekeepingRuns], Awaitable[T]]") -> T:
         CommandError: it cannot, or not in time.
     """
     from everloop.deploy.housekeeping.runs import HousekeepingError, connected_runs
+
+    use_local_stack()
 
     async def answer() -> T:
         return await ask(await connected_runs())
@@ -205,6 +207,7 @@ def _rebuilt(agent: str, owner: str, at_once: int) -> "Progress":
     from everloop.deploy.reindex.progress import Progress
     from everloop.deploy.reindex.rebuild import rebuild
 
+    use_local_stack()
     progress = Progress(sys.stderr)
     work = rebuild(agent, owner, at_once, progress)
     interrupted = "interrupted; what is done stays done: run it again for the rest"

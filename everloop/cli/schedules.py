@@ -122,6 +122,12 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def find_servers() -> None:
+    """Find the servers, and which agents there are, whatever is done with schedules."""
+    use_local_stack()
+
+
 @app.command(
     epilog="""Examples:
 
@@ -151,7 +157,6 @@ def add(  # noqa: PLR0913 -- each is an option
     from everloop.runtime.schedules.recurrence import Recurrence
     from everloop.workflows.contract.messages import TextPart
 
-    use_local_stack()  # it says which agents there are
     with reported(AgentError):
         found = load_agents(AgentSettings().agents).find(agent)
         definition = ScheduleDefinition(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from everloop.cli.output import CommandError, misused, option, reported
+from everloop.cli.output import CommandError, misused, option, print_notice, reported
 
 T = TypeVar("T")
 
@@ -38,7 +38,6 @@ def run_on_servers(work: Coroutine[Any, Any, T], *kinds: type[Exception], interr
 
     from everloop.runtime.encryption.cipher import EncryptionError
 
-    use_local_stack()
     with reported(EncryptionError, *kinds, interrupted=interrupted):
         return uvloop.run(work)  # its signals wake it in whatever thread of the SDK they arrive
 
@@ -53,25 +52,34 @@ def read_env(directory: Path) -> dict[str, str]:
     return {name: value for name, value in dotenv_values(file).items() if value}
 
 
-def use_env() -> dict[str, str]:
+def use_env(*, tells: bool = True) -> dict[str, str]:
     """Let what the `.env` of this directory says count where the environment says nothing; return that.
+
+    `tells`: warn of names in it that are no setting, unless whoever calls looks at all names itself.
 
     What runs or asks the servers of an Everloop does it first of all. What talks to agents does not: who
     reads a file that came with a folder should not send keys where it says.
     """
     noted = {name: value for name, value in read_env(Path.cwd()).items() if name not in os.environ}
     os.environ.update(noted)
+    if tells:
+        from everloop.runtime.settings import unknown_settings
+
+        for problem in unknown_settings(noted):
+            print_notice(problem)
     return noted
 
 
-def use_local_stack() -> dict[str, str]:
+def use_local_stack(*, tells: bool = True) -> dict[str, str]:
     """Let this process find the servers of a stack that runs in this directory; return what `.env` says.
+
+    A command does it once, first of all.
 
     Not if the environment says anything of Temporal's connection, or where Redis is. What `.env` says of that
     does not count where a stack runs: its own processes do not go by it either.
     """
     is_named = are_servers_named()
-    noted = use_env()
+    noted = use_env(tells=tells)
     if not is_named and (stack := addresses_of_stack(STATE)):
         for name in noted:
             if name.startswith("TEMPORAL_"):
@@ -175,7 +183,7 @@ def worker(
     from everloop.workers.settings import WorkerArguments, read_queues
     from everloop.workflows.contract.names import WORKER_QUEUES
 
-    use_env()
+    use_env(tells=False)
     try:
         wanted = read_queues(queues) if queues else WORKER_QUEUES
     except ValueError as error:
@@ -191,7 +199,7 @@ def gateway() -> None:
     """
     from everloop.gateway.__main__ import main
 
-    use_env()
+    use_env(tells=False)
     raise typer.Exit(main())
 
 

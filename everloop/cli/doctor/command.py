@@ -38,7 +38,7 @@ def doctor(*, as_json: AsJson = False, profile: ProfileName = "") -> None:
 
     origin, chosen = choose_profile(profile)
     gateway = Gateway(chosen, origin)
-    noted = use_local_stack()
+    noted = use_local_stack(tells=False)
     # Whether the servers behind the gateway are to be looked at from here.
     is_served_here = are_servers_named() or (urlsplit(chosen.url).hostname or "") in HERE
     with reported():

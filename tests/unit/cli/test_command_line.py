@@ -272,6 +272,17 @@ def test_what_runs_or_asks_servers_reads_the_file_of_the_folder(
     assert (done.returncode, told in done.stderr) == (1, True), done
 
 
+@pytest.mark.parametrize("command", ["schedules list", "worker"])
+def test_a_misspelt_name_in_the_file_of_the_folder_is_told_once(tmp_path: Path, command: str) -> None:
+    """As one of the environment is."""
+    (tmp_path / ".env").write_text("EVERLOOP_MODLE=x\nEVERLOOP_ENCRYPTION_KEYS_FILE=/no/such\n")
+
+    done = everloop_command(*command.split(), directory=tmp_path)
+
+    told = [line for line in done.stderr.splitlines() if "EVERLOOP_MODLE" in line]
+    assert [line.partition("; ")[2] for line in told] == ["did you mean EVERLOOP_MODEL?"], done
+
+
 def test_the_stack_of_a_folder_goes_before_its_file_and_the_environment_before_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporal_address: str
 ) -> None:
