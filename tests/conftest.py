@@ -12,10 +12,12 @@ from typing import cast
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
+from redis.asyncio import Redis
 
 # gRPC's handlers of fork would run in the children that tests start, and abort some of them (SIGABRT).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
+from everloop.runtime.redis import connect_redis
 from tests.support.servers.processes import (
     INHERITED,
     RUNNING_CLUSTERS,
@@ -25,6 +27,7 @@ from tests.support.servers.processes import (
 )
 from tests.support.servers.redis_cluster import running_cluster_as_server
 from tests.support.servers.tls import certificate_files
+from tests.support.stores import DATABASES
 
 # A killed server loses nothing that the kernel has; waiting for the disk made tests three times as long.
 TEMPORAL_OPTIONS.extend(["--sqlite-pragma", "synchronous=0"])
@@ -118,6 +121,16 @@ async def redis_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[
     INHERITED["EVERLOOP_BLOB_DIRECTORY"] = str(tmp_path_factory.mktemp("blobs"))
     async with running_valkey(tmp_path_factory.mktemp("valkey")) as (_, url):
         yield url
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def redis(redis_url: str) -> AsyncGenerator[Redis]:
+    """An empty database: in the one of `redis_url` gateways call tasks failed that Temporal does not know."""
+    async with connect_redis(redis_url.replace("/0", "/1")) as client:
+        await client.flushdb()
+        DATABASES.append(client)
+        yield client
+        DATABASES.pop()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -1,18 +1,15 @@
 """What tests of activities share: the spans of this process, and views of tasks in each store."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 
 import pytest
-import pytest_asyncio
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.asyncio import Redis
 
-from everloop.runtime.redis import connect_redis
 from everloop.stores.views.store import TaskViews
-from tests.support.memory.task_views import MemoryTaskViews
 
 
 @pytest.fixture
@@ -29,12 +26,7 @@ def spans() -> Iterator[InMemorySpanExporter]:
     processor.shutdown()
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def redis(redis_url: str) -> AsyncGenerator[Redis]:
-    async with connect_redis(redis_url) as client:
-        yield client
-
-
-@pytest.fixture(params=["memory", "redis"])
-def views(request: pytest.FixtureRequest) -> TaskViews:
-    return MemoryTaskViews() if request.param == "memory" else TaskViews(request.getfixturevalue("redis"))
+@pytest.fixture(autouse=True)
+def views(redis: Redis) -> TaskViews:
+    """Views of tasks; each test has a database."""
+    return TaskViews(redis)

@@ -31,14 +31,14 @@ from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, R
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, said, status, submitted
-from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.rigs.operator import until
+from tests.support.stores import new_artifacts
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def deletion(redis: Redis, temporal_address: str, tmp_path: Path) -> AsyncGenerator[StoreDeletion]:
     views, blobs = TaskViews(redis), LocalBlobs(tmp_path)
-    artifacts = MemoryArtifacts(views)
+    artifacts = new_artifacts(views)
     yield StoreDeletion(
         redis,
         blobs,

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -22,9 +23,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities import lease
 from everloop.activities.lease import MODEL_LEASE, CallLease, heartbeating
-from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import Claim, ToolRecords
-from tests.support.memory.tool_records import MemoryToolRecords
+from everloop.stores.steps import OvertakenError, Step
+from everloop.stores.tool_records import ToolRecords
+from tests.support.stores import database
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=4)
 """After 5 seconds more the SDK takes an attempt for lost whose heartbeats Temporal has not answered."""
@@ -40,7 +41,7 @@ class Endless:
     async def work(self) -> None:
         """Work under a lease, and send no heartbeat."""
         try:
-            await _hold(MemoryToolRecords(), self._work)
+            await _hold(ToolRecords(database()), self._work)
         finally:
             self.has_ended.set()
 
@@ -91,7 +92,7 @@ async def test_work_that_loses_its_cancellation_is_cancelled_again(monkeypatch: 
             except asyncio.CancelledError:
                 cancelled.append(True)
 
-    held = asyncio.create_task(environment.run(_hold, MemoryToolRecords(), work))
+    held = asyncio.create_task(environment.run(_hold, ToolRecords(database()), work))
     await begun.wait()
     environment.cancel(cancellation_details=CANCELED)
     with pytest.raises(asyncio.CancelledError):
@@ -99,21 +100,25 @@ async def test_work_that_loses_its_cancellation_is_cancelled_again(monkeypatch: 
     assert len(cancelled) == 2
 
 
-async def test_work_does_not_begin_where_the_claim_has_lost_the_cancellation() -> None:
+async def test_work_does_not_begin_where_the_claim_has_lost_the_cancellation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It would be waited for as long as it takes."""
     environment, claimed = ActivityEnvironment(), asyncio.Event()
 
-    class Losing(MemoryToolRecords):
-        async def claim(self, lease: Lease, seconds: float) -> Claim:
-            claimed.set()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-            return await super().claim(lease, seconds)
+    async def losing(*steps: Step[Any]) -> tuple[Any, ...]:
+        claimed.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await run(*steps)
 
     async def work() -> None:
         await asyncio.Event().wait()
 
-    held = asyncio.create_task(environment.run(_hold, Losing(), work))
+    records = ToolRecords(database())
+    run = records.steps.run
+    monkeypatch.setattr(records.steps, "run", losing)
+    held = asyncio.create_task(environment.run(_hold, records, work))
     await claimed.wait()
     environment.cancel(cancellation_details=CANCELED)
     with pytest.raises(asyncio.CancelledError):
@@ -151,7 +156,7 @@ async def test_an_attempt_that_stood_still_asks_whether_its_task_is_there(
 
     @activity.defn
     async def work() -> None:
-        lease = CallLease(MemoryToolRecords(), "task", "call", 0.2, is_repeatable=True)
+        lease = CallLease(ToolRecords(database()), "task", "call", 0.2, is_repeatable=True)
         await lease.claim()
         begun.set()
         await go_on.wait()

@@ -8,7 +8,7 @@ from everloop.stores.transcripts import OpenedTranscript, Transcripts
 from everloop.workflows.contract.failures import TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import AssistantMessage, TranscriptMessage, extend_digest
 from tests.stores.examples import said
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import database
 
 MESSAGES: tuple[TranscriptMessage, ...] = tuple(said(f"m{number}") for number in range(6))
 
@@ -17,7 +17,7 @@ class Reader:
     """Opens transcripts of one task, and notes from which position they are read."""
 
     def __init__(self, most: int = RECENT_BYTES) -> None:
-        self.transcripts: Transcripts = MemoryTranscripts()
+        self.transcripts: Transcripts = Transcripts(database())
         self.recent = RecentTranscripts(most)
         self.read_from: list[int] = []
 

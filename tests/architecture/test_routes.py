@@ -20,15 +20,13 @@ from everloop.gateway.auth.api_keys import ApiKeyScheme, add_key, new_key
 from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.operations.operation import LEGACY_OPERATIONS, OPERATIONS
-from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.gateway.settings import GatewaySettings
 from everloop.runtime.encryption.cipher import Cipher, Key
 from everloop.runtime.redis import connect_redis
 from everloop.runtime.temporal.codec import EncryptionCodec
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.payloads import WIRE_DATA_CONVERTER
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import stores_of
 
 PAGES = [Path("docs/reference/http.md"), *sorted(Path("docs/reference/http").glob("*.md"))]
 
@@ -60,7 +58,7 @@ async def served(tmp_path: Path) -> Iterable[Route]:
     app = build_app(
         GatewaySettings(),
         client,
-        Stores(views, MemorySecrets(), MemoryArtifacts(views), MemoryTranscripts()),
+        stores_of(views),
         AgentRegistry([Agent(id="first", name="First", description="The only one.")]),
         nothing,
         access=AccessControl(Authenticator([ApiKeyScheme(tmp_path / "keys")])),

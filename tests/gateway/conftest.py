@@ -77,7 +77,7 @@ async def stand_in(client: Client, views: TaskViews) -> AsyncGenerator[RunningGa
 @session
 async def serving(client: Client, views: TaskViews) -> AsyncGenerator[RunningGateway]:
     """A gateway that starts no tasks, for downloads."""
-    async with running_gateway(client, views, queue="none", artifacts=FailingArtifacts()) as gateway:
+    async with running_gateway(client, views, queue="none", artifacts=FailingArtifacts(views)) as gateway:
         yield gateway
 
 

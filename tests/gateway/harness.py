@@ -31,12 +31,13 @@ from everloop.gateway.cards.signing import CardKey
 from everloop.gateway.context import ANONYMOUS, Caller
 from everloop.gateway.http.server import GatewayServer, listen
 from everloop.gateway.operations.push import PushOperations
-from everloop.gateway.settings import Attachments, GatewaySettings, Stores
+from everloop.gateway.settings import Attachments, GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import submitted_view
 from everloop.runtime.outbound import WebhookPolicy
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.push.configs import PushConfigs
+from everloop.stores.secrets import Secrets
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
@@ -68,9 +69,7 @@ from tests.support.fakes.ports import (
     RecordingContext,
     RecordingTranscripts,
 )
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import new_artifacts, stores_of
 
 AGENT = Agent(id="staged", name="Staged", description="Says what its script says.", model="scripted")
 
@@ -259,7 +258,7 @@ async def working(  # noqa: PLR0913, PLR0917 -- what stands behind the workflow
     schedules: SchedulePort | None = None,
 ) -> AsyncGenerator[None]:
     """Run the real workflow on a queue, with fakes behind its model and tools."""
-    publisher = ViewPublisher(views, MemoryArtifacts(views))
+    publisher = ViewPublisher(views, new_artifacts(views))
     ports = Ports(
         model,
         tools or CountingTools(),
@@ -314,7 +313,7 @@ class RunningGateway:
     url: str
     http: httpx.AsyncClient
     serving: "asyncio.Task[None]" = field(repr=False)
-    secrets: MemorySecrets = field(repr=False)
+    secrets: Secrets = field(repr=False)
     artifacts: Artifacts = field(repr=False)
 
     @property
@@ -353,8 +352,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
         settings = GatewaySettings.model_validate(
             {"public_url": url, "task_queue": queue, "shutdown_grace": 1, **variables}
         )
-        secrets, artifacts = MemorySecrets(), artifacts or MemoryArtifacts(views)
-        stores = Stores(views, secrets, artifacts, transcripts or MemoryTranscripts(), link_seconds)
+        stores = stores_of(views, artifacts, transcripts, link_seconds)
         served = AgentRegistry(agents or [agent])
         app = build_app(
             settings,
@@ -371,7 +369,7 @@ async def running_gateway(  # noqa: PLR0913 -- what a test may set of a gateway,
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         async with httpx.AsyncClient(base_url=url, headers={"A2A-Version": "1.0"}, timeout=60) as http:
             try:
-                yield RunningGateway(app, server, url, http, serving, secrets, artifacts)
+                yield RunningGateway(app, server, url, http, serving, stores.secrets, stores.artifacts)
             finally:
                 if not server.should_exit:  # a second call would leave the lifespan unfinished for ever
                     server.stop()

@@ -6,6 +6,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.artifacts.changes import Append, Create, NewPart
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.conversations.store import Conversations, ConversationSummary
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
@@ -18,8 +19,7 @@ from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import chunk, data, said, status, stream_of, submitted, told, view_of
-from tests.support.conversations import kept_messages
-from tests.support.memory.blobs import MemoryBlobs
+from tests.support.stores import kept_messages
 
 
 @dataclass
@@ -37,7 +37,7 @@ class AllStores:
         self.secrets = Secrets(self.redis)
         self.records = ToolRecords(self.redis)
         self.configs = PushConfigs(self.redis)
-        self.artifacts = Artifacts(self.redis, MemoryBlobs(), self.views)
+        self.artifacts = Artifacts(self.redis, RedisBlobs(self.redis), self.views)
         self.id = self.task.task_id
 
     def config(self) -> PushConfig:

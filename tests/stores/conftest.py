@@ -1,4 +1,4 @@
-"""Stores under test: the gate runs them on Redis, `make test-all` the oracles in memory and with keys too."""
+"""Stores under test: the gate runs them on Redis, `make test-all` with keys too."""
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any, TypeVar
@@ -19,11 +19,6 @@ from everloop.stores.views.store import TaskViews
 from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts, redis_artifacts
 from tests.stores.blobs.blob_rig import open_rig
 from tests.support.encryption import CIPHER
-from tests.support.memory.push_configs import MemoryPushConfigs
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.servers.buckets import running_moto
 from tests.support.servers.processes import running_valkey
 from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
@@ -32,7 +27,6 @@ Store = TypeVar("Store")
 
 IMPLEMENTATIONS = [
     "redis",
-    pytest.param("memory", marks=pytest.mark.slow),
     pytest.param("encrypted", marks=pytest.mark.slow),
 ]
 
@@ -41,12 +35,6 @@ IMPLEMENTATIONS = [
 def redis_url(redis_url: str) -> str:
     """A database of its own: gateways of other tests call tasks failed that Temporal does not know."""
     return redis_url.replace("/0", "/1")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def redis(redis_url: str) -> AsyncGenerator[Redis]:
-    async with connect_redis(redis_url) as client:
-        yield client
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -69,21 +57,21 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Re
         yield cluster
 
 
-def of_each_kind(real: Callable[[Redis], Store], memory: Callable[[], Store]) -> Any:  # noqa: ANN401 -- pytest's
-    """Return the fixture of a store: on Redis, with keys and without, and in memory."""
+def of_each_kind(real: Callable[[Redis], Store]) -> Any:  # noqa: ANN401 -- pytest's
+    """Return the fixture of a store: with keys and without."""
 
     @pytest.fixture(params=IMPLEMENTATIONS)
     def store(request: pytest.FixtureRequest) -> Store:
-        return memory() if request.param == "memory" else real(request.getfixturevalue(str(request.param)))
+        return real(request.getfixturevalue(str(request.param)))
 
     return store
 
 
-task_views = of_each_kind(TaskViews, MemoryTaskViews)
-transcripts = of_each_kind(Transcripts, MemoryTranscripts)
-tool_records = of_each_kind(ToolRecords, MemoryToolRecords)
-secrets = of_each_kind(Secrets, MemorySecrets)
-configs = of_each_kind(PushConfigs, MemoryPushConfigs)
+task_views = of_each_kind(TaskViews)
+transcripts = of_each_kind(Transcripts)
+tool_records = of_each_kind(ToolRecords)
+secrets = of_each_kind(Secrets)
+configs = of_each_kind(PushConfigs)
 
 
 @pytest.fixture(params=ARTIFACT_STORES)

@@ -26,7 +26,7 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.tasks import AgentSpec, TaskState, TaskStatus, TaskView, ToolSpec
 from tests.support.fakes.ports import FakePorts, FixedAgents, ScriptedModel, answer, asks
-from tests.support.memory.fold import FoldedTask
+from tests.support.fold import FoldedTask
 from tests.workflows.conftest import StartTask, failure_of, run, until_canceled, user
 
 LISTED = ToolsMessage(tools=(ListedTool(name="echo", description="Echoes.", parameters={}),))

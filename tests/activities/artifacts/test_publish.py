@@ -30,10 +30,9 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState
 from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.stores.examples import chunk
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import RecordingArtifacts
 from tests.support.rigs.model_rig import new_view
+from tests.support.stores import database, new_artifacts
 
 
 def _publish_input(state: TaskState) -> PublishInput:
@@ -48,8 +47,8 @@ def _task(call: PublishInput) -> tuple[str, str]:
 @pytest.mark.parametrize("state", TaskState)
 async def test_the_end_of_a_task_closes_its_artifacts(state: TaskState) -> None:
     """They are complete if it completed and failed if not; of others, and while it works, nothing changes."""
-    call, views = _publish_input(state), MemoryTaskViews()
-    artifacts = MemoryArtifacts(views)
+    call, views = _publish_input(state), TaskViews(database())
+    artifacts = new_artifacts(views)
     context, task_id = _task(call)
     parts = (NewPart("text", b"a"),)
     await artifacts.apply(context, "open", Create(task_id, parts, "Open"))
@@ -96,7 +95,7 @@ async def test_what_only_subscribers_have_of_a_task_is_taken_back_before_it_ends
     await views.create(new_view(task))
     for artifact_id in shown:
         await views.publish(task.task_id, task.run_id, [chunk("a", artifact_id=artifact_id)])
-    publisher = ViewPublisher(views, MemoryArtifacts(views))
+    publisher = ViewPublisher(views, new_artifacts(views))
 
     for _ in range(2):
         await ActivityEnvironment().run(publisher.publish, call)
@@ -112,7 +111,7 @@ async def test_what_only_subscribers_have_of_a_task_is_taken_back_before_it_ends
 
 async def test_a_task_does_not_end_before_its_artifacts() -> None:
     """Completing one may need the blob store; while it is away, nothing is said, and Temporal tries again."""
-    call, views = _publish_input(TaskState.COMPLETED), MemoryTaskViews()
+    call, views = _publish_input(TaskState.COMPLETED), TaskViews(database())
     artifacts = RecordingArtifacts(views)
     context, task_id = _task(call)
     for artifact_id in ("a", "b"):
@@ -127,7 +126,7 @@ async def test_a_task_does_not_end_before_its_artifacts() -> None:
     assert await _kinds(views, task_id) == ["artifact-chunk", "artifact-chunk", "status"]
 
 
-async def _kinds(views: MemoryTaskViews, task_id: str) -> list[str]:
+async def _kinds(views: TaskViews, task_id: str) -> list[str]:
     return [streamed.event.kind for streamed in await views.read({task_id: START}, wait=0)]
 
 
@@ -140,8 +139,8 @@ class Ward:
     """One task at a time, its artifacts, and its end."""
 
     def __init__(self, artifacts: Artifacts | None = None, views: TaskViews | None = None) -> None:
-        self.views = views or MemoryTaskViews()
-        self.artifacts = artifacts or MemoryArtifacts(self.views)
+        self.views = views or TaskViews(database())
+        self.artifacts = artifacts or new_artifacts(self.views)
 
     async def begin(self) -> TaskRef:
         """Let subscribers know a new task."""

@@ -23,7 +23,6 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.artifact_rig import (
     CONTEXT,
     MIB,
@@ -35,11 +34,12 @@ from tests.support.rigs.artifact_rig import (
     stored,
 )
 from tests.support.rigs.tool_rig import ToolRig
+from tests.support.stores import database
 
 
 @pytest.fixture
 def recording() -> RecordingArtifacts:
-    return RecordingArtifacts(MemoryTaskViews())
+    return RecordingArtifacts(TaskViews(database()))
 
 
 async def _stream(*chunks: str) -> AsyncIterator[str]:

@@ -27,9 +27,9 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import name_calls
 from everloop.workflows.contract.settings import Memory
-from tests.support.conversations import count_kept, kept_messages
 from tests.support.rigs.conversation_rig import SUMMARY, ConversationRig, said
 from tests.support.rigs.model_rig import opened_models
+from tests.support.stores import count_kept, kept_messages
 
 
 @pytest_asyncio.fixture(loop_scope="session")

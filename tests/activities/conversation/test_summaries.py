@@ -11,9 +11,9 @@ from everloop.stores.conversations.store import ConversationSummary
 from everloop.workflows.contract.failures import MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage
 from everloop.workflows.contract.settings import Memory
-from tests.support.conversations import count_kept
 from tests.support.rigs.conversation_rig import HIERARCHICAL, SUMMARY, conversation_rig, said
 from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refusal, Reply
+from tests.support.stores import count_kept
 
 
 def prompt(request: ReceivedRequest) -> str:

@@ -41,10 +41,10 @@ from everloop.workflows.contract.messages import (
     extend_digest,
 )
 from everloop.workflows.contract.settings import ModelSettings
+from tests.support.fakes.failing import failing
 from tests.support.rigs.model_rig import (
     PRICE,
     QUESTION,
-    ForgetfulTranscripts,
     ModelRig,
     is_chunk,
     model_rig,
@@ -60,6 +60,7 @@ from tests.support.servers.scripted_openai import (
     Whole,
     tool_call,
 )
+from tests.support.stores import database
 
 SAID = working().model_copy(update={"received": (UserMessage(message_id=QUESTION.message_id, parts=()),)})
 """The status of a first call: what it has received is among what the call sends as new."""
@@ -247,7 +248,7 @@ async def test_a_running_call_sends_heartbeats() -> None:
 
 async def test_a_reply_that_cannot_be_cached_is_returned() -> None:
     """History will hold it, the workflow publishes its end, and the next call fills the cache again."""
-    async with model_rig([Reply(["Hello"])], transcripts=ForgetfulTranscripts()) as rig:
+    async with model_rig([Reply(["Hello"])], transcripts=failing(Transcripts(database()), "adding")) as rig:
         reply = await rig.run()
         assert (reply.text, reply.is_published) == ("Hello", False)
 

@@ -8,13 +8,16 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.compaction import MAX_SUMMARY_CHARACTERS
 from everloop.activities.model.failures import FALL_BACK_AFTER, RETRIES
+from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import CompactContextInput
 from everloop.workflows.contract.events import RetryScheduled, UsageReported, Warned
 from everloop.workflows.contract.failures import MODEL_UNAVAILABLE, TRANSCRIPT_MISSING
 from everloop.workflows.contract.messages import AssistantMessage, SummaryMessage, TranscriptMessage, Usage
 from everloop.workflows.contract.settings import Compaction
-from tests.support.rigs.model_rig import ForgetfulTranscripts, ModelRig, model_rig
+from tests.support.fakes.failing import failing
+from tests.support.rigs.model_rig import ModelRig, model_rig
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply
+from tests.support.stores import database
 
 WINDOW, SUMMARY = Compaction(strategy="window"), Compaction(strategy="summary")
 LEFT_OUT = "messages 1 to 2 of the conversation were left out: the prompt got too long"
@@ -180,5 +183,5 @@ async def test_a_summary_in_the_making_is_an_activity_as_any_other() -> None:
 
 async def test_a_summary_that_cannot_be_cached_is_returned() -> None:
     """History will hold it, and the next call fills the cache again."""
-    async with model_rig([Reply(["Sum"])], transcripts=ForgetfulTranscripts()) as rig:
+    async with model_rig([Reply(["Sum"])], transcripts=failing(Transcripts(database()), "adding")) as rig:
         assert (await rig.compact(await prepare(rig))).text == "Sum"

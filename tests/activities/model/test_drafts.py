@@ -9,19 +9,18 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.tools.call import AgentTools
 from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
+from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall
 from tests.support.fakes.failing import failing
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.artifact_writer_rig import BASE, WRITER, arguments, begin_doc, fragments
 from tests.support.rigs.model_rig import model_rig
 from tests.support.servers.scripted_openai import Reply
+from tests.support.stores import database, new_artifacts
 
 creates_and_appends = pytest.mark.parametrize("append", [False, True], ids=["creates", "appends"])
 
@@ -85,7 +84,7 @@ async def test_a_stored_reply_shows_its_artifacts(count: int) -> None:
 async def test_an_artifact_store_that_is_away_costs_the_stream_only() -> None:
     """What the call appends is seen when it runs; the reply itself does not wait."""
     script = [Reply(["Text ", *fragments("More.", append=True)])]
-    async with model_rig(script, artifacts=failing(MemoryArtifacts(), "get_artifact"), agent=WRITER) as rig:
+    async with model_rig(script, artifacts=failing(new_artifacts(), "get_artifact"), agent=WRITER) as rig:
         assert (await rig.run()).tool_calls
         assert await rig.text() is None
 
@@ -93,14 +92,14 @@ async def test_an_artifact_store_that_is_away_costs_the_stream_only() -> None:
 @creates_and_appends
 async def test_a_call_that_runs_says_nothing_twice(*, append: bool) -> None:
     """What the model's draft has shown is stored, and only its end is told."""
-    views = MemoryTaskViews()
+    views = TaskViews(database())
     script = [Reply(fragments("Half a poem.", append=append))]
-    async with model_rig(script, views, artifacts=MemoryArtifacts(views), agent=WRITER) as rig:
+    async with model_rig(script, views, artifacts=new_artifacts(views), agent=WRITER) as rig:
         if append:
             await begin_doc(rig)
         (call,) = (await rig.run()).tool_calls
         before = await rig.events_of(ArtifactChunk)
-        stores = (views, rig.transcripts, MemoryToolRecords(), MemorySecrets(), rig.artifacts)
+        stores = (views, rig.transcripts, ToolRecords(database()), Secrets(database()), rig.artifacts)
         run = RunToolInput(task=rig.task, call=call, position=2, reply=1, timeout=5)
         await ActivityEnvironment().run(AgentTools(AgentRegistry([WRITER]), *stores).run_tool, run)
         chunks = (await rig.events_of(ArtifactChunk))[len(before) :]

@@ -14,8 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.model.failures import RETRIES
 from everloop.activities.model.models import LONGEST_REPLY
 from everloop.models.catalogue import ModelEntry
-from everloop.stores.steps import Lease
-from everloop.workflows.contract.events import Resumed, RetryScheduled, TaskEvent
+from everloop.workflows.contract.events import Resumed, RetryScheduled
 from everloop.workflows.contract.failures import (
     AGENT_UNKNOWN,
     CONTEXT_TOO_LONG,
@@ -26,7 +25,7 @@ from everloop.workflows.contract.failures import (
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.scope import model_call
-from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.fakes.failing import failing
 from tests.support.rigs.model_rig import QUESTION, model_rig, working
 from tests.support.servers.scripted_openai import Answer, Raw, Refusal, Reply, Step, Whole, Wire, tool_call
 
@@ -220,7 +219,8 @@ async def test_nothing_is_asked_without_agent_model_or_transcript() -> None:
 
 async def test_nothing_is_asked_before_the_status_is_out() -> None:
     """While Redis does not answer, no call is made whose status nobody could see; Temporal retries."""
-    async with model_rig([], FlakyViews(fails_from=0)) as rig:
+    async with model_rig() as rig:
+        failing(rig.views, "publishing")
         with pytest.raises(RedisConnectionError):
             await rig.run()
         assert rig.provider.requests == []
@@ -228,21 +228,10 @@ async def test_nothing_is_asked_before_the_status_is_out() -> None:
 
 async def test_an_outage_costs_deltas_only() -> None:
     """Redis goes away when the stream has begun: the call ends well; the workflow publishes the answer."""
-    async with model_rig([Reply(["Hello"])], FlakyViews(fails_from=1)) as rig:
-        assert (await rig.run()).text == "Hello"
-
-
-class FlakyViews(MemoryTaskViews):
-    """Fails from the given publish on; counts from 0."""
-
-    def __init__(self, *, fails_from: int) -> None:
-        super().__init__()
-        self._left = fails_from
-
-    async def publish(
-        self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
-    ) -> Sequence[TaskState]:
-        self._left -= 1
-        if self._left < 0:
-            raise RedisConnectionError
-        return await super().publish(task_id, run_id, events, lease)
+    gate = asyncio.Event()
+    async with model_rig([Reply([gate, "Hello"])]) as rig:
+        running = asyncio.create_task(rig.run())
+        await rig.provider.request(1)
+        failing(rig.views, "publishing")
+        gate.set()
+        assert (await running).text == "Hello"

@@ -16,6 +16,9 @@ from everloop.agents.tool_context import ToolContext
 from everloop.models.catalogue import ModelEntry
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.failures import FILES_UNAVAILABLE
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -29,13 +32,13 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.names import context_key
-from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.rigs.mcp_rig import STDIO, asker, opened
 from tests.support.rigs.model_rig import ModelRig, model_rig
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply
 from tests.support.servers.zoo.openai_chat import OpenAI
 from tests.support.servers.zoo.provider import Played
+from tests.support.stores import database
 
 CONTENT = b"\x89PNG\r\n\x1a\npixel"
 ENCODED = b64encode(CONTENT).decode()
@@ -295,11 +298,12 @@ async def test_only_texts_are_read_on() -> None:
         assert said in (await rig.run(call)).content
 
 
-class WatchedArtifacts(MemoryArtifacts):
+class WatchedArtifacts(Artifacts):
     """Remembers what is read, or cannot read content now."""
 
     def __init__(self, *, is_away: bool = False) -> None:
-        super().__init__()
+        redis = database()
+        super().__init__(redis, RedisBlobs(redis), TaskViews(redis))
         self.read: list[str] = []
         self._is_away = is_away
 

@@ -21,8 +21,7 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk, TaskEvent, Thought
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskRef
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.stores import database, new_artifacts
 
 
 class Recorder:
@@ -64,7 +63,7 @@ def streams() -> ArtifactStreams:
     """Return the artifacts of a first attempt; `create_artifact` streams."""
     task = TaskRef(task_id="t", run_id="r", context_id="c", owner="o", agent_id="a")
     tools = {tool.name: tool for tool in artifacts("granular").tools}
-    publisher = ArtifactPublisher(MemoryArtifacts(), task, 1, MemoryTaskViews())
+    publisher = ArtifactPublisher(new_artifacts(), task, 1, TaskViews(database()))
     return ArtifactStreams(publisher, "c", 1, 1, tools)
 
 

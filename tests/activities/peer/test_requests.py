@@ -30,11 +30,14 @@ ROOT = Path(__file__).parents[3]
 FRESH = """
 import asyncio
 import {first}
+from everloop.runtime.redis import connect_redis
 from tests.support.rigs.peer_rig import PeerRig, ann
 from tests.support.servers.peer_server import running_peer
 from tests.support.servers.tls import running_tls_proxy
+from tests.support.stores import DATABASES
 
 async def main():
+    DATABASES.append(connect_redis("{redis}"))
     async with running_peer(version="0.3", binding="GRPC") as remote:
         print(await PeerRig(ann(remote)).run("say hi"))
 
@@ -77,9 +80,9 @@ async def test_an_agent_of_any_version_answers(version: str, binding: str, *, st
 
 
 @pytest.mark.parametrize("first", ["everloop.gateway.app", "tests.support.servers.peer_server"])
-async def test_a_process_that_serves_0_3_also_speaks_it(first: str) -> None:
+async def test_a_process_that_serves_0_3_also_speaks_it(redis_url: str, first: str) -> None:
     """Over gRPC, whatever of the SDK it has imported before its client."""
-    program = FRESH.format(first=first)
+    program = FRESH.format(first=first, redis=redis_url)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", program), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )

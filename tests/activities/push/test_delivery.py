@@ -11,8 +11,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
 from everloop.activities.push.delivery import DELIVERY_TIME, Answer, Webhooks
+from everloop.stores.keys import push_configs_key, stream_key, view_key
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.steps import Lease, OvertakenError
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import PUSH_FAILED, TASK_UNREADABLE, DeliverPushResult
@@ -21,11 +23,9 @@ from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskStatus
 from tests.stores.examples import answered, artifact, at, chunk, status, told
 from tests.support.fakes.failing import failing
-from tests.support.memory.push_configs import MemoryPushConfigs
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, PushRig, push_rig
+from tests.support.rigs.push_rig import LOOPBACK_ALLOWED, push_rig
 from tests.support.servers.webhook import Notification, artifacts_of, running_webhook
+from tests.support.stores import database
 
 DONE, WAITS = DeliverPushResult(done=True), DeliverPushResult()
 WORKING, ASKS, COMPLETED = "TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"
@@ -244,7 +244,7 @@ async def test_what_nobody_took_for_a_day_is_left_out() -> None:
 
 async def test_what_was_taken_but_not_noted_is_sent_again_under_its_id() -> None:
     """A worker that dies in between, or a store that is away, loses nothing."""
-    async with push_rig(configs=failing(MemoryPushConfigs(), "advance", times=1)) as (rig, hook):
+    async with push_rig(configs=failing(PushConfigs(database()), "advance", times=1)) as (rig, hook):
         await rig.begin(ENDED)
         with pytest.raises(RedisConnectionError):
             await rig.deliver()
@@ -258,17 +258,16 @@ async def test_a_lost_view_comes_back_from_the_workflow() -> None:
     async with push_rig() as (rig, hook):
         await rig.begin(status(1))
         await rig.deliver_all()
-        lost = PushRig(hook.url, configs=rig.configs)
-        lost.task, lost.config = rig.task, rig.config
+        await database().delete(view_key(rig.task.task_id), stream_key(rig.task.task_id))
         asks = TaskStatus(state=TaskState.INPUT_REQUIRED, at=at(5))
-        lost.workflows.known = answered(rig.task, "run", 5, status=asks, artifacts=(artifact("Hi"),))
-        waiting = await lost.deliver_all()
-        await lost.publish(status(6, TaskState.COMPLETED))
-        end = await lost.deliver_all()
+        rig.workflows.known = answered(rig.task, "run", 5, status=asks, artifacts=(artifact("Hi"),))
+        waiting = await rig.deliver_all()
+        await rig.publish(status(6, TaskState.COMPLETED))
+        end = await rig.deliver_all()
     assert (waiting, end) == (WAITS, DONE)
     assert hook.states == [ASKS, COMPLETED]
     assert read(hook.taken[0]).task.artifacts[0].parts[0].text == "Hi"
-    assert lost.workflows.asked == 1
+    assert rig.workflows.asked == 1
 
 
 async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
@@ -285,7 +284,7 @@ async def test_a_view_that_nobody_can_tell_is_waited_for() -> None:
 
 async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
     """The task is told as it stands, and what follows."""
-    async with push_rig(views=MemoryTaskViews(max_events=5)) as (rig, hook):
+    async with push_rig(views=TaskViews(database(), max_events=5)) as (rig, hook):
         await rig.begin(position=START)
         asks = status(2, TaskState.INPUT_REQUIRED)
         await rig.publish(status(1), *(chunk("x", index=n) for n in range(20)), asks)
@@ -336,7 +335,8 @@ async def test_a_config_that_is_not_there_ends_its_delivery(*, is_lost: bool) ->
     async with push_rig() as (rig, hook):
         await rig.begin(ENDED)
         await rig.configs.delete(rig.task.task_id, rig.config.id)
-        rig.port = PushRig(hook.url, views=rig.views).port if is_lost else rig.port
+        if is_lost:
+            await database().delete(push_configs_key(rig.task.task_id))
         with capture_logs() as lines:
             end = await rig.deliver()
     assert (end, hook.taken) == (DONE, [])
@@ -344,10 +344,10 @@ async def test_a_config_that_is_not_there_ends_its_delivery(*, is_lost: bool) ->
     assert logged == [("error", "push config lost")] * is_lost
 
 
-class Slow(MemoryPushConfigs):
+class Slow(PushConfigs):
     """Is read for so long that a later attempt gets the webhook meanwhile."""
 
-    leases: MemoryToolRecords
+    leases: ToolRecords
 
     async def position(self, task_id: str, config_id: str) -> str:
         await self.leases.revoke(Lease(task_id, f"push {config_id}", "later", "9", 2))
@@ -356,7 +356,7 @@ class Slow(MemoryPushConfigs):
 
 async def test_an_overtaken_attempt_posts_nothing() -> None:
     """Its worker may have been frozen: it asks whether the webhook is still its own before it posts."""
-    configs, webhooks = Slow(), Webhooks(LOOPBACK_ALLOWED, time_limit=60)  # longer than its lease
+    configs, webhooks = Slow(database()), Webhooks(LOOPBACK_ALLOWED, time_limit=60)  # longer than its lease
     async with push_rig(configs=configs, webhooks=webhooks) as (rig, hook):
         configs.leases = rig.leases
         await rig.begin(ENDED)

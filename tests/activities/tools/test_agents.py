@@ -19,7 +19,10 @@ from everloop.agents.hooks import HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin, tools
 from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool, digest_of, listed, listed_spec_of, tool
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import (
     AfterCompletionInput,
@@ -47,10 +50,8 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from everloop.workflows.contract.tasks import Identity, TaskRef, TaskState
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.rigs.tool_rig import Decision, no, yes
+from tests.support.stores import database
 
 WRITER = Agent(id="writer", name="Writer", description="", models=["a", "b"])
 
@@ -94,9 +95,9 @@ class Bench:
 
     def __init__(self, *plugins: Plugin) -> None:
         caller = Agent(id="agent", name="Agent", description="", plugins=[*plugins])
-        self.views, self.transcripts = MemoryTaskViews(), MemoryTranscripts()
+        self.views, self.transcripts = TaskViews(database()), Transcripts(database())
         agents = AgentRegistry([WRITER, caller])
-        self.port = AgentCatalogue(agents, self.views, self.transcripts, MemoryToolRecords())
+        self.port = AgentCatalogue(agents, self.views, self.transcripts, ToolRecords(database()))
         self.task = TaskRef(
             task_id=str(uuid4()), run_id="run", context_id="c", owner="owner", agent_id="agent"
         )

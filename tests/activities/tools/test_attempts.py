@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -18,18 +19,18 @@ from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.telemetry.logs import chain_of
 from everloop.stores.keys import outcomes_key
-from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import Claim, ToolRecords
+from everloop.stores.steps import Lease, OvertakenError, Step
+from everloop.stores.tool_records import Claim, Claimed, ToolRecords
+from everloop.stores.views.interface import Published
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import ToolReply
 from everloop.workflows.contract.events import RetryScheduled, TaskEvent, Warned
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
-from everloop.workflows.contract.tasks import TaskState
 from tests.support.fakes.failing import failing
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.tool_rig import ToolRig, yes
+from tests.support.stores import database
 
 each_kind = pytest.mark.parametrize("idempotent", [True, False])
 
@@ -54,17 +55,21 @@ async def test_a_call_that_was_started_and_lost(*, idempotent: bool) -> None:
     assert await rig.run(rig.call("effect")) == result
 
 
-class UnheardRecords(MemoryToolRecords):
+class UnheardRecords(ToolRecords):
     """Takes a claim, whose answer is lost."""
 
     is_heard = False
 
-    async def claim(self, lease: Lease, seconds: float) -> Claim:
-        claim = await super().claim(lease, seconds)
-        if not self.is_heard:
-            self.is_heard = True
+    def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
+        step = super().claiming(lease, seconds, goes_on=goes_on)
+        if self.is_heard:
+            return step
+        self.is_heard = True
+
+        def lost(_: object) -> Claimed:
             raise RedisConnectionError("Connection closed by server.")
-        return claim
+
+        return replace(step, read=lost)
 
 
 async def test_a_claim_whose_answer_is_lost_is_made_again() -> None:
@@ -77,25 +82,30 @@ async def test_a_claim_whose_answer_is_lost_is_made_again() -> None:
         runs.append(context.attempt)
         return "done"
 
-    rig = ToolRig(effect, records=UnheardRecords())
+    rig = ToolRig(effect, records=UnheardRecords(database()))
     result = await rig.run(rig.call("effect"))
     assert (result.outcome, runs) == ("ok", [1])
 
 
-class WatchedRecords(MemoryToolRecords):
+class WatchedRecords(ToolRecords):
     """Remembers what came of each claim."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(database())
         self.claims: list[Claim] = []
         self.held = asyncio.Event()
 
-    async def claim(self, lease: Lease, seconds: float) -> Claim:
-        claim = await super().claim(lease, seconds)
-        self.claims.append(claim)
-        if claim is Claim.HELD:
-            self.held.set()
-        return claim
+    def claiming(self, lease: Lease, seconds: float, *, goes_on: bool = True) -> Step[Claimed]:
+        step = super().claiming(lease, seconds, goes_on=goes_on)
+
+        def read(reply: object) -> Claimed:
+            claimed = step.read(reply)
+            self.claims.append(claimed.claim)
+            if claimed.claim is Claim.HELD:
+                self.held.set()
+            return claimed
+
+        return replace(step, read=read)
 
 
 class Payment(ToolRig):
@@ -249,20 +259,20 @@ async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
 async def test_an_overtaken_attempt_carries_nothing_of_what_its_tool_raised() -> None:
     """Temporal keeps what led to a failure, and the text of a tool's own error may hold a secret."""
 
-    class Overtaken(MemoryTaskViews):
-        async def publish(
+    class Overtaken(TaskViews):
+        def publishing(
             self, task_id: str, run_id: str, events: Sequence[TaskEvent], lease: Lease | None = None
-        ) -> Sequence[TaskState]:
+        ) -> Step[Published]:
             if any(isinstance(event, RetryScheduled) for event in events):
                 raise OvertakenError
-            return await super().publish(task_id, run_id, events, lease)
+            return super().publishing(task_id, run_id, events, lease)
 
     @tool(idempotent=True, retries=Retries(attempts=2))
     def work() -> None:
         """Work."""
         raise ValueError("the token is wrong")
 
-    rig = ToolRig(work, views=Overtaken())
+    rig = ToolRig(work, views=Overtaken(database()))
     with pytest.raises(OvertakenError) as overtaken:
         await rig.attempt_call(rig.call("work"))
     assert chain_of(overtaken.value) == [overtaken.value]
@@ -319,7 +329,9 @@ async def test_the_last_failure_is_the_result() -> None:
 @pytest.mark.parametrize(("idempotent", "outcome"), [(True, "ok"), (False, "error")])
 async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: str) -> None:
     """Only an idempotent tool goes on: the next attempt of another would take this one for lost."""
-    rig = ToolRig(_unsteady([], 2, idempotent=idempotent), records=failing(MemoryToolRecords(), "release"))
+    rig = ToolRig(
+        _unsteady([], 2, idempotent=idempotent), records=failing(ToolRecords(database()), "releasing")
+    )
     _, end = await rig.attempts(rig.call("fetch"))
     assert end.role == "tool"
     assert end.outcome == outcome
@@ -330,7 +342,7 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     attempts: list[int] = []
     rig = ToolRig(
         _unsteady(attempts, 2),
-        records=failing(MemoryToolRecords(), "release", error=asyncio.CancelledError()),
+        records=failing(ToolRecords(database()), "releasing", error=asyncio.CancelledError()),
     )
     with pytest.raises(asyncio.CancelledError):
         await rig.attempt_call(rig.call("fetch"))
@@ -430,5 +442,5 @@ async def test_what_cannot_be_kept_is_told_to_the_tool(value: JsonValue, problem
 
 async def test_an_outage_while_a_tool_keeps_is_waited_out() -> None:
     """The tool has begun, and must not fail for what is no fault of its own."""
-    rig = ToolRig(_keeping(1), records=failing(MemoryToolRecords(), "keep", times=1))
+    rig = ToolRig(_keeping(1), records=failing(ToolRecords(database()), "keeping", times=1))
     assert (await rig.run(rig.call("keep"))).content == "kept"

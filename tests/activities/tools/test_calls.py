@@ -16,6 +16,7 @@ from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
 from everloop.agents.tool_context import ToolContext
+from everloop.stores.tool_records import ToolRecords
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import StoreResultInput
 from everloop.workflows.contract.events import (
@@ -28,9 +29,9 @@ from everloop.workflows.contract.events import (
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.tasks import Identity, TaskState
 from tests.support.fakes.failing import failing
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.recorded_metrics import Recorded
 from tests.support.rigs.tool_rig import ToolRig
+from tests.support.stores import database
 
 
 @tool
@@ -191,7 +192,7 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
 
 async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
     """We know how the call ended; that is what history gets, not a retry that only knows its beginning."""
-    rig = ToolRig(double, records=failing(MemoryToolRecords(), "finish"))
+    rig = ToolRig(double, records=failing(ToolRecords(database()), "finishing"))
     assert (await rig.run(rig.call("double", '{"number": 1}'))).content == "2"
 
 

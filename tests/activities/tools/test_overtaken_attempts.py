@@ -34,7 +34,7 @@ from everloop.workflows.contract.calls import (
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, said, submitted
-from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.stores import new_artifacts
 
 
 class Broken(Plugin):
@@ -62,7 +62,7 @@ async def _call(redis: Redis, name: str, task: TaskRef) -> object:
         case "prepare task":
             return await catalogue.prepare_task(PrepareTaskInput(task=task))
         case "store result":
-            stores = (views, transcripts, records, Secrets(redis), MemoryArtifacts(views))
+            stores = (views, transcripts, records, Secrets(redis), new_artifacts(views))
             result = StoreResultInput(task=task, position=1, result=RESULT)
             return await AgentTools(agents, *stores).store_result(result)
         case "store transcript":

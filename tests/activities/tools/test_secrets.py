@@ -11,12 +11,13 @@ from everloop.activities.tools.secrets import SecretReader, SecretUnavailableErr
 from everloop.agents.questions import AuthRequired, InputRequired
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
+from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
 from tests.support.fakes.failing import failing
-from tests.support.memory.secrets import MemorySecrets
 from tests.support.rigs.artifact_rig import content_of, stored
 from tests.support.rigs.tool_rig import ToolRig, unkeyed
+from tests.support.stores import database
 
 SECRET = 'top"secret é'
 
@@ -131,7 +132,7 @@ async def test_the_last_answer_to_a_call_brings_its_secret() -> None:
 
 async def test_a_secret_that_cannot_be_taken_in_leaves_the_call_unclaimed() -> None:
     """The next attempt runs the tool, although it must not run twice."""
-    rig = ToolRig(login, secrets=failing(MemorySecrets(), "accept", times=1))
+    rig = ToolRig(login, secrets=failing(Secrets(database()), "accept", times=1))
     question = await rig.ask(rig.call("login"))
     answer = await _supply(rig, question, "12345")
     with pytest.raises(RedisConnectionError):
@@ -168,27 +169,27 @@ async def test_no_part_of_a_question_tells_a_secret() -> None:
 
 async def test_an_outage_while_a_tool_reads_its_secret_is_waited_out() -> None:
     """The tool has begun: it goes on, instead of failing for what is no fault of its own."""
-    rig = ToolRig(login, secrets=failing(MemorySecrets(), "get", times=1))
+    rig = ToolRig(login, secrets=failing(Secrets(database()), "get", times=1))
     await rig.supply("token", "12345")
     assert (await rig.run(rig.call("login"))).content == "5"
 
 
 async def test_an_outage_that_lasts_is_told_without_its_address() -> None:
     """The error names the secret, and is the tool's to handle; nobody learns where Redis is."""
-    reader = SecretReader(failing(MemorySecrets(), "get"), "task", max_outage=0)
+    reader = SecretReader(failing(Secrets(database()), "get"), "task", max_outage=0)
     with pytest.raises(SecretUnavailableError) as caught:
         await reader.read("token")
     assert str(caught.value) == "the secret 'token' cannot be read now; try again later"
     assert caught.value.__context__ is None
 
 
-def _rig(secrets: MemorySecrets, task_id: str) -> ToolRig:
+def _rig(secrets: Secrets, task_id: str) -> ToolRig:
     rig = ToolRig(login, secrets=secrets)
     rig.task_id = task_id
     return rig
 
 
-async def _answered(secrets: MemorySecrets, task_id: str, token: str) -> str:
+async def _answered(secrets: Secrets, task_id: str, token: str) -> str:
     """Let a task ask for its token, and its client bring one to the root task; return the result."""
     rig = _rig(secrets, task_id)
     question = await rig.ask(rig.call("login"))
@@ -198,9 +199,9 @@ async def _answered(secrets: MemorySecrets, task_id: str, token: str) -> str:
 
 async def test_each_agent_of_a_task_has_its_own_secrets() -> None:
     """Under the same name; each has to ask for its own."""
-    secrets, root = MemorySecrets(), str(uuid4())
+    secrets, root = Secrets(database()), str(uuid4())
     tasks = [root, f"{root}/c1", f"{root}/c1/c2", f"{root}/c2"]
     results = [await _answered(secrets, task_id, "x" * length) for length, task_id in enumerate(tasks, 10)]
     again = [_rig(secrets, task_id) for task_id in tasks]
     assert results == ["10", "11", "12", "13"]
-    assert [(await rig.run(rig.call("login"))).content for rig in again] == results
+    assert [(await rig.run(rig.call("login", call_id="again"))).content for rig in again] == results

@@ -22,7 +22,7 @@ from tests.gateway.harness import (
     unheard,
     unique,
 )
-from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.stores import redis_of
 from tests.support.wires.operations import LEGACY, OPERATIONS, params_of
 from tests.support.wires.wires import Headers, Wire, all_wires
 
@@ -94,7 +94,7 @@ class Cluster:
 @asynccontextmanager
 async def running_cluster(client: Client, views: TaskViews, path: Path) -> AsyncGenerator[Cluster]:
     """Serve it; `path` is where the keys are kept."""
-    queue, push = unique("cluster"), MemoryPushConfigs()
+    queue, push = unique("cluster"), PushConfigs(redis_of(views))
     scheme, keys = key_scheme(path, KEYS)
     agents = [AGENT, OTHER]
     async with (

@@ -8,10 +8,11 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from everloop.agents.agent import Agent
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.views.store import TaskViews
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import AGENT, PromptModel, unheard
-from tests.support.memory.push_configs import MemoryPushConfigs
+from tests.support.stores import redis_of
 from tests.support.wires.wires import OVER_HTTP, HttpWire, Wire, all_wires
 
 OTHER = Agent(id="other", name="Other", description="Stands beside the default one.", model="scripted")
@@ -25,7 +26,7 @@ async def served(
 ) -> AsyncGenerator[GrpcGateway]:
     """A gateway on all bindings, with a worker, and push notifications of which nobody hears."""
     async with running_grpc_gateway(
-        client, views, queue=queue, agents=[AGENT, OTHER], push=unheard(MemoryPushConfigs())
+        client, views, queue=queue, agents=[AGENT, OTHER], push=unheard(PushConfigs(redis_of(views)))
     ) as gateway:
         yield gateway
 

@@ -21,13 +21,11 @@ from everloop.gateway.auth.jwt import JwtScheme, OneKey, TokenRules, Verificatio
 from everloop.gateway.auth.schemes import Authenticator, ProxyCertificateScheme
 from everloop.gateway.context import CallHeaders
 from everloop.gateway.http.server import GatewayProtocol
-from everloop.gateway.settings import GatewaySettings, Stores
+from everloop.gateway.settings import GatewaySettings
 from everloop.stores.views.store import TaskViews
 from tests.gateway.harness import AGENT, NO_ATTACHMENTS
 from tests.support.growth import assert_grows_no_faster
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import stores_of
 
 MANY = 80
 LONG = 1_200
@@ -113,9 +111,10 @@ def app(client: Client, views: TaskViews, tmp_path: Path) -> Starlette:
         ApiKeyScheme(keys),
         JwtScheme(OneKey(VerificationKey(b"s" * 64, ("HS256",))), TokenRules("me", "you")),
     ]
-    stores = Stores(views, MemorySecrets(), MemoryArtifacts(views), MemoryTranscripts())
     access = AccessControl(Authenticator(schemes))
-    return build_app(GatewaySettings(), client, stores, AgentRegistry([AGENT]), NO_ATTACHMENTS, access=access)
+    return build_app(
+        GatewaySettings(), client, stores_of(views), AgentRegistry([AGENT]), NO_ATTACHMENTS, access=access
+    )
 
 
 def _answered(app: Starlette, sent: bytes) -> Callable[[], bytes]:

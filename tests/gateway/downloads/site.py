@@ -9,9 +9,12 @@ import httpx
 from everloop.gateway.context import ANONYMOUS
 from everloop.runtime.blobs import LinkTerms
 from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import RunningGateway
-from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.stores import redis_of
 
 MIB = 1024 * 1024
 CONTENT = bytes(range(256)) * 8
@@ -19,14 +22,15 @@ ROWS = b'{"id": 1, "name": "a,b"}\n{"id": 2, "tags": ["x"]}\n'
 LINK_SECONDS = 900
 
 
-class FailingArtifacts(MemoryArtifacts):
+class FailingArtifacts(Artifacts):
     """Yields some pieces and then fails, if a failure is set, or just ends; tells whether it is being read.
 
     `replaced` are contents that take the place of an artifact when it is about to be read, the last first.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, views: TaskViews) -> None:
+        redis = redis_of(views)
+        super().__init__(redis, RedisBlobs(redis), views, segment=MIB)
         self.failure: Exception | None = None
         self.ends_early = False
         self.pieces = 1

@@ -29,7 +29,7 @@ async def test_a_link_to_the_store_takes_the_place_of_the_content(client: Client
     It serves what the gateway serves, under the same name. A client repeats its conditions where it is sent,
     and there are other tags.
     """
-    artifacts = FailingArtifacts()
+    artifacts = FailingArtifacts(views)
     artifacts.url = "https://store.example/x?signature=1"
     async with running_gateway(
         client, views, queue="none", artifacts=artifacts, link_seconds=LINK_SECONDS

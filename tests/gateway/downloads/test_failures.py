@@ -92,7 +92,7 @@ async def test_a_download_that_the_gateway_does_not_wait_for_is_cut(
     client: Client, views: TaskViews, caplog: pytest.LogCaptureFixture
 ) -> None:
     """When it stops, what is not over within its grace period never looks whole, and is no defect."""
-    artifacts = FailingArtifacts()
+    artifacts = FailingArtifacts(views)
     async with running_gateway(client, views, queue="none", artifacts=artifacts) as gateway:
         site = Site(gateway, artifacts, unique("stop"))
         await site.put(file(b"x" * 64 * MIB))

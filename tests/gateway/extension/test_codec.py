@@ -21,11 +21,12 @@ from temporalio.client import Client
 from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.auth.schemes import Authenticator, ProxyCertificateScheme
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.views.store import TaskViews
 from tests.gateway.harness import Named, RunningGateway, key_scheme, running_gateway
 from tests.support.encryption import keyring
-from tests.support.memory.blobs import MemoryBlobs
 from tests.support.secret_search import contains
+from tests.support.stores import redis_of
 
 UI = "https://temporal.example:8233"
 WORD = "a word for operators"
@@ -60,7 +61,7 @@ async def harness(
 ) -> AsyncGenerator[Harness]:
     callers = {"operator": ("alice", ["operator"]), "user": ("alice", ["tasks:read", "tasks:write"])}
     scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", callers)
-    converter = data_converter(MemoryBlobs(), cipher=keyring("k1"))
+    converter = data_converter(RedisBlobs(redis_of(views)), cipher=keyring("k1"))
     client = await Client.connect(temporal_address, data_converter=converter)
     async with running_gateway(
         client,

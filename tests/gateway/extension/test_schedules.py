@@ -26,12 +26,12 @@ from everloop.runtime.schedules.definition import schedule_id
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.schedule_files import make_schedule_files
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
 from tests.gateway.harness import AGENT, Named, PromptModel, key_scheme, running_gateway, unique, working
-from tests.support.memory.blobs import MemoryBlobs
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 
 KEYS = {
@@ -104,8 +104,9 @@ async def office(
     client: Client, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncGenerator[Office]:
     scheme, keys = key_scheme(tmp_path_factory.mktemp("keys") / "keys", KEYS)
-    queue, blobs = unique("schedules"), MemoryBlobs()
+    queue = unique("schedules")
     async with connect_redis(redis_url) as redis:
+        blobs = RedisBlobs(redis)
         views, configs = TaskViews(redis), PushConfigs(redis)
         files = make_schedule_files(ArtifactSettings(), redis, blobs, views)
         webhooks = ScheduleWebhooks(redis, configs)

@@ -9,13 +9,16 @@ from pydantic import JsonValue
 
 from everloop.gateway.errors import AnswerInvalidError
 from everloop.gateway.operations.answers import Answers
+from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Question, QuestionKind
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from tests.gateway.messages.questions import SCHEMA, ask, kept
 from tests.stores.examples import answered, submitted
 from tests.support.doubling import doubling, small_budget
-from tests.support.memory.secrets import MemorySecrets
+from tests.support.stores import database
+
+pytestmark = pytest.mark.usefixtures("redis")
 
 
 def waiting(*questions: Question, state: TaskState = TaskState.INPUT_REQUIRED) -> TaskView:
@@ -52,7 +55,7 @@ WRONG_DATA = [
 @pytest.mark.parametrize(("data", "words"), WRONG_DATA)
 async def test_data_that_do_not_fit_are_refused(data: JsonValue, words: str) -> None:
     """The error names the place, the rule and the whole schema, and repeats nothing of the answer."""
-    answers = Answers(MemorySecrets())
+    answers = Answers(Secrets(database()))
     with pytest.raises(AnswerInvalidError) as refused:
         await answers.take_in(waiting(ask(QuestionKind.DATA, json_schema=SCHEMA)), says(data))
     assert words in str(refused.value)
@@ -72,7 +75,7 @@ FITTING = [
 @pytest.mark.usefixtures(small_budget.__name__)
 async def test_questions_that_no_check_comes_to_an_end_of_stop_nobody() -> None:
     """Eight answers at once to such a question leave the gateway its threads, and are taken unchecked."""
-    answers, asked = Answers(MemorySecrets()), ask(QuestionKind.DATA, json_schema=doubling())
+    answers, asked = Answers(Secrets(database())), ask(QuestionKind.DATA, json_schema=doubling())
     taken = [asyncio.create_task(answers.take_in(waiting(asked), says({"a": 1}))) for _ in range(8)]
     for _ in range(20):
         await asyncio.to_thread(str)
@@ -84,14 +87,14 @@ async def test_a_pattern_of_a_question_is_matched_in_linear_time() -> None:
     """Whoever wrote it."""
     asked = ask(QuestionKind.DATA, json_schema={"properties": {"a": {"pattern": "^(a+)+$"}}})
     with pytest.raises(AnswerInvalidError, match="breaks the rule"):
-        await Answers(MemorySecrets()).take_in(waiting(asked), says({"a": "a" * 41 + "!"}))
+        await Answers(Secrets(database())).take_in(waiting(asked), says({"a": "a" * 41 + "!"}))
 
 
 @pytest.mark.parametrize("message", FITTING)
 async def test_data_that_fit_go_on(message: UserMessage) -> None:
     """An answer as data, as JSON text, or beside the name of its question; declining needs to fit nothing."""
     view = waiting(ask(QuestionKind.DATA, json_schema=SCHEMA))
-    assert await Answers(MemorySecrets()).take_in(view, message) == answering(message)
+    assert await Answers(Secrets(database())).take_in(view, message) == answering(message)
 
 
 SECRETS: list[tuple[UserMessage, JsonValue]] = [
@@ -110,7 +113,7 @@ SECRETS: list[tuple[UserMessage, JsonValue]] = [
 @pytest.mark.parametrize(("message", "secret"), SECRETS)
 async def test_a_secret_is_taken_out(message: UserMessage, secret: JsonValue) -> None:
     """It is kept under the name of its question; neither parts nor metadata of the client go on."""
-    secrets = MemorySecrets()
+    secrets = Secrets(database())
     taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), message)
     assert taken.model_dump(exclude={"role"}) == {
         "message_id": "m",
@@ -146,7 +149,7 @@ async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
     message: UserMessage, words: str
 ) -> None:
     """Whatever cannot be told for a secret, or for none, goes no further, and nothing is kept."""
-    secrets = MemorySecrets()
+    secrets = Secrets(database())
     with pytest.raises((AnswerInvalidError, InvalidParamsError)) as refused:
         await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), message)
     assert words in str(refused.value)
@@ -157,7 +160,7 @@ async def test_what_may_hold_a_secret_is_refused_rather_than_passed_on(
 @pytest.mark.parametrize("parts", [({"approved": False, "note": "not mine"},), ("No.",)])
 async def test_a_client_may_decline_to_give_a_secret(parts: tuple[JsonValue, ...]) -> None:
     """That goes on as it was said, but for the client's own metadata."""
-    secrets = MemorySecrets()
+    secrets = Secrets(database())
     taken = await Answers(secrets).take_in(waiting(ask(QuestionKind.AUTH)), says(*parts, key="k3y"))
     assert taken == answering(says(*parts))
     assert await kept(secrets) is None
@@ -166,13 +169,13 @@ async def test_a_client_may_decline_to_give_a_secret(parts: tuple[JsonValue, ...
 async def test_a_secret_in_a_chat_goes_nowhere_once_its_question_is_closed() -> None:
     """It would be a remark for everybody to read."""
     with pytest.raises(AnswerInvalidError, match="does not ask for a secret now") as refused:
-        await Answers(MemorySecrets()).take_in(working(), says("secret: k3y"))
+        await Answers(Secrets(database())).take_in(working(), says("secret: k3y"))
     assert "k3y" not in str(refused.value)
 
 
 async def test_of_several_questions_each_can_be_named() -> None:
     """A message that names none answers the oldest; a secret without a name, the oldest that wants one."""
-    secrets = MemorySecrets()
+    secrets = Secrets(database())
     view = waiting(ask(QuestionKind.DATA, "q1"), ask(QuestionKind.AUTH, "q2"), ask(QuestionKind.AUTH, "q3"))
     answers = Answers(secrets)
     plain = await answers.take_in(view, says("one"))
@@ -188,7 +191,7 @@ async def test_of_several_questions_each_can_be_named() -> None:
 )
 async def test_an_answer_to_a_question_that_is_not_open_is_refused(view: TaskView) -> None:
     """Somebody else, or time, has answered it; what comes now may be a secret, and goes nowhere."""
-    secrets = MemorySecrets()
+    secrets = Secrets(database())
     with pytest.raises(AnswerInvalidError, match="no question 'old' is open") as refused:
         await Answers(secrets).take_in(view, says("k3y", question="old"))
     assert "k3y" not in str(refused.value)
@@ -198,7 +201,7 @@ async def test_an_answer_to_a_question_that_is_not_open_is_refused(view: TaskVie
 @pytest.mark.parametrize("message", [says("k3y"), says({"token": "k3y"}), says({"question": "k3y?"})])
 async def test_while_a_task_works_a_secret_has_to_name_its_question(message: UserMessage) -> None:
     """A message that names none may be meant for the agent, or be the secret: it is refused, and says why."""
-    secrets = MemorySecrets()
+    secrets = Secrets(database())
     view = working(ask(QuestionKind.AUTH), ask(QuestionKind.CONFIRMATION, "sure"))
     with pytest.raises(AnswerInvalidError, match="name a question in the metadata of the message") as refused:
         await Answers(secrets).take_in(view, message)
@@ -213,4 +216,4 @@ async def test_while_a_task_works_a_secret_has_to_name_its_question(message: Use
 @pytest.mark.parametrize("message", [says("anything"), says({"question": "What is it?"})])
 async def test_a_task_that_waits_for_nobody_takes_any_message(view: TaskView, message: UserMessage) -> None:
     """Unless the task asks for a secret, only what names an open question is an answer while it works."""
-    assert await Answers(MemorySecrets()).take_in(view, message) is message
+    assert await Answers(Secrets(database())).take_in(view, message) is message

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from a2a.types.a2a_pb2 import GetTaskRequest, Part, SendMessageRequest, Task
 from a2a.utils.errors import InvalidParamsError
+from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.gateway.context import ANONYMOUS
@@ -14,7 +15,8 @@ from everloop.gateway.requests.parts import InputFile
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Announcement, Change, Create, NewPart
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
-from everloop.stores.artifacts.store import FRESH
+from everloop.stores.artifacts.store import FRESH, Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart
@@ -24,7 +26,7 @@ from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.gateway.messages.questions import ask
 from tests.support.a2a_client import connected, request, send
-from tests.support.memory.artifacts import MemoryArtifacts
+from tests.support.stores import redis_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 
@@ -80,7 +82,7 @@ async def test_an_output_that_took_the_id_of_a_file_is_no_file(stand_in: Running
     assert (mended.is_input, mended.parts) == (True, stored.parts)
 
 
-class AwayArtifacts(MemoryArtifacts):
+class AwayArtifacts(Artifacts):
     """Takes nothing until it is back."""
 
     is_back = False
@@ -101,7 +103,9 @@ class AwayArtifacts(MemoryArtifacts):
 
 async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, views: TaskViews) -> None:
     """The client is told to come back; sending the same message again starts the task."""
-    artifacts, queue, context = AwayArtifacts(), unique("away"), unique("context")
+    redis = redis_of(views)
+    artifacts = AwayArtifacts(redis, RedisBlobs(redis), views)
+    queue, context = unique("away"), unique("context")
     params = {
         "message": {
             "messageId": unique("m"),
@@ -184,10 +188,12 @@ async def test_a_file_is_no_answer(
 
 
 @pytest.mark.parametrize(("age", "version"), [(FRESH - timedelta(hours=1), 1), (FRESH, 2)])
-async def test_a_file_that_was_stored_long_ago_is_stored_again(age: timedelta, version: int) -> None:
+async def test_a_file_that_was_stored_long_ago_is_stored_again(
+    redis: Redis, age: timedelta, version: int
+) -> None:
     """The task that gets it now has all of its time to live; what is fresh is not written again."""
     written_at = datetime.now(UTC) - age
-    artifacts = MemoryArtifacts(clock=lambda: written_at)
+    artifacts = Artifacts(redis, RedisBlobs(redis), TaskViews(redis), clock=lambda: written_at)
     file = InputFile("input-1", NewPart("file", b"hi"))
     for task in ("first", "second"):
         await InputFiles(artifacts).store([file], "context", task)

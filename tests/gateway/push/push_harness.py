@@ -13,14 +13,14 @@ from everloop.activities.push.feed import TaskWorkflows
 from everloop.gateway.operations.push import PushOperations
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import NotifyingTaskViews, PushDeliveries
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports, WorkerSettings, running_workers
 from tests.gateway.grpc_harness import GrpcGateway, running_grpc_gateway
 from tests.gateway.harness import PromptModel, unique
 from tests.support.fakes.ports import CountingTools, FixedAgents, RecordingContext, RecordingTranscripts
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
+from tests.support.stores import new_artifacts
 
 PUBLIC_URL = "https://agents.example.com/"
 
@@ -46,10 +46,10 @@ async def running_push_harness(client: Client, redis: Redis) -> AsyncGenerator[P
     queue, configs = unique("push"), PushConfigs(redis)
     notify = PushDeliveries(client, configs, queue).notify
     views = NotifyingTaskViews(redis, configs, notify)
-    artifacts = MemoryArtifacts(views)
+    artifacts = new_artifacts(views)
     model = PromptModel(views)
     port = PushDelivering(
-        configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED), MemoryToolRecords()
+        configs, views, TaskWorkflows(client, artifacts), Webhooks(LOOPBACK_ALLOWED), ToolRecords(redis)
     )
     ports = Ports(
         model,

@@ -9,17 +9,18 @@ import pytest_asyncio
 from a2a.client import Client as A2AClient
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
+from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.operations.push import PushOperations, make_push
 from everloop.runtime.outbound import WebhookPolicy
 from everloop.runtime.redis import connect_redis
+from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import PushSettings
 from tests.gateway.harness import RunningGateway, unique
 from tests.gateway.push.push_harness import PushHarness, running_push_harness
 from tests.support.a2a_client import BINDINGS, connected, request, send
-from tests.support.memory.push_configs import MemoryPushConfigs
 from tests.support.servers.webhook import Webhook, running_webhook
 from tests.support.wires.operations import OPERATIONS, params_of
 
@@ -202,10 +203,10 @@ async def _nobody(_task_id: str, _config_ids: object) -> None:
     """Tell nobody."""
 
 
-def test_an_operator_may_switch_notifications_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_may_switch_notifications_off(monkeypatch: pytest.MonkeyPatch, redis: Redis) -> None:
     """A server without them says so: the next test."""
     monkeypatch.setenv("EVERLOOP_PUSH", "false")
-    assert make_push(PushSettings(), MemoryPushConfigs(), _nobody, "https://agents.example") is None
+    assert make_push(PushSettings(), PushConfigs(redis), _nobody, "https://agents.example") is None
 
 
 async def test_a_server_without_notifications_says_so(gateway: RunningGateway, blocking: A2AClient) -> None:
@@ -288,13 +289,13 @@ async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> No
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
 
 
-async def test_a_host_that_is_not_looked_up_in_time_may_be_sent_again() -> None:
+async def test_a_host_that_is_not_looked_up_in_time_may_be_sent_again(redis: Redis) -> None:
     """It is no fault of the URL: nothing was found out about it."""
 
     async def look_up(host: str, port: int) -> list[str]:
         raise TimeoutError(f"{host}:{port}")
 
-    push = PushOperations(MemoryPushConfigs(), notify_nobody, WebhookPolicy(resolver=look_up), "https://b")
+    push = PushOperations(PushConfigs(redis), notify_nobody, WebhookPolicy(resolver=look_up), "https://b")
     with pytest.raises(UnavailableNowError, match="Send the same request again") as refused:
         await push.check(wanted("task", "https://example.com"), "owner")
     assert refused.value.headers == {"Retry-After": "5"}

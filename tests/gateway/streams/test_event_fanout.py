@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from everloop.gateway.tasks.fanout import EventFanout, Subscription
@@ -14,7 +15,6 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Thought
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import a_view, unique
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.servers.processes import running_valkey
 
 
@@ -88,25 +88,24 @@ async def test_a_subscriber_from_a_newer_position_gets_nothing_twice(views: Task
             assert await take(early, 3) == [1, 2, 3]
 
 
-async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(views: TaskViews) -> None:
+async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(redis: Redis) -> None:
     """A task that loses its last subscriber and gets one from further back starts over from there."""
     task_id = unique("again")
-    await publish(views, task_id, 1, 2, 3, 4)
-    events = await views.read({task_id: START}, wait=0)
-    held = _HeldViews()
+    held = _HeldViews(redis)
     await publish(held, task_id, 1, 2, 3, 4)
+    events = await held.read({task_id: START}, wait=0)
     fanout = EventFanout(held)
     async with running(fanout), AsyncExitStack() as stack:
-        async with fanout.subscribe(task_id, "2-0"):
+        async with fanout.subscribe(task_id, events[1].position):
             await held.reading.wait()
         again = await stack.enter_async_context(fanout.subscribe(task_id, START))
         held.released.set()
         assert await take(again, 4) == [number_of(event) for event in events]
 
 
-async def test_who_leaves_with_an_event_is_read_for_no_more() -> None:
+async def test_who_leaves_with_an_event_is_read_for_no_more(redis: Redis) -> None:
     """The reader lets it go first: else its read has to be ended for the next subscriber."""
-    views, task_id = _AskedViews(), unique("leaves")
+    views, task_id = _AskedViews(redis), unique("leaves")
     async with running(EventFanout(views)) as fanout:
         async with fanout.subscribe(task_id, START) as subscription:
             publishing = asyncio.create_task(publish(views, task_id, 1))
@@ -118,11 +117,11 @@ async def test_who_leaves_with_an_event_is_read_for_no_more() -> None:
     assert [*map(set, views.asked)][-2:] == [{task_id}, set[str]()]
 
 
-class _AskedViews(MemoryTaskViews):
+class _AskedViews(TaskViews):
     """Notes which streams were read."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis)
         self.asked: list[Mapping[str, str]] = []
         self.is_reading = False
 
@@ -137,11 +136,11 @@ class _AskedViews(MemoryTaskViews):
             self.is_reading = False
 
 
-class _HeldViews(MemoryTaskViews):
+class _HeldViews(TaskViews):
     """Holds up the first blocking read after it has read."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis)
         self.reading = asyncio.Event()
         self.released = asyncio.Event()
 
@@ -171,9 +170,9 @@ async def _drained(subscription: Subscription) -> list[int]:
     return [number_of(event) async for event in subscription]
 
 
-async def test_a_defect_of_the_store_does_not_end_the_reader(views: TaskViews) -> None:
+async def test_a_defect_of_the_store_does_not_end_the_reader(redis: Redis) -> None:
     """After an error that nobody foresaw the reader goes on, and its subscribers with it."""
-    broken = _BrokenViews()
+    broken = _BrokenViews(redis)
     task_id = unique("broken")
     async with running(EventFanout(broken)) as fanout, fanout.subscribe(task_id, START) as subscription:
         await publish(broken, task_id, 1)
@@ -181,11 +180,11 @@ async def test_a_defect_of_the_store_does_not_end_the_reader(views: TaskViews) -
         assert broken.failures == []
 
 
-class _BrokenViews(MemoryTaskViews):
+class _BrokenViews(TaskViews):
     """Fails on the first reads: once as Redis does, once as a defect does."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis)
         self.failures: list[Exception] = [ZeroDivisionError("a defect"), RedisConnectionError("gone")]
 
     async def read(

@@ -31,9 +31,7 @@ from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskInput, TaskResult, TaskState, TaskView
 from tests.gateway.harness import task_input, unique
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import stores_of
 
 OWNER = "owner"
 VIEWER = Viewer(OWNER, "staged")
@@ -79,7 +77,6 @@ class Services:
     """What a gateway is made of, wired as in `everloop.gateway.app`."""
 
     stores: Stores
-    secrets: MemorySecrets
     runs: Runs
     reconciler: Reconciler
     snapshots: Snapshots
@@ -96,12 +93,11 @@ def services(  # noqa: PLR0913 -- what a test may set, each by its name
     artifacts: Artifacts | None = None,
 ) -> Services:
     """Wire a gateway that asks about a task as often as it is told to, unless there is a pause."""
-    runs, secrets = runs or Runs(client), MemorySecrets()
-    stores = Stores(views, secrets, artifacts or MemoryArtifacts(views), MemoryTranscripts())
+    runs, stores = runs or Runs(client), stores_of(views, artifacts)
     tasks = Tasks(client, queue)
     reconciler = Reconciler(stores, tasks, runs, pause=pause)
     snapshots = Snapshots(stores, tasks, reconciler)
-    return Services(stores, secrets, runs, reconciler, snapshots, Sweep(views, runs, reconciler))
+    return Services(stores, runs, reconciler, snapshots, Sweep(views, runs, reconciler))
 
 
 async def start(

@@ -5,6 +5,7 @@ from contextlib import nullcontext, suppress
 
 import pytest
 from a2a.types.a2a_pb2 import Task
+from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.gateway.errors import GatewayError, NoWorkerError, PayloadLostError, PayloadsUnavailableError
@@ -12,6 +13,7 @@ from everloop.gateway.tasks.reconcile import Reconciler
 from everloop.gateway.tasks.tasks import Tasks
 from everloop.runtime.blobs import BlobError, BlobMissingError, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import THRESHOLD, data_converter
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.tasks import TaskState as State
@@ -27,13 +29,12 @@ from tests.gateway.tasks.silent_tasks import (
     view_of,
 )
 from tests.support.a2a_client import connected, request, send
-from tests.support.memory.blobs import MemoryBlobs
-from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.stores import database, redis_of
 
 
-async def said_nothing(views: TaskViews, task: Task) -> MemoryTaskViews:
+async def said_nothing(views: TaskViews, task: Task) -> TaskViews:
     """Return a store that has heard of a task's beginning, and of nothing since."""
-    others, view = MemoryTaskViews(), await view_of(views, task.id)
+    others, view = TaskViews(database()), await view_of(views, task.id)
     begun = TaskStatus(state=State.WORKING, at=view.created_at)
     await others.restore(view.model_copy(update={"version": 1, "status": begun, "artifacts": ()}))
     return others
@@ -47,6 +48,7 @@ async def reconciled(reconciler: Reconciler, task_id: str) -> bool:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.usefixtures("redis")
 async def test_an_answer_is_waited_for(client: Client, views: TaskViews) -> None:
     """The last status of a completed task was lost: without a worker only its workflow knows the answer."""
     queue, prompt = unique("answered"), unique("answer")
@@ -86,11 +88,11 @@ async def test_a_named_failure_is_left_to_the_workflow(client: Client, views: Ta
     assert await views.state(task_id) is State.FAILED
 
 
-class UnreadableBlobs(MemoryBlobs):
+class UnreadableBlobs(RedisBlobs):
     """A store of which a gateway gets nothing."""
 
-    def __init__(self, failure: type[BlobError]) -> None:
-        super().__init__()
+    def __init__(self, redis: Redis, failure: type[BlobError]) -> None:
+        super().__init__(redis)
         self._failure = failure
 
     async def get(self, key: str) -> bytes:
@@ -107,10 +109,10 @@ async def test_a_task_whose_payloads_cannot_be_read_is_settled(
     temporal_address: str, views: TaskViews, failure: type[BlobError], told: type[GatewayError]
 ) -> None:
     """Its view is a blob that is lost or cannot be had: what Temporal knows is told."""
-    queue, blobs = unique("large"), MemoryBlobs()
+    queue, redis = unique("large"), redis_of(views)
     client, blind = [
         await Client.connect(temporal_address, data_converter=data_converter(each))
-        for each in (blobs, UnreadableBlobs(failure))
+        for each in (RedisBlobs(redis), UnreadableBlobs(redis, failure))
     ]
     async with defective_worker(client, queue):
         task_id = await start(client, views, queue, "x" * THRESHOLD)

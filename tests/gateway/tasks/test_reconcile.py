@@ -86,8 +86,8 @@ async def test_clients_are_told_why_the_task_ended(
     """The operator's reason and the messages of our own failures are shown; those of other errors are not."""
     gateway = services(client, views, queue=defective)
     task_id = await start(client, views, defective, case.prompt)
-    await gateway.secrets.put(task_id, "message", "s3cret")
-    await gateway.secrets.accept(task_id, "message", "token")
+    await gateway.stores.secrets.put(task_id, "message", "s3cret")
+    await gateway.stores.secrets.accept(task_id, "message", "token")
     await case.end(client, task_id)
     await gateway.reconciler.reconcile(task_id)
     status = (await view_of(views, task_id)).status
@@ -95,7 +95,7 @@ async def test_clients_are_told_why_the_task_ended(
     assert status.message
     assert text_of(status.message.parts) == case.reason
     assert status.message.metadata.get(REASON) == case.failure
-    assert await gateway.secrets.get(task_id, "token") is None
+    assert await gateway.stores.secrets.get(task_id, "token") is None
 
 
 @pytest.mark.parametrize("method", ["GetTask", "ListTasks"])

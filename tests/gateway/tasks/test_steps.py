@@ -14,6 +14,7 @@ from everloop.gateway.auth.access import AccessControl
 from everloop.gateway.context import Caller
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
 from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -28,7 +29,7 @@ from everloop.workflows.contract.names import context_key, result_artifact
 from everloop.workflows.contract.tasks import TaskView
 from tests.gateway.harness import AGENT, Named, PromptModel, RunningGateway, a_view, running_gateway, unique
 from tests.support.a2a_client import connected, request, send
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import redis_of
 
 EXTENDED = {"A2A-Extensions": EVENTS_EXTENSION}
 CALL = ToolCall(id="c1", name="search", arguments='{"query": "x"}')
@@ -39,20 +40,20 @@ def said(message_id: str) -> UserMessage:
 
 
 @pytest.fixture
-def transcripts() -> MemoryTranscripts:
-    return MemoryTranscripts()
+def transcripts(views: TaskViews) -> Transcripts:
+    return Transcripts(redis_of(views))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def served(
-    client: Client, views: TaskViews, queue: str, model: PromptModel, transcripts: MemoryTranscripts
+    client: Client, views: TaskViews, queue: str, model: PromptModel, transcripts: Transcripts
 ) -> AsyncGenerator[RunningGateway]:
     async with running_gateway(client, views, queue=queue, transcripts=transcripts) as gateway:
         yield gateway
 
 
 async def ended(
-    views: TaskViews, transcripts: MemoryTranscripts, messages: Sequence[TranscriptMessage]
+    views: TaskViews, transcripts: Transcripts, messages: Sequence[TranscriptMessage]
 ) -> TaskView:
     """Return a task that has ended, with this transcript."""
     view = a_view(history=(said("mine"),))
@@ -67,7 +68,7 @@ async def steps_of(gateway: RunningGateway, task_id: str) -> list[dict[str, Any]
 
 
 async def test_a_task_shows_its_steps_after_its_end(
-    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+    served: RunningGateway, views: TaskViews, transcripts: Transcripts
 ) -> None:
     """Replies, calls and results; neither what earlier tasks did nor replies that did not stand."""
     usage = Usage(input_tokens=7, output_tokens=2, cost=0.5)
@@ -118,7 +119,7 @@ async def test_without_the_cache_the_workflow_tells(served: RunningGateway) -> N
 
 
 async def test_what_is_cut_can_be_read_whole(
-    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+    served: RunningGateway, views: TaskViews, transcripts: Transcripts
 ) -> None:
     """At the address that the step names; a result of another owner's task, or of no call, is not there."""
     whole = "ü" * 9_000
@@ -148,7 +149,7 @@ async def test_what_is_cut_can_be_read_whole(
 
 
 async def test_what_the_model_read_the_beginning_of_can_be_read_whole(
-    served: RunningGateway, views: TaskViews, transcripts: MemoryTranscripts
+    served: RunningGateway, views: TaskViews, transcripts: Transcripts
 ) -> None:
     """Also in part. Once it is no longer kept there is nothing at its address, and not its beginning."""
     whole = "ü" * 2_000_000
@@ -188,7 +189,7 @@ class BoundTo(Named):
 
 @pytest.mark.parametrize(("agent_id", "status"), [(AGENT.id, 200), ("another", 404)])
 async def test_a_result_is_for_callers_of_its_agent(
-    client: Client, views: TaskViews, transcripts: MemoryTranscripts, agent_id: str, status: int
+    client: Client, views: TaskViews, transcripts: Transcripts, agent_id: str, status: int
 ) -> None:
     """As GetTask is: scopes may name agents."""
     asks = AssistantMessage(text="I look.", tool_calls=(CALL,))

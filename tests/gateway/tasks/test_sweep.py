@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from redis.asyncio import Redis
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
@@ -32,7 +33,6 @@ from tests.gateway.tasks.silent_tasks import (
     until_closed,
     view_of,
 )
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.servers.otlp_receiver import OtlpReceiver, running_otlp_receiver
 from tests.support.servers.processes import ServerProcess, running_temporal
 
@@ -132,9 +132,9 @@ async def created(views: TaskViews, *task_ids: str) -> None:
         await views.create(submitted_view(task_id, task_input()))
 
 
-async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Client) -> None:
+async def test_a_task_that_cannot_be_settled_keeps_no_other_from_it(client: Client, redis: Redis) -> None:
     """The others are settled now, and the one in the next sweep, however long ago it ended by then."""
-    views = MemoryTaskViews()
+    views = TaskViews(redis)
     await created(views, "first", "second", "third")
     runs = FoundRuns(client, ["first", "second", "third"])
     gateway = services(client, views, runs=runs)
@@ -170,9 +170,9 @@ async def watched_gateway(
             process.stop()
 
 
-async def test_a_task_whose_workflow_is_gone_is_found(client: Client) -> None:
+async def test_a_task_whose_workflow_is_gone_is_found(client: Client, redis: Redis) -> None:
     """Nothing of an open task expires, so somebody has to notice; the tasks beside it go on."""
-    views, queue = MemoryTaskViews(), unique("gone")
+    views, queue = TaskViews(redis), unique("gone")
     async with defective_worker(client, queue):
         gone, beside = [await start(client, views, queue) for _ in range(2)]
         await delete(client, gone)
@@ -183,9 +183,9 @@ async def test_a_task_whose_workflow_is_gone_is_found(client: Client) -> None:
         await client.get_workflow_handle(beside).terminate()
 
 
-async def test_a_temporal_that_knows_no_task_is_not_believed(client: Client) -> None:
+async def test_a_temporal_that_knows_no_task_is_not_believed(client: Client, redis: Redis) -> None:
     """A gateway with the namespace of another Everloop must not call all open tasks failed."""
-    views = MemoryTaskViews()
+    views = TaskViews(redis)
     await created(views, *(ids := [unique("unknown") for _ in range(3)]))
     sweep = services(client, views).sweep
     for _ in range(3):

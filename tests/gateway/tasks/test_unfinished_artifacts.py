@@ -1,6 +1,7 @@
 """Artifacts of tasks that ended, or were forgotten, behind their workflow's back."""
 
 import pytest
+from redis.asyncio import Redis
 from temporalio.client import Client
 
 from everloop.gateway.errors import PayloadsUnavailableError
@@ -23,7 +24,6 @@ from tests.gateway.tasks.silent_tasks import (
     until_closed,
     view_of,
 )
-from tests.support.memory.task_views import MemoryTaskViews
 
 
 def text(content: str) -> NewPart:
@@ -69,9 +69,11 @@ async def test_what_a_terminated_task_was_building_has_failed(client: Client, vi
 
 
 @pytest.mark.parametrize("by", ["a look at the task", "the sweep"])
-async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: TaskViews, by: str) -> None:
+async def test_a_view_that_comes_back_has_its_artifacts(
+    client: Client, views: TaskViews, redis: Redis, by: str
+) -> None:
     """As they are shown, from the store: outputs of this task only, finished or not."""
-    queue, lost = unique("restored"), MemoryTaskViews()
+    queue, lost = unique("restored"), TaskViews(redis)
     gateway = services(client, lost, queue=queue)
     artifacts = gateway.stores.artifacts
     async with defective_worker(client, queue):
@@ -106,10 +108,12 @@ async def test_a_view_that_comes_back_has_its_artifacts(client: Client, views: T
     assert shown["data"].failed == (by == "the sweep")
 
 
-async def test_a_view_does_not_come_back_without_its_artifacts(client: Client, views: TaskViews) -> None:
+async def test_a_view_does_not_come_back_without_its_artifacts(
+    client: Client, views: TaskViews, redis: Redis
+) -> None:
     """While their content cannot be read the client is told to come back; then it gets all of it."""
-    queue, artifacts = unique("restored"), FailingArtifacts()
-    gateway = services(client, MemoryTaskViews(), queue=queue, artifacts=artifacts)
+    queue, artifacts = unique("restored"), FailingArtifacts(TaskViews(redis))
+    gateway = services(client, TaskViews(redis), queue=queue, artifacts=artifacts)
     async with defective_worker(client, queue):
         task_id = await start(client, views, queue)
         await put(artifacts, await view_of(views, task_id), "text", text("written"), complete=True)

@@ -19,15 +19,13 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.events import TaskEvent, Warned
 from tests.stores.blobs.blob_rig import BlobRig, open_rig
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.task_views import MemoryTaskViews
 
 INLINE, SEGMENT = 100, 400
 TTL = timedelta(days=30)
 TASK, RUN = "task", "run"
 BLOB_STORES = {"redis+local": "local", "redis+redis": "redis", "redis+s3": "s3"}
 ENCRYPTED = "encrypted"
-"""Redis, and blobs in memory, by a client of Redis that encrypts."""
+"""Redis, by a client that encrypts, and blobs in a directory."""
 
 EVERYWHERE = pytest.mark.parametrize(
     "artifact_rig", ["redis+local", "redis+redis", "redis+s3", ENCRYPTED], indirect=True
@@ -40,7 +38,7 @@ def slow(*kinds: str) -> list[ParameterSet]:
 
 
 BLOB_STORES_HERE = ["redis+local", *slow("redis+redis", "redis+s3")]
-ARTIFACT_STORES = [*BLOB_STORES_HERE, *slow("memory", ENCRYPTED)]
+ARTIFACT_STORES = [*BLOB_STORES_HERE, *slow(ENCRYPTED)]
 WITH_BLOBS = pytest.mark.parametrize("artifact_rig", BLOB_STORES_HERE, indirect=True)
 
 
@@ -61,21 +59,19 @@ class ArtifactRig:
     artifacts: Artifacts
     views: TaskViews
     clock: Clock
-    redis: Redis | None = None
-    blob_rig: BlobRig | None = None
+    redis: Redis
+    blob_rig: BlobRig
     context_id: str = field(default_factory=lambda: f"owner:{uuid4()}")
     task_id: str = field(default_factory=lambda: f"task-{uuid4()}")
 
     @property
     def blobs(self) -> Blobs:
-        assert self.blob_rig
         return self.blob_rig.blobs
 
     async def content(self, artifact_id: str, index: int = 0) -> bytes:
         return await read(self.artifacts, self.context_id, artifact_id, index)
 
     async def record(self, artifact_id: str) -> ArtifactRecord:
-        assert self.redis
         address = ArtifactAddress(self.context_id, artifact_id)
         kept = str(await self.redis.get(address.record_key))
         return unseal_record(kept, address.record_key, cipher_of(self.redis))
@@ -96,11 +92,8 @@ class ArtifactRig:
 def open_artifacts(kind: str, request: pytest.FixtureRequest) -> ArtifactRig:
     """Return a store of this kind, and start the servers it needs."""
     clock = Clock()
-    if kind == "memory":
-        views = MemoryTaskViews()
-        return ArtifactRig(MemoryArtifacts(views, ttl=TTL, clock=clock), views, clock)
     if kind == ENCRYPTED:
-        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_rig("memory", request), clock)
+        return redis_artifacts(request.getfixturevalue(ENCRYPTED), open_rig("local", request), clock)
     redis = request.getfixturevalue("redis")
     return redis_artifacts(redis, open_rig(BLOB_STORES[kind], request), clock)
 

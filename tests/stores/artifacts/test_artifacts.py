@@ -34,6 +34,7 @@ from everloop.stores.artifacts.errors import (
 )
 from everloop.stores.artifacts.record import ArtifactAddress, ArtifactRecord
 from everloop.stores.artifacts.store import ArtifactSettings, make_artifacts
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
@@ -47,7 +48,6 @@ from tests.stores.artifacts.artifact_rig import (
     ArtifactRig,
     read,
 )
-from tests.support.memory.blobs import MemoryBlobs
 
 SIZES = [0, 1, INLINE, INLINE + 1, SEGMENT, SEGMENT + 1, 3 * SEGMENT + 50]
 WHOLE_NUMBERS: dict[str, JsonValue] = {"type": "object", "properties": {"n": {"type": "integer"}}}
@@ -350,7 +350,7 @@ async def test_settings_reach_the_store(redis: Redis, inline: int, days: int) ->
         RetentionSettings(artifact_ttl_days=days),
     )
     assert (settings == ArtifactSettings()) is (days == 30)
-    artifacts = make_artifacts(settings, redis, MemoryBlobs(), TaskViews(redis, retention))
+    artifacts = make_artifacts(settings, redis, RedisBlobs(redis), TaskViews(redis, retention))
     context_id = f"owner:{uuid4()}"
     parts = (NewPart("file", bytes(inline)), NewPart("file", bytes(inline + 1)))
     await artifacts.apply(context_id, "a", Create("task", parts))

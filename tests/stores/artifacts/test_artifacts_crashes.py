@@ -57,13 +57,13 @@ async def test_process_may_die_at_any_blob(rig: ArtifactRig, change: Change, mom
             assert await contents(rig) == before
         else:
             assert published == ["0 → 1", "1 → 2", "2 → 3"]
-            assert await contents(rig) == await expected_contents(change)
+            assert await contents(rig) == expected_contents(change)
         await housekeep(rig)
         assert kept_blobs(rig) == await named_blobs(rig)
 
         await apply(rig, change, "o")
         assert await rig.published() == ["0 → 1", "1 → 2", "2 → 3"]
-        assert await contents(rig) == await expected_contents(change)
+        assert await contents(rig) == expected_contents(change)
         assert kept_blobs(rig) == await named_blobs(rig)
         await rig.artifacts.delete_artifact(rig.context_id, "a")
         assert kept_blobs(rig) == set()
@@ -252,7 +252,7 @@ async def test_lost_answer_is_looked_up(
         artifact = await apply(process, change)
     assert not eater.is_hungry
     assert artifact.version == 3
-    assert await contents(rig) == await expected_contents(change)
+    assert await contents(rig) == expected_contents(change)
     assert await rig.published() == ["0 → 1", "1 → 2", "2 → 3"]
     assert kept_blobs(rig) == await named_blobs(rig)
 

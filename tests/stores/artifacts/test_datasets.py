@@ -13,7 +13,6 @@ from everloop.stores.artifacts.errors import RowInvalidError
 from everloop.stores.artifacts.store import Artifacts
 from everloop.workflows.contract.artifacts import ArtifactStatus, StoredArtifact
 from tests.support.doubling import while_checks_wait
-from tests.support.memory.artifacts import MemoryArtifacts
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -80,8 +79,6 @@ async def test_bad_row_keeps_its_batch_out(artifacts: Artifacts, context_id: str
 
 async def test_a_schema_of_rows_is_looked_at_apart(artifacts: Artifacts, context_id: str) -> None:
     """A model wrote it: while it is checked, and rows by it, a worker goes on."""
-    if isinstance(artifacts, MemoryArtifacts):
-        pytest.skip("of one process, for tests")
     schema: dict[str, JsonValue] = {"properties": {"x": {"pattern": "^(a+)+$"}}}
 
     await while_checks_wait(make(artifacts, context_id, schema=schema))

@@ -13,12 +13,11 @@ from everloop.runtime.blobs import PROBE_KEY, Blobs
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.redis import RedisBlobs, blob_key
 from everloop.stores.blobs.s3 import S3Blobs
-from tests.support.memory.blobs import MemoryBlobs
 from tests.support.servers.buckets import client_of, new_bucket
 
 PREFIX = "everloop/"
 
-ALL_STORES = ["local", "redis", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("memory", "s3"))]
+ALL_STORES = ["local", "redis", pytest.param("s3", marks=pytest.mark.slow)]
 """The gate tries what every store promises on the first two, and S3 with what only S3 promises."""
 
 Damaged = Literal["content", "checksum"]
@@ -39,8 +38,6 @@ def new_key() -> str:
 
 def open_rig(kind: str, request: pytest.FixtureRequest) -> BlobRig:
     """Return a store of this kind, and start the server it needs."""
-    if kind == "memory":
-        return _memory()
     if kind == "local":
         return _local(request.getfixturevalue("tmp_path") / "blobs")
     if kind == "redis":
@@ -58,15 +55,6 @@ def turned(content: bytes, at: int = 0) -> bytes:
 def _place(what: Damaged) -> int:
     """Where to change a value that ends with its checksum."""
     return -1 if what == "checksum" else 3
-
-
-def _memory() -> BlobRig:
-    blobs = MemoryBlobs()
-
-    async def damage(key: str, what: Damaged) -> None:
-        blobs._sealed[key] = turned(blobs._sealed[key], _place(what))
-
-    return BlobRig(blobs, damage)
 
 
 def _local(directory: Path) -> BlobRig:

@@ -16,7 +16,6 @@ from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.blobs.settings import BlobSettings, check_blobs, opened_blobs
 from everloop.stores.keys import LOCK_KEY, STORE_ID_KEY
 from tests.stores.blobs.blob_rig import new_key
-from tests.support.memory.blobs import MemoryBlobs
 from tests.support.servers.buckets import new_bucket
 
 TOGETHER = 8
@@ -94,9 +93,11 @@ async def test_of_processes_with_different_stores_one_starts(own_redis: Redis, t
 
 
 @pytest.mark.parametrize("store_id", ["", "made"])
-async def test_process_that_died_while_it_made_the_store_is_got_over(own_redis: Redis, store_id: str) -> None:
+async def test_process_that_died_while_it_made_the_store_is_got_over(
+    own_redis: Redis, tmp_path: Path, store_id: str
+) -> None:
     """Its lock ends by itself; whether or not it put an id into the store, the next process starts."""
-    blobs = MemoryBlobs()
+    blobs = LocalBlobs(tmp_path)
     if store_id:
         await blobs.put(PROBE_KEY, store_id.encode())
     await own_redis.set(LOCK_KEY, "of a dead process", px=200)

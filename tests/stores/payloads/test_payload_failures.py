@@ -5,11 +5,10 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ApplicationError
 
-from everloop.runtime.blobs import BlobsUnavailableError
+from everloop.runtime.blobs import BlobsUnavailableError, check_key
 from everloop.runtime.temporal.failures import PayloadFailureConverter, portable_stack
 from everloop.runtime.temporal.payloads import payload_folder
 from everloop.workflows.contract.failures import BLOB_MISSING
-from tests.support.memory.blobs import MemoryBlobs
 
 LOST = ApplicationError("lost", type=BLOB_MISSING, non_retryable=True)
 AWAY = BlobsUnavailableError("the store", "it is away")
@@ -80,7 +79,7 @@ def test_folder_is_made_of_the_task_id(workflow_id: str, folder: str) -> None:
     assert payload_folder(workflow_id) == folder
 
 
-async def test_folder_of_a_long_id_is_a_key() -> None:
+def test_folder_of_a_long_id_is_a_key() -> None:
     """An id of 1,000 characters, the longest of Temporal's, still gives a key."""
     key = f"{payload_folder('ä' * 1000)}/content"
-    await MemoryBlobs().put(key, b"")
+    check_key(key)

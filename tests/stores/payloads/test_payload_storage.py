@@ -20,12 +20,11 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState, T
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from everloop.runtime.blobs import Blobs, BlobsUnavailableError
+from everloop.runtime.blobs import BlobMissingError, Blobs, BlobsUnavailableError, check_key
 from everloop.runtime.temporal.payloads import MOST_BOUND, MissingPayloads, data_converter, payload_folder
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
-from tests.support.memory.blobs import MemoryBlobs
 
 LARGE = 3 * 1024 * 1024
 SMALL_HISTORY = 50_000
@@ -33,31 +32,43 @@ SMALL_HISTORY = 50_000
 Handle = WorkflowHandle[Parcels, str]
 
 
-class FaultyBlobs(MemoryBlobs):
-    """Loses what contains the word `loses`, everything on request, and refuses the next few reads."""
+class FaultyBlobs(Blobs):
+    """Keeps all in this process, until it is to lose it. Refuses the next few reads on request.
 
+    It never gets what contains the word `loses`.
+    """
+
+    location = "the memory of this process"
     loses = b""
     refusals = 0
 
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
     def lose_all(self) -> None:
-        self._sealed.clear()
+        self._kept.clear()
 
     def lose(self, word: bytes) -> None:
         for key in self.keys_of(word):
-            del self._sealed[key]
+            del self._kept[key]
 
     def keys_of(self, word: bytes) -> list[str]:
-        return [key for key, sealed in self._sealed.items() if word in sealed]
+        return [key for key, content in self._kept.items() if word in content]
 
     async def put(self, key: str, content: bytes) -> None:
         if not self.loses or self.loses not in content:
-            await super().put(key, content)
+            self._kept[check_key(key)] = content
 
     async def get(self, key: str) -> bytes:
         if self.refusals:
             self.refusals -= 1
             raise BlobsUnavailableError(self.location, "it is away")
-        return await super().get(key)
+        if key not in self._kept:
+            raise BlobMissingError(key)
+        return self._kept[key]
+
+    async def delete(self, key: str) -> None:
+        self._kept.pop(key, None)
 
 
 @dataclass(frozen=True)
@@ -125,7 +136,7 @@ async def test_activities_and_children_take_and_return_large_payloads(
 
 async def test_messages_of_a_workflow_carry_large_payloads(make_harness: MakeHarness) -> None:
     """3 MB go in and out of updates and queries, into a signal, and into the next run."""
-    harness = await make_harness(MemoryBlobs())
+    harness = await make_harness(FaultyBlobs())
     handle = await harness.start("a", runs=1)
     async with harness.worker():
         with pytest.raises(WorkflowContinuedAsNewError):
@@ -259,12 +270,12 @@ def assert_says_what_is_missing(failure: BaseException | None, handle: Handle) -
     assert failure.type == BLOB_MISSING
     assert failure.non_retryable
     assert payload_folder(handle.id) in failure.message
-    assert MemoryBlobs().location not in failure.message
+    assert FaultyBlobs().location not in failure.message
 
 
 def test_a_converter_is_built_once_for_each_workflow() -> None:
     """The SDK asks for one several times for each payload; those of workflows long gone are let go."""
-    converter = data_converter(MemoryBlobs())
+    converter = data_converter(FaultyBlobs())
 
     def of(workflow_id: str) -> DataConverter:
         return converter.with_context(WorkflowSerializationContext("default", workflow_id))

@@ -3,15 +3,13 @@
 from everloop.stores.artifacts.changes import Change, Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
-from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import Part
 from everloop.workflows.contract.tasks import TaskRef
 from tests.stores.examples import new_id, stream_of
 from tests.stores.published.artifact_histories import with_lists_joined
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.stores import new_artifacts
 
 ID = "log"
 
@@ -19,9 +17,8 @@ ID = "log"
 class Harness:
     """A store and a view, and whoever writes: one call after the other."""
 
-    def __init__(self, artifacts: Artifacts | None = None, views: TaskViews | None = None) -> None:
-        self.views = views or MemoryTaskViews()
-        self.artifacts = artifacts or MemoryArtifacts(self.views)
+    def __init__(self, views: TaskViews) -> None:
+        self.views, self.artifacts = views, new_artifacts(views)
         self.task = TaskRef(task_id=new_id(), run_id="run", context_id="c", owner="o", agent_id="a")
         self.context = new_id()
         self.reply = -1

@@ -1,9 +1,6 @@
 """Several who write one artifact, and those who do it again: subscribers see what the store holds."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -12,8 +9,6 @@ from everloop.stores.artifacts.changes import AddParts, Append, Change, Complete
 from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.rendering import render_artifact
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.keys import history_key, stream_key, view_key
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.store import TaskViews
@@ -21,20 +16,11 @@ from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
 from tests.stores.examples import new_id, submitted
 from tests.stores.published.artifact_harness import ID, Harness, create, text
-from tests.support.memory.blobs import MemoryBlobs
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
-
-
-@pytest.fixture
-def in_redis(redis: Redis, tmp_path: Path) -> Iterator[Harness]:
-    """Real stores, where a change and what is published of it are one transaction."""
-    with closing(LocalBlobs(tmp_path)) as blobs:
-        views = TaskViews(redis)
-        yield Harness(Artifacts(redis, blobs, views), views)
+def harness(redis: Redis) -> Harness:
+    return Harness(TaskViews(redis))
 
 
 async def test_a_repeated_operation_tells_nothing(harness: Harness) -> None:
@@ -60,19 +46,19 @@ async def test_a_view_that_knows_nothing_of_an_artifact_gets_all_of_it(harness: 
     assert await harness.shown() == (TextPart(text="a"), DataPart(data=1), TextPart(text="b"))
 
 
-async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(in_redis: Harness) -> None:
+async def test_writers_side_by_side_are_shown_in_the_order_of_the_store(harness: Harness) -> None:
     """Each looks again where another one came first; subscribers see every piece once."""
-    await in_redis.apply(create(text("")))
-    writers = [in_redis.next_call() for _ in range(5)]
+    await harness.apply(create(text("")))
+    writers = [harness.next_call() for _ in range(5)]
 
     async def write(name: str, writer: ArtifactPublisher) -> None:
         for number in range(10):
-            await writer.apply(in_redis.context, ID, Append(f"{name}{number} ".encode()))
+            await writer.apply(harness.context, ID, Append(f"{name}{number} ".encode()))
 
     await asyncio.gather(*map(write, "abcde", writers))
 
-    await in_redis.assert_shown_as_stored()
-    (shown,) = await in_redis.shown()
+    await harness.assert_shown_as_stored()
+    (shown,) = await harness.shown()
     assert isinstance(shown, TextPart)
     assert sorted(shown.text.split()) == sorted(f"{name}{n}" for name in "abcde" for n in range(10))
 
@@ -104,23 +90,23 @@ CLOSING = [
 @pytest.mark.parametrize("is_restored", [True, False])
 @pytest.mark.parametrize("last", CLOSING, ids=lambda change: type(change).__name__)
 async def test_a_view_that_was_lost_is_right_when_the_artifact_is_closed(
-    in_redis: Harness, redis: Redis, last: Change, *, is_restored: bool
+    harness: Harness, redis: Redis, last: Change, *, is_restored: bool
 ) -> None:
     """What follows on a draft that the view does not know any more is dropped until then."""
-    await in_redis.apply(create(text("a")))
-    view = submitted(in_redis.task.task_id)
+    await harness.apply(create(text("a")))
+    view = submitted(harness.task.task_id)
     await redis.delete(view_key(view.task_id), history_key(view.task_id), stream_key(view.task_id))
     if is_restored:
-        stored = await in_redis.artifacts.get_artifact(in_redis.context, ID)
-        artifact = await render_artifact(in_redis.artifacts, stored)
-        await in_redis.views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
-    await in_redis.apply(Append(b"b"))
-    found = await in_redis.views.artifact(view.task_id, ID)
+        stored = await harness.artifacts.get_artifact(harness.context, ID)
+        artifact = await render_artifact(harness.artifacts, stored)
+        await harness.views.restore(view.model_copy(update={"run_id": "run", "artifacts": (artifact,)}))
+    await harness.apply(Append(b"b"))
+    found = await harness.views.artifact(view.task_id, ID)
     assert (found and found.artifact.parts) == ((TextPart(text="a"),) if is_restored else None)
 
-    await in_redis.apply(last)
+    await harness.apply(last)
 
-    await in_redis.assert_shown_as_stored()
+    await harness.assert_shown_as_stored()
 
 
 # A task that has put out more than its view has room for.
@@ -132,9 +118,8 @@ TEXT = b"x" * 80_000
 @pytest.fixture
 async def full(redis: Redis) -> Harness:
     """A task with room for three such texts, and what its tools put out."""
-    views = TaskViews(redis, RetentionSettings.model_construct(max_task_bytes=ROOM))
-    harness = Harness(Artifacts(redis, MemoryBlobs(), views), views)
-    await views.create(submitted(harness.task.task_id))
+    harness = Harness(TaskViews(redis, RetentionSettings.model_construct(max_task_bytes=ROOM)))
+    await harness.views.create(submitted(harness.task.task_id))
     return harness
 
 

@@ -1,18 +1,17 @@
 """What subscribers are shown of artifacts: what the store holds, once."""
 
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis.asyncio import Redis
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Append, Complete, Replace
 from everloop.stores.artifacts.errors import ArtifactError
 from everloop.stores.artifacts.rendering import RENDERED_BYTES
-from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from tests.stores.examples import chunk
@@ -21,27 +20,18 @@ from tests.stores.published.artifact_histories import STEPS, Delete, Drafted, Ne
 
 
 @pytest.fixture
-def harness() -> Harness:
-    return Harness()
+def harness(redis: Redis) -> Harness:
+    return Harness(TaskViews(redis))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(steps=st.lists(STEPS, max_size=9))
-async def test_the_fold_of_what_is_told_is_what_the_store_shows(steps: Sequence[Step]) -> None:
-    """Whatever calls do in whatever order, and whatever models have shown before."""
-    await follow(Harness(), steps)
-
-
-@settings(max_examples=60, deadline=None)
-@given(steps=st.lists(STEPS, max_size=7))
-async def test_the_same_holds_in_redis(
-    redis_url: str, tmp_path_factory: pytest.TempPathFactory, steps: Sequence[Step]
+async def test_the_fold_of_what_is_told_is_what_the_store_shows(
+    redis_url: str, steps: Sequence[Step]
 ) -> None:
-    """Where a change and what is published of it are one transaction."""
-    with closing(LocalBlobs(tmp_path_factory.mktemp("blobs"))) as blobs:
-        async with connect_redis(redis_url) as redis:
-            views = TaskViews(redis)
-            await follow(Harness(Artifacts(redis, blobs, views), views), steps)
+    """Whatever calls do in whatever order, and whatever models have shown before."""
+    async with connect_redis(redis_url) as redis:
+        await follow(Harness(TaskViews(redis)), steps)
 
 
 async def follow(harness: Harness, steps: Sequence[Step]) -> None:

@@ -3,12 +3,23 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from redis.asyncio import Redis
 
 from everloop.runtime.blobs import BlobCorruptError
 from everloop.stores.artifacts.changes import Append, Complete, Create, NewPart
-from everloop.stores.artifacts.rendering import RENDERED_BYTES, RENDERED_PART_BYTES, render_artifact
+from everloop.stores.artifacts.rendering import (
+    RENDERED_BYTES,
+    RENDERED_PART_BYTES,
+    render_artifact,
+    with_artifacts,
+)
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from tests.support.memory.artifacts import MemoryArtifacts
+from everloop.workflows.contract.names import context_key
+from tests.support.stores import new_artifacts
+from tests.unit.gateway.rendered_tasks import view
 
 ID = "report"
 
@@ -70,12 +81,16 @@ WHOLE: dict[str, tuple[tuple[NewPart, ...], tuple[Part, ...]]] = {
 }
 
 
+@pytest.fixture
+def artifacts(redis: Redis) -> Artifacts:
+    return new_artifacts(TaskViews(redis))
+
+
 @pytest.mark.parametrize(("parts", "shown"), WHOLE.values(), ids=WHOLE.keys())
 async def test_what_is_small_or_text_is_shown_itself(
-    parts: tuple[NewPart, ...], shown: tuple[Part, ...]
+    artifacts: Artifacts, parts: tuple[NewPart, ...], shown: tuple[Part, ...]
 ) -> None:
     """Up to a megabyte in all, and 100 KB of what is no text; the rest is a link with a size."""
-    artifacts = MemoryArtifacts()
     stored = await artifacts.apply("c", ID, Create("task", parts, "Report", "What it is", complete=True))
 
     found = await render_artifact(artifacts, stored)
@@ -94,17 +109,17 @@ BUILDING: dict[str, tuple[NewPart, Part]] = {
 
 
 @pytest.mark.parametrize(("part", "shown"), BUILDING.values(), ids=BUILDING.keys())
-async def test_while_it_is_building_no_size_is_known(part: NewPart, shown: Part) -> None:
+async def test_while_it_is_building_no_size_is_known(
+    artifacts: Artifacts, part: NewPart, shown: Part
+) -> None:
     """A binary file is a link until it is whole."""
-    artifacts = MemoryArtifacts()
     stored = await artifacts.apply("c", ID, Create("task", (part,)))
 
     assert (await render_artifact(artifacts, stored)).parts == (shown,)
 
 
-async def test_half_a_character_at_the_end_is_no_text() -> None:
+async def test_half_a_character_at_the_end_is_no_text(artifacts: Artifacts) -> None:
     """What may become text while it is building is bytes in the end."""
-    artifacts = MemoryArtifacts()
     await artifacts.apply("c", ID, Create("task", (file(b"a", "text/plain"),)))
     await artifacts.apply("c", ID, Append(b"\xc3"))
     stored = await artifacts.apply("c", ID, Complete())
@@ -112,10 +127,10 @@ async def test_half_a_character_at_the_end_is_no_text() -> None:
     assert (await render_artifact(artifacts, stored)).parts == (small("text/plain", "YcM=", 2),)
 
 
-async def test_content_that_is_lost_is_a_link() -> None:
+async def test_content_that_is_lost_is_a_link(redis: Redis) -> None:
     """The view of a task can be put back, and whoever follows the link hears what is wrong."""
 
-    class Damaged(MemoryArtifacts):
+    class Damaged(Artifacts):
         async def read_part(
             self, context_id: str, artifact_id: str, index: int = 0, *, start: int = 0, end: int | None = None
         ) -> AsyncIterator[bytes]:
@@ -124,7 +139,20 @@ async def test_content_that_is_lost_is_a_link() -> None:
             async for piece in super().read_part(context_id, artifact_id, index, start=start, end=end):
                 yield piece
 
-    artifacts = Damaged()
+    artifacts = Damaged(redis, RedisBlobs(redis), TaskViews(redis))
     stored = await artifacts.apply("c", ID, Create("task", (text("a"), text("b")), complete=True))
 
     assert (await render_artifact(artifacts, stored)).parts == (link(1, "text/plain"), TextPart(text="b"))
+
+
+async def test_what_has_no_room_in_a_view_is_a_link(artifacts: Artifacts) -> None:
+    """All artifacts are there; their content only as long as the view is small enough."""
+    known, content = view(), b"x" * 1_000
+    for artifact_id in ("a", "b", "c"):
+        change = Create(task_id=known.task_id, parts=(NewPart(kind="text", content=content),), complete=True)
+        await artifacts.apply(context_key(known.owner, known.context_id), artifact_id, change)
+    whole = await with_artifacts(known, artifacts, 3_000)
+    assert sorted(each.artifact_id for each in whole.artifacts) == ["a", "b", "c"]
+    kinds = [type(part) for each in whole.artifacts for part in each.parts]
+    assert kinds == [TextPart, TextPart, FilePart]
+    assert len(whole.model_dump_json()) < 3_000 + 500

@@ -31,7 +31,7 @@ from everloop.workflows.contract.messages import (
     UserMessage,
 )
 from tests.stores.examples import new_id
-from tests.support.conversations import count_kept, kept_messages
+from tests.support.stores import count_kept, kept_messages
 
 
 @pytest.fixture(params=["redis", pytest.param("encrypted", marks=pytest.mark.slow)])

@@ -19,8 +19,8 @@ from everloop.stores.views.cleanup import ViewCleanup
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import new_id, said, status, submitted
-from tests.support.conversations import count_kept
 from tests.support.many_tasks import expire_task
+from tests.support.stores import count_kept
 
 TTL = timedelta(days=30)
 

@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from everloop.stores.artifacts.changes import Create
 from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.keys import context_info_key, owner_contexts_key, stream_key, view_key
 from everloop.stores.retention import RetentionSettings
 from everloop.stores.views.cleanup import ViewCleanup
@@ -20,7 +21,6 @@ from everloop.workflows.contract.events import USAGE
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import new_id, said, status, submitted
-from tests.support.memory.blobs import MemoryBlobs
 
 DAY = 24 * 3600
 KNOWN_FOR = {"written": 30, "bare": 7, "at once": 30}
@@ -167,7 +167,7 @@ async def test_contexts_go_a_time_after_their_last_task(own_redis: Redis) -> Non
 async def test_a_context_is_known_as_long_as_its_artifacts(own_redis: Redis) -> None:
     """Also where a later task has none, and where a message was answered at once."""
     views, owner = TaskViews(own_redis), new_id()
-    artifacts = Artifacts(own_redis, MemoryBlobs(), views)
+    artifacts = Artifacts(own_redis, RedisBlobs(own_redis), views)
     written, bare = (submitted(owner=owner, context_id=name) for name in ("written", "bare"))
     later = submitted(owner=owner, context_id="written")
     for view in (written, bare, later):

@@ -1,7 +1,7 @@
 """Stores that fail, some times or always, where a test wants it."""
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Never, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -11,19 +11,36 @@ ALWAYS = 1_000_000
 
 
 def failing(store: Store, *methods: str, error: BaseException | None = None, times: int = ALWAYS) -> Store:
-    """Return the store, whose methods of these names fail so often; by default as if Redis were away."""
-    left = times
+    """Return the store, whose methods of these names fail so often; by default as if Redis were away.
 
-    def wrap(do: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
-        async def call(*arguments: object, **options: object) -> object:
+    One that returns a step fails the trip of which that is a step; nothing of that trip is done.
+    """
+    left, raised = times, error or RedisConnectionError("Error 111 connecting to redis.internal:6379")
+
+    def wrap(do: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
             nonlocal left
             left -= 1
-            if left >= 0:
-                raise error or RedisConnectionError("Error 111 connecting to redis.internal:6379")
-            return await do(*arguments, **options)
+            done = do(*arguments, **options)
+            if left < 0:
+                return done
+            if isinstance(done, Coroutine):
+                done.close()
+                raise raised
+            return _FailingStep(raised)
 
         return call
 
     for name in methods:
         setattr(store, name, wrap(getattr(store, name)))
     return store
+
+
+class _FailingStep:
+    """A step that no trip can take."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Never:
+        raise self._error

@@ -6,13 +6,13 @@ from everloop import Agent, Plugin
 from everloop.activities.tools.call import AgentTools
 from everloop.activities.tools.catalogue import AgentCatalogue
 from everloop.agents.registry import AgentRegistry
+from everloop.stores.secrets import Secrets
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.store import TaskViews
 from everloop.worker import Ports
 from tests.support.fakes.ports import FakePorts, ScriptedModel
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import database, new_artifacts
 
 
 class RealTools(FakePorts):
@@ -20,9 +20,9 @@ class RealTools(FakePorts):
 
     def __init__(self, model: ScriptedModel, *agents: Agent) -> None:
         super().__init__(model)
-        views, transcripts = MemoryTaskViews(), MemoryTranscripts()
-        records = MemoryToolRecords()
-        stores = (views, transcripts, records, MemorySecrets(), MemoryArtifacts(views))
+        views, transcripts = TaskViews(database()), Transcripts(database())
+        records = ToolRecords(database())
+        stores = (views, transcripts, records, Secrets(database()), new_artifacts(views))
         registry = AgentRegistry(agents)
         self._real = {
             "tools": AgentTools(registry, *stores),

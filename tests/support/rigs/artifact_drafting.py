@@ -12,13 +12,13 @@ from everloop.agents.artifact_tools import artifacts
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.views.interface import START
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, text_of
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.rigs.model_rig import new_view
+from tests.support.stores import database, new_artifacts
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
 CONTEXT = context_key(TASK.owner, TASK.context_id)
@@ -40,10 +40,11 @@ class Reader:
     """A subscriber, and the stores of a task whose artifact tool calls are being written."""
 
     def __init__(self) -> None:
-        self.views, self.artifacts = MemoryTaskViews(), MemoryArtifacts()
+        self.views, self.artifacts = TaskViews(database()), new_artifacts()
 
     async def begin(self, stored: str | None = None) -> None:
         """Create the task, and perhaps an artifact `doc` that is stored and shown."""
+        await database().flushdb()
         await self.views.create(new_view(TASK))
         if stored is not None:
             await self.store("doc", stored)

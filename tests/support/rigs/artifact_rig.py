@@ -6,12 +6,14 @@ from typing import Any
 from everloop.agents.tool import tool
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.changes import Change
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key
-from tests.support.memory.artifacts import MemoryArtifacts
 from tests.support.rigs.tool_rig import ToolRig
+from tests.support.stores import redis_of
 
 MIB = 1024 * 1024
 
@@ -22,7 +24,7 @@ CONTEXT = context_key("owner", "c")
 """Where a `ToolRig` keeps artifacts."""
 
 
-class RecordingArtifacts(MemoryArtifacts):
+class RecordingArtifacts(Artifacts):
     """Remembers what it was asked for, and may fail at it.
 
     `fails_before` and `fails_after` get the number of the change, from 1, and return what is raised before,
@@ -30,7 +32,8 @@ class RecordingArtifacts(MemoryArtifacts):
     """
 
     def __init__(self, views: TaskViews) -> None:
-        super().__init__(views)
+        redis = redis_of(views)
+        super().__init__(redis, RedisBlobs(redis), views)
         self.views = views
         self.changes: list[Change] = []
         self.fails_before: Callable[[int], Exception | None] = lambda _: None

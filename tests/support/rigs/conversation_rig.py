@@ -10,6 +10,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.conversation.memory import RememberedConversation
 from everloop.activities.model.models import Models
 from everloop.stores.conversations.store import Conversations, ConversationSummary
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.workflows.contract.calls import (
     CompactConversationInput,
@@ -28,7 +29,6 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import TaskRef
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.model_rig import opened_models, provider_at
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
 
@@ -53,7 +53,7 @@ class ConversationRig:
     def __init__(self, models: Models, redis: Redis) -> None:
         self.conversations = Conversations(redis)
         self.transcripts = Transcripts(redis)
-        self.port = RememberedConversation(self.conversations, self.transcripts, models, MemoryToolRecords())
+        self.port = RememberedConversation(self.conversations, self.transcripts, models, ToolRecords(redis))
         self.context_id = uuid4().hex
         self.context = context_key("ann", self.context_id)
 

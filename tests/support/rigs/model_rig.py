@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -26,7 +25,6 @@ from everloop.models.catalogue import Catalogue, ModelEntry, Provider
 from everloop.models.file import Price
 from everloop.models.interface import ModelRequest
 from everloop.stores.artifacts.store import Artifacts
-from everloop.stores.steps import Lease, Step
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Reply as TranscriptReply
 from everloop.stores.transcripts import Transcripts
@@ -44,12 +42,8 @@ from everloop.workflows.contract.messages import (
 )
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState, TaskStatus, TaskView
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.steps import memory_step, redis_of
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.memory.transcripts import MemoryTranscripts
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
+from tests.support.stores import database, new_artifacts
 
 
 @tool
@@ -87,8 +81,7 @@ class ModelRig:
         self.context = context_key("o", "c")
         self.provider, self.models, self.agent = provider, models, agent
         self.views, self.transcripts, self.artifacts = views, transcripts, artifacts
-        redis = redis_of(views)
-        self.leases = ToolRecords(redis) if redis else MemoryToolRecords()
+        self.leases = ToolRecords(database())
         self.port = self.port_to("test-model")
         self.call = CallModelInput(
             task=self.task, iteration=1, model=None, length=1, new=(QUESTION,), version=1
@@ -230,37 +223,21 @@ async def model_rig(
     agent: Agent = AGENT,
     **terms: Any,  # noqa: ANN401 -- of a `Provider`
 ) -> AsyncGenerator[ModelRig]:
-    """Yield a rig on memory stores, unless others are given; its task is known and works."""
+    """Yield a rig on the database of the test, unless other stores are given; its task is known and works."""
     async with (
         ScriptedOpenAI(script) as provider,
         opened_models(provider_at(provider, **terms)) as models,
     ):
-        redis = redis_of(views, transcripts)
         rig = ModelRig(
             provider,
             models,
-            views=views or (TaskViews(redis) if redis else MemoryTaskViews()),
-            transcripts=transcripts or (Transcripts(redis) if redis else MemoryTranscripts()),
-            artifacts=artifacts or MemoryArtifacts(),
+            views=views or TaskViews(database()),
+            transcripts=transcripts or Transcripts(database()),
+            artifacts=artifacts or new_artifacts(),
             agent=agent,
         )
         await rig.views.create(new_view(rig.task))
         yield rig
-
-
-class ForgetfulTranscripts(MemoryTranscripts):
-    """Loses its connection when a reply or a summary is to be stored."""
-
-    async def put_reply(
-        self, task_id: str, run_id: str, position: int, reply: TranscriptReply, lease: Lease | None = None
-    ) -> TranscriptReply:
-        raise RedisConnectionError
-
-    def adding(self, *place: Any, **how: Any) -> Step[TranscriptMessage | None]:  # noqa: ANN401 -- the interface's
-        async def add() -> TranscriptMessage | None:
-            raise RedisConnectionError
-
-        return memory_step(str(place[0]), add)
 
 
 def is_chunk(event: TaskEvent) -> bool:

@@ -12,25 +12,25 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.model.models import Models
 from everloop.activities.narrator.narrator import NarrationTerms, Narrator
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import NarrateInput
 from everloop.workflows.contract.events import Narrated, TaskEvent, ToolCalled
 from everloop.workflows.contract.tasks import NarratorSpec, TaskRef, TaskState
 from tests.stores.examples import said, status
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.rigs.model_rig import new_view, opened_models, provider_at
 from tests.support.servers.scripted_openai import Script, ScriptedOpenAI
+from tests.support.stores import database
 
 QUICK = NarrationTerms(least_interval=0.01)
 
 
-class Looked(MemoryTaskViews):
+class Looked(TaskViews):
     """Counts how often the narrator has looked, or fails it."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(database())
         self._looks = 0
         self._looked = asyncio.Condition()
         self.away = False
@@ -65,7 +65,7 @@ class NarratorRig:
     ) -> None:
         self.provider, self.views = provider, views
         self.task = TaskRef(task_id=str(uuid4()), run_id="run", context_id="c", owner="o", agent_id="agent")
-        self.port = Narrator(models, views, MemoryToolRecords(), terms=terms)
+        self.port = Narrator(models, views, ToolRecords(database()), terms=terms)
         self.call = NarrateInput(task=self.task, narrator=NarratorSpec(interval=0.01))
         self.environment = ActivityEnvironment()
         self.environment.info = replace(self.environment.info, scheduled_time=datetime.now(UTC))
@@ -144,7 +144,7 @@ async def narrator_rig(
         ScriptedOpenAI(script) as provider,
         opened_models(provider_at(provider)) as models,
     ):
-        rig = NarratorRig(provider, models, views or MemoryTaskViews(), terms)
+        rig = NarratorRig(provider, models, views or TaskViews(database()), terms)
         if begins:
             await rig.begin()
         yield rig

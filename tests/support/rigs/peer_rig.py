@@ -18,13 +18,13 @@ from everloop.agents.plugins import Plugin
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.stores.artifacts.publisher import ArtifactPublisher
+from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Answer, Question, QuestionKind, answer_with
 from everloop.workflows.contract.tasks import Identity, TaskRef
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.task_views import MemoryTaskViews
 from tests.support.servers.peer_agent import RemoteAgent
+from tests.support.stores import database, new_artifacts
 
 TIME = timedelta(seconds=20)
 
@@ -67,9 +67,9 @@ class PeerRig:
         self._has_kept = asyncio.Event()
         self._auth = auth
         self._task_id = str(uuid4())
-        views = MemoryTaskViews()
+        views = TaskViews(database())
         task = TaskRef(task_id=self._task_id, run_id="r", context_id="c", owner="o", agent_id="agent")
-        published = ArtifactPublisher(MemoryArtifacts(views), task, 3, views)
+        published = ArtifactPublisher(new_artifacts(views), task, 3, views)
         self.artifacts = TaskArtifacts(published, "c", self._task_id)
 
     async def run(self, request: str, **arguments: JsonValue) -> str:

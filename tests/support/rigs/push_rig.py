@@ -12,15 +12,14 @@ from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.runtime.outbound import WebhookPolicy, read_allowance
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushResult, PushRef
 from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import new_id, submitted
-from tests.support.memory.push_configs import MemoryPushConfigs
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
 from tests.support.servers.webhook import Step, Webhook, running_webhook
+from tests.support.stores import database
 
 LOOPBACK_ALLOWED = WebhookPolicy(read_allowance("127.0.0.0/8"))
 
@@ -53,8 +52,8 @@ class PushRig:
         webhooks: Webhooks | None = None,
     ) -> None:
         self.task = submitted()
-        self.views, self.configs = views or MemoryTaskViews(), configs or MemoryPushConfigs()
-        self.workflows, self.leases = KnownWorkflows(), MemoryToolRecords()
+        self.views, self.configs = views or TaskViews(database()), configs or PushConfigs(database())
+        self.workflows, self.leases = KnownWorkflows(), ToolRecords(database())
         self.port = PushDelivering(
             self.configs, self.views, self.workflows, webhooks or Webhooks(policy), self.leases
         )

@@ -1,4 +1,4 @@
-"""An agent whose tool calls run as activities, attempt by attempt, on memory stores."""
+"""An agent whose tool calls run as activities, attempt by attempt."""
 
 import json
 import re
@@ -32,12 +32,7 @@ from everloop.workflows.contract.events import TaskEvent
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.questions import Answer, Question, answer_with
 from everloop.workflows.contract.tasks import TaskRef
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.secrets import MemorySecrets
-from tests.support.memory.steps import redis_of
-from tests.support.memory.task_views import MemoryTaskViews
-from tests.support.memory.tool_records import MemoryToolRecords
-from tests.support.memory.transcripts import MemoryTranscripts
+from tests.support.stores import database, new_artifacts
 
 Decision = Callable[[Question], Answer]
 """How somebody answers the question that a test asks."""
@@ -70,13 +65,10 @@ class ToolRig:
             plugins=[tools(*offered), *plugins],
             needs_approval=needs_approval,
         )
-        self.views, self.transcripts = views or MemoryTaskViews(), MemoryTranscripts()
-        self.records, self.secrets = records or MemoryToolRecords(), secrets or MemorySecrets()
-        if redis := redis_of(views, records):
-            self.views, self.transcripts = views or TaskViews(redis), Transcripts(redis)
-            self.records = records or ToolRecords(redis)
+        self.views, self.transcripts = views or TaskViews(database()), Transcripts(database())
+        self.records, self.secrets = records or ToolRecords(database()), secrets or Secrets(database())
         self.agents = AgentRegistry([agent])
-        self.artifacts = artifacts or MemoryArtifacts(self.views)
+        self.artifacts = artifacts or new_artifacts(self.views)
         stores = (self.views, self.transcripts, self.records, self.secrets, self.artifacts)
         self.port = AgentTools(self.agents, *stores, captures_content=captures_content, cached=cached)
         self.task_id = str(uuid4())

@@ -7,7 +7,7 @@ from everloop.activities.model.drafts import DRAFTS_PER_ATTEMPT, ResponseDraft
 from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef
-from tests.support.memory.fold import FoldedTask
+from tests.support.fold import FoldedTask
 from tests.support.rigs.artifact_drafting import Publish
 from tests.support.rigs.model_rig import new_view
 

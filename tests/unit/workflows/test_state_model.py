@@ -21,7 +21,7 @@ from everloop.workflows.contract.messages import (
 from everloop.workflows.contract.tasks import TaskState, TaskStatus, TaskView
 from everloop.workflows.reporting import recent_history
 from everloop.workflows.state import TaskRunState
-from tests.support.memory.fold import FoldedTask
+from tests.support.fold import FoldedTask
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 RUN = "run"

@@ -21,6 +21,8 @@ from tests.support.fakes.real_tools import RealTools, an_agent
 from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, asker
 from tests.workflows.conftest import Handle, StartTask, asked_of_client, refusal_of, say, user
 
+pytestmark = pytest.mark.usefixtures("redis")
+
 SCOPE = "tasks:approve"
 DENIED = "the tool 'send' is not allowed here (allowed: all others)"
 

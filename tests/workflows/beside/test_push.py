@@ -5,13 +5,16 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
+from redis.asyncio import Redis
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.push.feed import TaskWorkflows
 from everloop.stores.artifacts.changes import Create, NewPart
-from everloop.stores.push.configs import PushConfig
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.push.deliveries import PushDeliveries
+from everloop.stores.views.store import TaskViews
 from everloop.worker import WorkerSettings, running_workers
 from everloop.workers.settings import MAX_CONCURRENT_DELIVERIES
 from everloop.workflows.contract.calls import TASK_UNREADABLE, DeliverPushResult, PushRef
@@ -21,10 +24,10 @@ from everloop.workflows.contract.tasks import TaskState
 from everloop.workflows.push_delivery import PushDelivery
 from tests.support.fakes.ports import FakePorts, ScriptedModel, answer
 from tests.support.fakes.push import DELIVERED, DONE, NOTHING, ScriptedPush
-from tests.support.memory.artifacts import MemoryArtifacts
-from tests.support.memory.push_configs import MemoryPushConfigs
-from tests.support.memory.task_views import MemoryTaskViews
+from tests.support.stores import database, new_artifacts
 from tests.workflows.conftest import IMPATIENT_EVENTS, StartTask, start_workflow, unique_queue
+
+pytestmark = pytest.mark.usefixtures("redis")
 
 Handle = WorkflowHandle[PushDelivery, None]
 StartDelivery = Callable[[ScriptedPush], AbstractAsyncContextManager[Handle]]
@@ -36,7 +39,7 @@ async def deliveries_of(
     client: Client, queue: str, owners: Mapping[str, str] | None = None
 ) -> PushDeliveries:
     """Return what starts deliveries: of one task called as its queue, or of tasks with these owners."""
-    configs = MemoryPushConfigs()
+    configs = PushConfigs(database())
     for task_id, owner in (owners or {queue: "owner"}).items():
         config = PushConfig(
             id=CONFIG, task_id=task_id, owner=owner, context_id="c", url="https://a", public_url="https://b"
@@ -201,17 +204,17 @@ async def test_slow_webhooks_of_one_owner_do_not_keep_another_owners_one_waiting
 
 
 @pytest.fixture
-def artifacts() -> MemoryArtifacts:
-    return MemoryArtifacts(MemoryTaskViews())
+def artifacts(redis: Redis) -> Artifacts:
+    return new_artifacts(TaskViews(redis))
 
 
 @pytest.fixture
-def workflows(client: Client, artifacts: MemoryArtifacts) -> TaskWorkflows:
+def workflows(client: Client, artifacts: Artifacts) -> TaskWorkflows:
     return TaskWorkflows(client, artifacts)
 
 
 async def test_a_task_tells_its_view(
-    start_task: StartTask, workflows: TaskWorkflows, artifacts: MemoryArtifacts
+    start_task: StartTask, workflows: TaskWorkflows, artifacts: Artifacts
 ) -> None:
     """Also when it has ended; the artifacts come from their store."""
     async with start_task(FakePorts(ScriptedModel(answer("Hi.")))) as task:

@@ -1,0 +1,56 @@
+"""The stores of a test, on a database of its own: gateways of other tests sweep the one that they share."""
+
+from redis.asyncio import Redis
+
+from everloop.gateway.settings import Stores
+from everloop.stores.artifacts.store import Artifacts
+from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.conversations.store import Conversations
+from everloop.stores.secrets import Secrets
+from everloop.stores.transcripts import Transcripts
+from everloop.stores.views.store import TaskViews
+from everloop.workflows.contract.calls import ConversationMessage
+
+DATABASES: list[Redis] = []
+"""What the fixture `redis` has opened for the test that runs."""
+
+
+def database() -> Redis:
+    """Return the database of the test that runs, which was empty when it began."""
+    assert DATABASES, "the test needs the fixture `redis`"
+    return DATABASES[-1]
+
+
+def new_artifacts(views: TaskViews | None = None) -> Artifacts:
+    """Return a store of artifacts, beside these views."""
+    redis = redis_of(views) if views else database()
+    return Artifacts(redis, RedisBlobs(redis), views or TaskViews(redis))
+
+
+def redis_of(store: TaskViews) -> Redis:
+    """Return where a store keeps what it keeps."""
+    return store._redis
+
+
+def stores_of(
+    views: TaskViews,
+    artifacts: Artifacts | None = None,
+    transcripts: Transcripts | None = None,
+    link_seconds: int = 0,
+) -> Stores:
+    """Return the stores of a gateway, beside these views."""
+    redis = redis_of(views)
+    transcripts = transcripts or Transcripts(redis)
+    return Stores(views, Secrets(redis), artifacts or new_artifacts(views), transcripts, link_seconds)
+
+
+async def kept_messages(conversations: Conversations, context: str) -> list[ConversationMessage]:
+    """Return all messages that are kept, oldest first."""
+    span = await conversations.get_span(context)
+    return await conversations.get_range(context, span.start, span.stop)
+
+
+async def count_kept(conversations: Conversations, context: str) -> int:
+    """Return how many messages are kept."""
+    span = await conversations.get_span(context)
+    return span.stop - span.start
