@@ -80,16 +80,25 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Say what a test waited for that its timeout ended: the lines of its tasks that await one another."""
+    """Say what a test waited for that its timeout ended: the lines of its tasks that await one another.
+
+    Then end it: its timeout stops the event loop and not the test, whose workers would wait at the end of the
+    run for a Temporal that is gone.
+    """
     report = yield
     if call.excinfo and str(call.excinfo.value).startswith("Timeout"):
         # Asked of the collector: what was interrupted has no running loop to ask.
         objects: list[object] = gc.get_objects()
         tasks = [cast("asyncio.Task[object]", found) for found in objects if isinstance(found, asyncio.Task)]
-        lines = ["\n  ".join((t.get_name(), *_awaited(t.get_coro()))) for t in tasks if not t.done()]
+        tasks = [task for task in tasks if not task.done()]
+        lines = ["\n  ".join((task.get_name(), *_awaited(task.get_coro()))) for task in tasks]
         report.sections.append(("Pending asyncio tasks", "\n".join(lines)))
+        for task in tasks:
+            if getattr(task.get_coro(), "__name__", "") == getattr(item, "originalname", None):
+                task.cancel()
+                task.get_loop().run_until_complete(asyncio.wait([task], timeout=60))
     return report
 
 
