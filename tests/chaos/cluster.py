@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-from tests.chaos.link import Link, running_link
 from tests.chaos.plan import NODE_LINKS, Harm
 from tests.support.servers.processes import ServerProcess
 from tests.support.servers.redis_cluster import PRIMARIES, Node, RedisCluster, running_redis_cluster
+from tests.support.servers.relay import Link, running_relay
 
 MOVED = 30
 """Slots that move at a time: those of keys that the primary names at random."""
@@ -28,7 +28,7 @@ async def running_linked_cluster(
 
     @asynccontextmanager
     async def linked(port: int) -> AsyncGenerator[int]:
-        async with running_link(port) as link:
+        async with running_relay(Link(port)) as link:
             links[next(names)] = link
             yield link.port
 

@@ -14,12 +14,12 @@ from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from tests.chaos.cluster import ClusterFaults
 from tests.chaos.fleet import Fleet
-from tests.chaos.link import Link
 from tests.chaos.model import Model, Mood
 from tests.chaos.plan import Harm
 from tests.support.rigs.deployment import Deployment
 from tests.support.servers.processes import ServerProcess, redis_answers, temporal_answers, wait_until_answers
 from tests.support.servers.redis_cluster import RedisCluster
+from tests.support.servers.relay import Link
 from tests.support.servers.webhook import Webhook
 
 DELAY = 0.15

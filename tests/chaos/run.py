@@ -21,7 +21,6 @@ from tests.chaos.census import FOLDER, take_census
 from tests.chaos.cluster import running_linked_cluster
 from tests.chaos.faults import Faults, Site
 from tests.chaos.fleet import Fleet, running_fleet
-from tests.chaos.link import Link, running_link
 from tests.chaos.load import Load
 from tests.chaos.model import Model, asked_for
 from tests.chaos.orders import Order
@@ -31,6 +30,7 @@ from tests.chaos.verdict import Books, judge, strangers, unknown_outcomes
 from tests.support.agents.chaos import Ledger
 from tests.support.rigs.deployment import running_deployment
 from tests.support.servers.processes import running_valkey
+from tests.support.servers.relay import Link, running_relay
 from tests.support.servers.scripted_openai import ScriptedOpenAI
 from tests.support.servers.webhook import Notification, Webhook, running_webhook
 
@@ -222,7 +222,7 @@ async def _running_site(
             servers["redis"] = urlsplit(everloop.redis_url).port or 0
         for name in LINKS:
             if (server := name.partition("-")[2]) in servers:
-                links[name] = await stack.enter_async_context(running_link(servers[server]))
+                links[name] = await stack.enter_async_context(running_relay(Link(servers[server])))
         fleet = Fleet()
         told = {SEED: str(settings.seed), FOLDER: str(census)}
         for _ in range(settings.workers):

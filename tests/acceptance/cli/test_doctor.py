@@ -21,8 +21,8 @@ from tests.acceptance.cli.terminal import COMMAND, Shell
 from tests.support.rigs.deployment import Service
 from tests.support.servers.buckets import new_bucket, running_moto
 from tests.support.servers.processes import running_valkey
-from tests.support.servers.redis_relay import running_redis_relay
-from tests.support.servers.s3_relay import running_relay
+from tests.support.servers.relay import Relay, running_relay
+from tests.support.servers.s3_relay import running_s3_relay
 
 DENIED = "this process may not read and write there; give the directory to its user"
 
@@ -64,11 +64,11 @@ async def test_a_doctor_finds_clocks_that_are_wrong(
     off = timedelta(seconds=seconds)
     redis, gateway = urlsplit(service.everloop.redis_url).port or 0, urlsplit(service.gateway.url).port or 0
     async with (
-        running_redis_relay(redis, {}, redis_time(off)) as to_redis,
-        running_redis_relay(gateway, {}, http_date(off)) as to_gateway,
+        running_relay(Relay(redis, redis_time(off))) as to_redis,
+        running_relay(Relay(gateway, http_date(off))) as to_gateway,
     ):
-        variables = {**service.everloop.environment, "EVERLOOP_REDIS_URL": to_redis.url}
-        variables["EVERLOOP_PROFILE"] = f"http://{LOOPBACK}:{to_gateway.port}"
+        variables = {**service.everloop.environment, "EVERLOOP_REDIS_URL": f"redis://{to_redis.address}/0"}
+        variables["EVERLOOP_PROFILE"] = f"http://{to_gateway.address}"
         code, found = await findings(Shell(tmp_path, variables))
 
     assert code == 1
@@ -129,7 +129,7 @@ async def test_a_doctor_finds_a_bucket_that_refuses_what_is_put(
 ) -> None:
     """To read alone is not enough."""
     shell = shell_of_blobs
-    with running_moto() as endpoint, running_relay(endpoint) as relay:
+    with running_moto() as endpoint, running_s3_relay(endpoint) as relay:
         bucket = new_bucket(endpoint)
         await make_store(shell, BlobSettings(blobs="s3", s3_bucket=bucket, s3_endpoint=relay.endpoint))
         variables = {"EVERLOOP_BLOBS": "s3", "EVERLOOP_S3_BUCKET": bucket}

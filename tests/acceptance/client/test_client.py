@@ -38,10 +38,11 @@ from everloop.client import (
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION, HTTP_EXTENSION
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.tasks import TaskState as ServersState
-from tests.acceptance.client.relay import running_relay
+from tests.acceptance.client.relay import CuttingRelay
 from tests.support.rigs.deployment import Service
 from tests.support.rigs.operator import until
 from tests.support.rigs.people import call
+from tests.support.servers.relay import running_relay
 from tests.support.servers.scripted_openai import Reasoning, Reply, tool_call
 
 REPORT = [
@@ -127,7 +128,10 @@ async def test_a_stream_whose_connections_are_cut_loses_nothing_and_repeats_noth
     service.script(REPORT)
     cuts = Random(seed)  # noqa: S311 -- the same places each time
 
-    async with running_relay(urlsplit(service.gateway.url).port or 0) as relay, Client(relay.url) as client:
+    async with (
+        running_relay(CuttingRelay(urlsplit(service.gateway.url).port or 0)) as relay,
+        Client(relay.url) as client,
+    ):
         await client.send("Report.")
         service.script(REPORT)
         relay.budgets = [cuts.randint(1500, 4000) for _ in range(4)]
@@ -172,7 +176,10 @@ async def test_a_message_whose_answer_never_came_is_sent_again_and_counts_once(s
     """Nobody knows whether it arrived: the same message finds its task."""
     service.script(REPORT)
 
-    async with running_relay(urlsplit(service.gateway.url).port or 0) as relay, Client(relay.url) as client:
+    async with (
+        running_relay(CuttingRelay(urlsplit(service.gateway.url).port or 0)) as relay,
+        Client(relay.url) as client,
+    ):
         await client.card()
         relay.budgets = [0, 0]
         result = await client.send("Report.", context_id="once")

@@ -12,10 +12,10 @@ import pytest_asyncio
 from a2a.types.a2a_pb2 import GetTaskRequest, TaskState
 
 from everloop.client import Client as EverloopClient
-from tests.chaos.link import running_link
 from tests.support.a2a_client import Answer, connected, request, response_of, send
 from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
 from tests.support.servers.processes import until
+from tests.support.servers.relay import Link, running_relay
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 
 AGENT = "tests.support.agents.frozen:agent"
@@ -40,7 +40,7 @@ async def test_a_tool_that_thaws_writes_nothing(
     gateway = await everloop.add_gateway()
 
     port = int(everloop.temporal_address.rpartition(":")[2])
-    async with connected(gateway.url) as client, running_link(port) as to_temporal:
+    async with connected(gateway.url) as client, running_relay(Link(port)) as to_temporal:
         frozen = await everloop.add_worker(TEMPORAL_ADDRESS=to_temporal.address)
         answer = Answer()
         reading = asyncio.create_task(answer.read(client.send_message(request("Work."))))
@@ -86,7 +86,7 @@ async def test_what_thaws_when_its_task_is_deleted_brings_nothing_back(
     async with (
         connected(gateway.url) as client,
         EverloopClient(gateway.url) as deleting,
-        running_link(port) as to_temporal,
+        running_relay(Link(port)) as to_temporal,
     ):
         frozen = await everloop.add_worker(TEMPORAL_ADDRESS=to_temporal.address)
         works = await send(client, request("Work.", return_immediately=True))

@@ -21,13 +21,12 @@ from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.redis import connect_redis
 from everloop.stores.keys import records_key, stream_key
 from everloop.workflows.contract.names import PUSH_WORKFLOW_TYPE, WORKFLOW_TYPE
-from tests.chaos.link import running_link
 from tests.support.a2a_client import connected, request, response_of, send
 from tests.support.agents.overtaken import NARRATOR
 from tests.support.rigs.deployment import Deployment, kept_by, running_deployment
 from tests.support.rigs.people import questions, say
 from tests.support.seeded_secrets import seed_secret
-from tests.support.servers.redis_relay import Held, running_redis_relay
+from tests.support.servers.relay import Held, Link, RedisRelay, running_relay
 from tests.support.servers.scripted_openai import ReceivedRequest, Reply, ScriptedOpenAI, tool_call
 from tests.support.servers.webhook import Webhook, running_webhook
 
@@ -150,8 +149,8 @@ async def test_what_arrives_late_is_written_nowhere(model: ScriptedOpenAI, tmp_p
     async with (
         running_webhook() as hook,
         running_deployment(tmp_path, model.base_url, agents=AGENTS, **settings) as everloop,
-        running_link(_port(everloop.temporal_address)) as to_temporal,
-        running_redis_relay(_port(everloop.redis_url), LATE) as to_redis,
+        running_relay(Link(_port(everloop.temporal_address))) as to_temporal,
+        running_relay(RedisRelay(_port(everloop.redis_url), held=LATE)) as to_redis,
     ):
         variables = {"TEMPORAL_ADDRESS": to_temporal.address, "EVERLOOP_REDIS_URL": to_redis.url}
         frozen = await everloop.add_worker(**variables)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -28,8 +29,18 @@ from everloop.agents.mcp.errors import (
 from everloop.agents.mcp.plugin import McpServer
 from everloop.agents.mcp.sessions import McpSession
 from everloop.workflows.contract.tasks import Identity
-from tests.support.rigs.mcp_rig import SMALL_STDIO, Caller, Relay, accepts, asker, http_server, opened, served
+from tests.support.rigs.mcp_rig import (
+    SMALL_STDIO,
+    Caller,
+    WatchedRelay,
+    accepts,
+    asker,
+    http_server,
+    opened,
+    served,
+)
 from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
+from tests.support.servers.relay import running_relay
 
 _WORKER = """
 import asyncio, sys
@@ -112,8 +123,12 @@ async def test_a_server_that_was_restarted_is_found_again(tmp_path: Path) -> Non
 async def test_a_connection_that_breaks_costs_one_call(tmp_path: Path) -> None:
     """Others in the same session go on, and new ones come through."""
     async with http_server(tmp_path, "small.py") as (_, direct):
-        relay = Relay(direct, b'{"name":"doomed"}')
-        async with relay.running() as url, opened(mcp(url, name="own")) as server:
+        at = urlsplit(direct)
+        relay = WatchedRelay(at.port or 0, word=b'{"name":"doomed"}')
+        async with (
+            running_relay(relay),
+            opened(mcp(f"http://{relay.address}{at.path}", name="own")) as server,
+        ):
             caller = Caller(server)
             other = asyncio.create_task(caller.call("wait_for", event="the end"))
             doomed = asyncio.create_task(caller.call("hang", name="doomed"))

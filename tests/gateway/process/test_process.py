@@ -25,11 +25,11 @@ from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.names import context_key
-from tests.chaos.link import running_link
 from tests.gateway.harness import PromptModel, unique
 from tests.gateway.process.gateways import outcomes, running_process, started
 from tests.support.servers.buckets import new_bucket, running_moto
 from tests.support.servers.processes import run_everloop, running_valkey
+from tests.support.servers.relay import Link, running_relay
 
 
 async def test_a_gateway_serves_who_has_a_key_until_it_is_told_to_stop(
@@ -91,7 +91,7 @@ async def test_a_call_that_outlives_the_grace_period_is_told_to_come_again(
     """It gets 503 with Retry-After, as for any other outage, and not the 500 of a server that failed."""
     message = {"messageId": str(uuid.uuid4()), "role": "ROLE_USER", "parts": [{"text": "Hello."}]}
     call = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-    async with running_link(int(temporal_address.rpartition(":")[2])) as link:
+    async with running_relay(Link(int(temporal_address.rpartition(":")[2]))) as link:
         variables = {
             "TEMPORAL_ADDRESS": link.address,
             "EVERLOOP_REDIS_URL": redis_url,

@@ -21,7 +21,7 @@ from everloop.runtime.blobs import (
 from everloop.stores.blobs.s3 import MULTIPART_ABOVE, SMALLEST_PART, S3Blobs
 from tests.stores.blobs.blob_rig import PREFIX, new_key
 from tests.support.servers.buckets import client_of, new_bucket, unfinished_uploads
-from tests.support.servers.s3_relay import Relay, flipped, running_relay, unchanged
+from tests.support.servers.s3_relay import Relay, flipped, running_s3_relay, unchanged
 
 LARGE = os.urandom(2 * MULTIPART_ABOVE + 77)
 FULL = os.urandom(SMALLEST_PART)
@@ -53,7 +53,7 @@ class Bucket:
 def bucket(s3_endpoint: str) -> Generator[Bucket]:
     name = new_bucket(s3_endpoint)
     with (
-        running_relay(s3_endpoint) as relay,
+        running_s3_relay(s3_endpoint) as relay,
         closing(S3Blobs(name, endpoint=relay.endpoint, prefix=PREFIX, presigned=SECONDS)) as blobs,
     ):
         yield Bucket(blobs, relay, s3_endpoint, name)

@@ -30,6 +30,7 @@ from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.tasks import Identity
 from tests.support.servers.processes import ServerProcess, wait_until_answers
+from tests.support.servers.relay import Connection, Relay
 
 SERVERS = Path(__file__).parents[1] / "servers/mcp_servers"
 STDIO = [sys.executable, str(SERVERS / "full.py"), "stdio"]
@@ -177,50 +178,22 @@ async def accepts(url: str) -> bool:
     return True
 
 
-class Relay:
-    """A TCP relay that remembers which connection carried `word`, to break that one off."""
+@dataclass
+class WatchedRelay(Relay):
+    """Remembers which connection carried `word`, to break that one off."""
 
-    def __init__(self, url: str, word: bytes) -> None:
-        self._target = urlsplit(url)
-        self._word = word
-        self._carrier: asyncio.StreamWriter | None = None
+    word: bytes = b""
+    _carrier: Connection | None = None
 
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[str]:
-        """Yield the URL under which the target is reached through this relay."""
-        server = await asyncio.start_server(self._relay, LOOPBACK, 0)
-        port = server.sockets[0].getsockname()[1]
-        try:
-            yield f"http://{LOOPBACK}:{port}{self._target.path}"
-        finally:
-            server.close()
+    async def asked(self, connection: Connection, piece: bytes) -> bytes:
+        if self.word in piece:
+            self._carrier = connection
+        return piece
 
     def break_off(self) -> None:
         """Reset the connection that carried the word."""
         assert self._carrier
-        self._carrier.transport.abort()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner, outer = await asyncio.open_connection(self._target.hostname, self._target.port)
-        try:
-            async with asyncio.TaskGroup() as pumping:
-                pumping.create_task(self._pump(reader, outer, writer))
-                pumping.create_task(self._pump(inner, writer, None))
-        except* OSError:
-            pass
-        finally:
-            writer.close()
-            outer.close()
-
-    async def _pump(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, sender: asyncio.StreamWriter | None
-    ) -> None:
-        while data := await source.read(65536):
-            if sender and self._word in data:
-                self._carrier = sender
-            target.write(data)
-            await target.drain()
-        target.close()
+        self._carrier.cut()
 
 
 def everything_script() -> Path:

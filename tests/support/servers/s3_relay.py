@@ -50,7 +50,7 @@ class Relay:
 
 
 @contextmanager
-def running_relay(target: str) -> Generator[Relay]:
+def running_s3_relay(target: str) -> Generator[Relay]:
     """Yield a relay to this endpoint. Signatures stay right, because the name of the host goes along."""
 
     class Handler(BaseHTTPRequestHandler):
