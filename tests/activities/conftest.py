@@ -9,8 +9,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from redis.asyncio import Redis
 
-from everloop.stores.views.store import TaskViews
-
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
@@ -27,6 +25,5 @@ def spans() -> Iterator[InMemorySpanExporter]:
 
 
 @pytest.fixture(autouse=True)
-def views(redis: Redis) -> TaskViews:
-    """Views of tasks; each test has a database."""
-    return TaskViews(redis)
+def stores(redis: Redis) -> None:
+    """Each test has an empty database, on which rigs put their stores."""

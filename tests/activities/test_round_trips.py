@@ -3,12 +3,9 @@
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from everloop.agents.tool import tool
 from everloop.stores.steps import Step, Steps
-from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.store import TaskViews
 from tests.support.rigs.model_rig import model_rig
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.servers.scripted_openai import Reply
@@ -32,7 +29,7 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
     return taken
 
 
-async def test_a_tool_call_takes_two_trips(redis: Redis, trips: Trips) -> None:
+async def test_a_tool_call_takes_two_trips(trips: Trips) -> None:
     """Whatever it does itself."""
 
     @tool
@@ -40,7 +37,7 @@ async def test_a_tool_call_takes_two_trips(redis: Redis, trips: Trips) -> None:
         """Double it."""
         return 2 * number
 
-    rig = ToolRig(double, records=ToolRecords(redis))
+    rig = ToolRig(double)
     call = rig.call("double", '{"number": 2}')
     assert (await rig.run(call)).content == "4"
 
@@ -50,9 +47,9 @@ async def test_a_tool_call_takes_two_trips(redis: Redis, trips: Trips) -> None:
     ]
 
 
-async def test_a_model_call_takes_two_trips(redis: Redis, trips: Trips) -> None:
+async def test_a_model_call_takes_two_trips(trips: Trips) -> None:
     """Besides what it streams."""
-    async with model_rig([Reply(["Hel", "lo"])], TaskViews(redis)) as rig:
+    async with model_rig([Reply(["Hel", "lo"])]) as rig:
         trips.clear()
         assert (await rig.run()).text == "Hello"
 

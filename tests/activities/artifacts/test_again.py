@@ -15,7 +15,6 @@ from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.keys import outcomes_key, records_key
 from everloop.stores.steps import OvertakenError
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
 from tests.support.rigs.artifact_rig import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
@@ -39,7 +38,7 @@ async def forget_calls(rig: ToolRig) -> None:
 
 @pytest.fixture
 def artifacts() -> RecordingArtifacts:
-    return RecordingArtifacts(TaskViews(database()))
+    return RecordingArtifacts()
 
 
 @pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
@@ -92,7 +91,7 @@ async def test_reading_goes_on_where_it_was(artifacts: RecordingArtifacts, repla
         content = b"".join([piece async for piece in context.artifacts.read("a")])
         return str(content == b"ab" * MIB)
 
-    store = Interrupted(artifacts.views)
+    store = Interrupted()
     store.replaced_by = replaced_by
     rig = ToolRig(read, views=artifacts.views, artifacts=store)
     result = await rig.run(rig.call("read"))

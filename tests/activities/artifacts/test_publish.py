@@ -14,7 +14,6 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.publish import ViewPublisher, finalize_artifacts, list_written
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
-from everloop.runtime.redis import connect_redis
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
@@ -111,8 +110,8 @@ async def test_what_only_subscribers_have_of_a_task_is_taken_back_before_it_ends
 
 async def test_a_task_does_not_end_before_its_artifacts() -> None:
     """Completing one may need the blob store; while it is away, nothing is said, and Temporal tries again."""
-    call, views = _publish_input(TaskState.COMPLETED), TaskViews(database())
-    artifacts = RecordingArtifacts(views)
+    call, artifacts = _publish_input(TaskState.COMPLETED), RecordingArtifacts()
+    views = artifacts.views
     context, task_id = _task(call)
     for artifact_id in ("a", "b"):
         await artifacts.apply(context, artifact_id, Create(task_id, (NewPart("text", b"a"),)))
@@ -257,18 +256,15 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(redis_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(redis: Redis, tmp_path: Path) -> AsyncIterator[Scene]:
     with closing(LocalBlobs(tmp_path)) as local:
-        async with connect_redis(redis_url) as redis:
-            views, blobs = TaskViews(redis), FailingBlobs(local)
-            # A directory that had its probe knows what is missing from one that is not mounted.
-            await blobs.put(PROBE_KEY, b"id")
-            ward = Ward(Artifacts(redis, blobs, views), views)
-            task = await ward.begin()
-            task_id = task.task_id
-            await ward.write(task, task_id, made(task, LARGE[0]), Append(LARGE[1]))
-            yield Scene(ward, task, blobs, tmp_path)
-            await ward.artifacts.delete_artifact(CONTEXT, task_id)
+        views, blobs = TaskViews(redis), FailingBlobs(local)
+        # A directory that had its probe knows what is missing from one that is not mounted.
+        await blobs.put(PROBE_KEY, b"id")
+        ward = Ward(Artifacts(redis, blobs, views), views)
+        task = await ward.begin()
+        await ward.write(task, task.task_id, made(task, LARGE[0]), Append(LARGE[1]))
+        yield Scene(ward, task, blobs, tmp_path)
 
 
 @pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED])

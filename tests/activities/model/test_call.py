@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from pydantic import JsonValue
-from redis.asyncio import Redis
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
@@ -17,7 +16,6 @@ from everloop.models.catalogue import ModelEntry
 from everloop.models.interface import ModelRequest
 from everloop.stores.steps import Lease, OvertakenError
 from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (
     ArtifactChunk,
@@ -68,11 +66,11 @@ SAID = working().model_copy(update={"received": (UserMessage(message_id=QUESTION
 SEARCH = ToolCall(id="r00001c01", name="search", arguments="{}")
 
 
-async def test_an_answer_is_streamed_and_returned_once(redis: Redis) -> None:
+async def test_an_answer_is_streamed_and_returned_once() -> None:
     """Subscribers see its beginning at once, and the whole in the end; the next attempt asks nobody."""
     gate = asyncio.Event()
     script = [Reply(["Hel", gate, "lo"], usage=(7, 2))]
-    async with model_rig(script, TaskViews(redis), Transcripts(redis)) as rig:
+    async with model_rig(script) as rig:
         rig.call = rig.changed(statuses=(SAID,))
         running = await rig.begin()
         assert await rig.answer() == ("Hel", False)

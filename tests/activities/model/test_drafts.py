@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from redis.asyncio import Redis
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.call import AgentTools
@@ -11,7 +10,6 @@ from everloop.agents.registry import AgentRegistry
 from everloop.stores.artifacts.rendering import render_artifact
 from everloop.stores.secrets import Secrets
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
@@ -26,11 +24,11 @@ creates_and_appends = pytest.mark.parametrize("append", [False, True], ids=["cre
 
 
 @creates_and_appends
-async def test_an_artifact_streams_while_its_call_is_written(redis: Redis, *, append: bool) -> None:
+async def test_an_artifact_streams_while_its_call_is_written(*, append: bool) -> None:
     """Subscribers read it before the reply is over; each piece comes once, before the call is told."""
     gate, base = asyncio.Event(), BASE if append else ""
     script = [Reply(fragments("Half a poem.", gate, append=append))]
-    async with model_rig(script, TaskViews(redis), Transcripts(redis), agent=WRITER) as rig:
+    async with model_rig(script, agent=WRITER) as rig:
         if append:
             await begin_doc(rig)
         running = await rig.begin()

@@ -5,13 +5,10 @@ import contextlib
 from dataclasses import replace
 
 import pytest
-from redis.asyncio import Redis
 
 from everloop.agents.agent import Turn
 from everloop.agents.limits import ModelSettings
 from everloop.models.catalogue import ModelEntry
-from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.events import Thought, ToolCalled, UsageReported, Warned
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, Usage, UserMessage
@@ -77,15 +74,14 @@ async def test_calls_that_are_whole_are_run() -> None:
         assert [event.call_id for event in await rig.events_of(ToolCalled)] == ["r00001c01"]
 
 
-async def test_a_text_that_was_cut_off_is_gone_on_with(redis: Redis) -> None:
+async def test_a_text_that_was_cut_off_is_gone_on_with() -> None:
     """The draft streams on; one message results, with the thoughts, the cost and the calls of both halves."""
     gate, watching = asyncio.Event(), After(make=in_capitals)
     script = [
         Reply([Reasoning("A tale."), "Once "], finish_reason="length", usage=(10, 3)),
         Reply([Reasoning("On."), "upon", gate, " a time."], usage=(14, 4)),
     ]
-    views, transcripts = TaskViews(redis), Transcripts(redis)
-    async with model_rig(script, views, transcripts, agent=agent(watching)) as rig:
+    async with model_rig(script, agent=agent(watching)) as rig:
         running = asyncio.create_task(rig.run(rig.changed(model="priced-model")))
         while await rig.answer() != ("Once upon", False):
             await rig.until(lambda _: True)

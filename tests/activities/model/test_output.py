@@ -6,13 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 from pydantic import BaseModel
-from redis.asyncio import Redis
 
 from everloop.agents.agent import Agent, Turn
 from everloop.agents.artifact_tools import artifacts
 from everloop.agents.plugins import tools
-from everloop.stores.transcripts import Transcripts
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Thought
@@ -42,11 +39,11 @@ async def shown(rig: ModelRig) -> Shown:
     return response and (response.parts, response.complete)
 
 
-async def test_an_answer_is_data(redis: Redis) -> None:
+async def test_an_answer_is_data() -> None:
     """The provider is told the schema; clients get one data part, and the reply is canonical."""
     gate = asyncio.Event()
     steps: list[Step] = [Reasoning("Hm."), '```json\n{"people": "2",', gate, ' "name": "Paris"}\n```']
-    async with model_rig([Reply(steps)], TaskViews(redis), Transcripts(redis), agent=AGENT) as rig:
+    async with model_rig([Reply(steps)], agent=AGENT) as rig:
         running = asyncio.create_task(rig.run())
         await rig.until(lambda event: isinstance(event, Thought))
         assert await shown(rig) is None

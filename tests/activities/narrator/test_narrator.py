@@ -8,7 +8,6 @@ import pytest
 
 from everloop.activities.narrator.narrator import NarrationTerms
 from everloop.stores.views.interface import START
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Narrated, TaskEvent
 from everloop.workflows.contract.tasks import TaskState
 from tests.stores.examples import chunk, status
@@ -18,10 +17,10 @@ from tests.support.servers.scripted_openai import Reasoning, Refusal, Reply
 SEARCHING, PAINTING = Reply(["Searching"]), Reply(["Painting"])
 
 
-async def test_it_tells_what_happens_until_the_task_ends(views: TaskViews) -> None:
+async def test_it_tells_what_happens_until_the_task_ends() -> None:
     """The model reads what is new, the request and what was told; it never fails the task."""
     script = [Reply([Reasoning("Hm"), '"Searching the library."']), Reply(["Painting the picture"])]
-    async with narrator_rig(script, views) as rig:
+    async with narrator_rig(script) as rig:
         async with rig.narrating():
             await rig.call_tool("search")
             await rig.until_told(1)
@@ -82,9 +81,9 @@ async def test_it_does_not_repeat_itself() -> None:
         assert await rig.told() == ["Searching", "Painting"]
 
 
-async def test_a_second_attempt_goes_on_where_the_first_one_died(views: TaskViews) -> None:
+async def test_a_second_attempt_goes_on_where_the_first_one_died() -> None:
     """What stands in the stream is neither told again nor said again."""
-    async with narrator_rig([Reply(["searching"]), PAINTING], views) as rig:
+    async with narrator_rig([Reply(["searching"]), PAINTING]) as rig:
         await rig.call_tool("search")
         await rig.publish(Narrated(text="Searching"))
         rig.after(START, 1)

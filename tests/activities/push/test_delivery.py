@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 from a2a.types.a2a_pb2 import StreamResponse
 from google.protobuf.json_format import ParseDict
-from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import capture_logs
 
@@ -54,10 +53,9 @@ async def test_every_status_is_told_in_order() -> None:
     assert first.status.timestamp.ToDatetime() == at(1).replace(tzinfo=None)
 
 
-async def test_narrations_and_sub_agents_are_not_told(redis: Redis) -> None:
+async def test_narrations_and_sub_agents_are_not_told() -> None:
     """Who is notified is not there to watch; on the stores of a deployment, with many deltas in between."""
-    views, configs = TaskViews(redis), PushConfigs(redis)
-    async with push_rig(views=views, configs=configs) as (rig, hook):
+    async with push_rig() as (rig, hook):
         await rig.begin(position=START)
         await rig.publish(status(1), Narrated(text="Reading"), *(chunk("x", index=n) for n in range(300)))
         child = child_task_id(rig.task.task_id, "call")

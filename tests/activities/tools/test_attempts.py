@@ -154,7 +154,7 @@ async def test_a_call_whose_outcome_is_forgotten_has_run(redis: Redis, *, idempo
         runs.append(1)
         return "paid"
 
-    rig = ToolRig(pay, records=ToolRecords(redis))
+    rig = ToolRig(pay)
     await rig.attempt_call(rig.call("pay"))
     await redis.delete(outcomes_key(rig.task_id))
 
@@ -354,7 +354,7 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
 # What a tool keeps of a call, so that a later attempt goes on where the last one was lost.
 
 
-async def test_an_attempt_finds_what_the_lost_one_kept(redis: Redis) -> None:
+async def test_an_attempt_finds_what_the_lost_one_kept() -> None:
     """A worker dies after it has begun a job: the next one takes up the same job, and begins no other."""
     begun: list[str] = []
 
@@ -372,7 +372,7 @@ async def test_an_attempt_finds_what_the_lost_one_kept(redis: Redis) -> None:
             raise DiedError
         return f"done: {job}"
 
-    rig = ToolRig(run, records=ToolRecords(redis))
+    rig = ToolRig(run)
     with pytest.raises(DiedError):
         await rig.attempt_call(rig.call("run"))
 
@@ -398,7 +398,7 @@ async def test_other_calls_keep_for_themselves() -> None:
     assert [(await rig.run(call)).content for call in calls] == ["null"] * 3
 
 
-async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None:
+async def test_a_call_finds_what_it_kept_before_a_question() -> None:
     """The answer begins another phase of the same call."""
 
     @tool
@@ -409,7 +409,7 @@ async def test_a_call_finds_what_it_kept_before_a_question(redis: Redis) -> None
             raise InputRequired("Name?", "confirmation")
         return context.kept
 
-    rig = ToolRig(fill, records=ToolRecords(redis))
+    rig = ToolRig(fill)
     question = await rig.ask(rig.call("fill"))
     assert (await rig.run(rig.call("fill", "{}", yes(question)))).content == '{"form":7}'
 

@@ -14,7 +14,6 @@ from everloop.agents.tool_context import ToolContext
 from everloop.runtime.blobs import BlobsUnavailableError
 from everloop.stores.artifacts.errors import ArtifactOvertakenError
 from everloop.stores.tool_records import ToolRecords
-from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.calls import StoreResultInput
 from everloop.workflows.contract.events import ToolCompleted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
@@ -86,7 +85,7 @@ async def test_reading_on_needs_no_approval() -> None:
 )
 async def test_how_long_a_result_may_be(size: int, most: int | None, whole: int) -> None:
     """What the tool says, or else the agent; what is not longer stays as it is, and nothing is kept."""
-    artifacts = RecordingArtifacts(TaskViews(database()))
+    artifacts = RecordingArtifacts()
     rig = ToolRig(tool(max_result=most)(reciting("x" * size)), artifacts=artifacts)
     result = await rig.run(rig.call("recite"))
     assert (result.whole, result.kept != "", len(artifacts.changes)) == (whole, whole > 0, int(whole > 0))
@@ -136,7 +135,7 @@ async def test_what_is_no_character_is_none_to_the_model_either() -> None:
 
 async def test_a_result_that_cannot_be_kept_is_cut_and_says_so() -> None:
     """The tool has run: no failure of a store brings it a second time."""
-    artifacts = RecordingArtifacts(TaskViews(database()))
+    artifacts = RecordingArtifacts()
     rig = ToolRig(tool(max_result=10)(reciting("é" * 20)), artifacts=artifacts)
     artifacts.fails_before = lambda _: ArtifactOvertakenError("x")
     result = await rig.run(rig.call("recite"))
@@ -148,7 +147,7 @@ async def test_a_result_that_cannot_be_kept_is_cut_and_says_so() -> None:
 
 async def test_a_store_that_is_away_is_waited_for() -> None:
     """For a while; then the result is cut."""
-    artifacts = RecordingArtifacts(TaskViews(database()))
+    artifacts = RecordingArtifacts()
     rig = ToolRig(tool(max_result=10)(reciting("x" * 20)), artifacts=artifacts)
     artifacts.fails_before = lambda number: BlobsUnavailableError("s3", "full") if number == 1 else None
     assert (await rig.run(rig.call("recite"))).kept
@@ -167,7 +166,7 @@ async def test_a_worker_that_dies_with_a_result_kept_leaves_one_artifact(*, idem
         """Recite."""
         return texts.pop(0)
 
-    artifacts = RecordingArtifacts(TaskViews(database()))
+    artifacts = RecordingArtifacts()
     records = failing(ToolRecords(database()), "finishing", error=RuntimeError("killed"), times=1)
     rig = ToolRig(recite, artifacts=artifacts, records=records)
     call = rig.call("recite")

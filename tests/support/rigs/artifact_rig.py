@@ -13,7 +13,7 @@ from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import Part, ToolMessage
 from everloop.workflows.contract.names import context_key
 from tests.support.rigs.tool_rig import ToolRig
-from tests.support.stores import redis_of
+from tests.support.stores import database
 
 MIB = 1024 * 1024
 
@@ -31,10 +31,10 @@ class RecordingArtifacts(Artifacts):
     or after, it is made.
     """
 
-    def __init__(self, views: TaskViews) -> None:
-        redis = redis_of(views)
-        super().__init__(redis, RedisBlobs(redis), views)
-        self.views = views
+    def __init__(self) -> None:
+        redis = database()
+        self.views = TaskViews(redis)
+        super().__init__(redis, RedisBlobs(redis), self.views, segment=MIB)
         self.changes: list[Change] = []
         self.fails_before: Callable[[int], Exception | None] = lambda _: None
         self.fails_after: Callable[[int], Exception | None] = lambda _: None
