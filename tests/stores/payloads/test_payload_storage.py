@@ -20,11 +20,15 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState, T
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from everloop.runtime.blobs import BlobMissingError, Blobs, BlobsUnavailableError, check_key
+from everloop.runtime.blobs import BlobMissingError, Blobs, BlobsUnavailableError
 from everloop.runtime.temporal.payloads import MOST_BOUND, MissingPayloads, data_converter, payload_folder
 from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.blobs.redis import RedisBlobs
 from everloop.workflows.contract.failures import BLOB_MISSING
 from tests.stores.payloads.payload_workflow import Echo, Parcels, fail_once, make, repeat
+from tests.support.stores import database
+
+pytestmark = pytest.mark.usefixtures("redis")
 
 LARGE = 3 * 1024 * 1024
 SMALL_HISTORY = 50_000
@@ -32,43 +36,38 @@ SMALL_HISTORY = 50_000
 Handle = WorkflowHandle[Parcels, str]
 
 
-class FaultyBlobs(Blobs):
-    """Keeps all in this process, until it is to lose it. Refuses the next few reads on request.
+class FaultyBlobs(RedisBlobs):
+    """Loses what contains the word `loses`, what it is told to lose, and refuses the next few reads."""
 
-    It never gets what contains the word `loses`.
-    """
-
-    location = "the memory of this process"
     loses = b""
     refusals = 0
 
     def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
+        super().__init__(database())
+        self._held: dict[str, bytes] = {}
 
     def lose_all(self) -> None:
-        self._kept.clear()
+        self._held.clear()
 
     def lose(self, word: bytes) -> None:
         for key in self.keys_of(word):
-            del self._kept[key]
+            del self._held[key]
 
     def keys_of(self, word: bytes) -> list[str]:
-        return [key for key, content in self._kept.items() if word in content]
+        return [key for key, content in self._held.items() if word in content]
 
     async def put(self, key: str, content: bytes) -> None:
         if not self.loses or self.loses not in content:
-            self._kept[check_key(key)] = content
+            self._held[key] = content
+            await super().put(key, content)
 
     async def get(self, key: str) -> bytes:
         if self.refusals:
             self.refusals -= 1
             raise BlobsUnavailableError(self.location, "it is away")
-        if key not in self._kept:
+        if key not in self._held:
             raise BlobMissingError(key)
-        return self._kept[key]
-
-    async def delete(self, key: str) -> None:
-        self._kept.pop(key, None)
+        return await super().get(key)
 
 
 @dataclass(frozen=True)
