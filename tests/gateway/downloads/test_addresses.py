@@ -148,7 +148,7 @@ async def test_an_administrator_downloads_what_belongs_to_others(
     scheme, keys = key_scheme(
         tmp_path / "keys", {"ann": ("ann", ["tasks:read"]), "root": ("root", ["tasks:read", "admin"])}
     )
-    artifacts = FailingArtifacts()
+    artifacts = FailingArtifacts(views)
     async with running_gateway(
         client, views, queue="none", artifacts=artifacts, access=AccessControl(scheme)
     ) as gateway:
