@@ -96,7 +96,9 @@ async def _pages_before(server: str) -> AsyncGenerator[str]:
         anything = Route("/{path:path}", forward, methods=["GET", "POST", "PATCH", "DELETE"])
         app = Starlette(routes=[*console_routes("http://pages.example/"), anything])
         port = free_port()
-        serving = QuietServer(uvicorn.Config(app, host=LOOPBACK, port=port, log_config=None, lifespan="off"))
+        config = uvicorn.Config(app, host=LOOPBACK, port=port, log_config=None, lifespan="off")
+        config.timeout_graceful_shutdown = 1  # a test that fails leaves streams open
+        serving = QuietServer(config)
         running = asyncio.create_task(serving.serve())
         try:
             yield f"http://{LOOPBACK}:{port}"

@@ -48,6 +48,16 @@ describe("an answer", () => {
 describe("what an agent says while it works", () => {
   const call = told({ kind: "tool-call", call_id: "r1c1", name: "search", arguments: "{}", iteration: 1 });
 
+  it("is known from a whole task, too, of a server that tells no steps: a connection may be lost before it is told", () => {
+    const said = status(TaskState.TASK_STATE_WORKING, [text("Half done.")]);
+    const { value } = said.payload as { value: { status: object } };
+    const whole = { id: "t", contextId: "c", history: [], artifacts: [], status: value.status, metadata: undefined };
+    for (const update of [{ payload: { $case: "task", value: whole } } as unknown as StreamResponse, said]) {
+      fold(task, update);
+      expect(task.run.steps).toEqual([{ kind: "text", key: "m", text: "Half done." }]);
+    }
+  });
+
   it("stays where it was said, before the calls that came with it, and comes once", () => {
     const said = status(TaskState.TASK_STATE_WORKING, [text("Let me look.")]);
     for (const update of [told({ kind: "iteration", iteration: 1, model: "m" }), chunk("response", "Let me look.", false), chunk("response", "", false), call, said, said])

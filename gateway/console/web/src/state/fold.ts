@@ -2,7 +2,7 @@
 //
 // An update that repeats what is known changes nothing, so that a stream may be opened anew at any point.
 
-import { EVENTS, type Message, type Part, Role, type StreamResponse, type Task, TaskState } from "../api/a2a";
+import { EVENTS, type Part, Role, type StreamResponse, type Task, TaskState } from "../api/a2a";
 import type { Json, Question, Usage } from "../api/types";
 
 export type Call = {
@@ -123,7 +123,7 @@ export function fold(task: TaskModel, update: StreamResponse): void {
         return;
       }
       setUsage(task, metadata);
-      if (!told && status?.state === TaskState.TASK_STATE_WORKING && status.message) interim(task.run, status.message);
+      if (!told) sayInterim(task.run, status);
       return setStatus(task, status);
     }
     case "artifactUpdate": {
@@ -171,6 +171,7 @@ function snapshot(task: TaskModel, whole: Task): void {
   }
   const steps = (whole.metadata?.[EVENTS] as { steps?: WireStep[] } | undefined)?.steps;
   if (steps) readSteps(task.run, steps);
+  else sayInterim(task.run, whole.status); // other servers tell no steps
   for (const artifact of whole.artifacts)
     artifactUpdate(task, artifact, false, TERMINAL.has(whole.status?.state ?? TaskState.TASK_STATE_UNSPECIFIED));
   task.leftOut = (whole.metadata?.["leftOut"] as { hint?: string } | undefined)?.hint ?? "";
@@ -224,9 +225,10 @@ function setStatus(task: TaskModel, status: Task["status"]): void {
 }
 
 /** Keeps what the agent says while it works. It comes when the calls beside it are known, and was said before them. */
-function interim(run: Run, message: Message): void {
-  const text = textOf(message.parts);
-  const key = run.iteration ? `x${run.iteration}` : message.messageId;
+function sayInterim(run: Run, status: Task["status"]): void {
+  if (status?.state !== TaskState.TASK_STATE_WORKING || !status.message) return;
+  const text = textOf(status.message.parts);
+  const key = run.iteration ? `x${run.iteration}` : status.message.messageId;
   if (!text.trim() || run.steps.some((step) => step.key === key)) return;
   let place = run.steps.length;
   for (let before = run.steps[place - 1]; before?.kind === "call" && !before.call.outcome; before = run.steps[place - 1]) place--;
