@@ -74,5 +74,7 @@ async def opening_tabs(url: str, browser: Browser) -> AsyncGenerator[OpenTab]:
 
 async def say(page: Page, text: str) -> None:
     """Send a message in the chat that the tab shows."""
-    await page.get_by_role("textbox", name="Write a message").fill(text)
-    await page.keyboard.press("Enter")
+    written = page.get_by_role("textbox", name="Write a message")
+    await written.fill(text)
+    await expect(page.get_by_role("button", name="Send")).to_be_enabled()  # once the agents are known
+    await written.press("Enter")
