@@ -173,9 +173,8 @@ class _Served(HttpEndpoint):
         owner = self._owner(request.caller, request)
         try:
             return await handler(Call(request.caller, owner, held_by(request.call_state), request))
-        except (
-            ValidationError
-        ) as failure:  # of what we keep: `Call.body` has told whoever sent what does not fit
+        except ValidationError as failure:
+            # Of what we keep: what was sent and does not fit, `Call.body` has told of.
             raise to_a2a(failure) from None
 
     def refuse(self, error: A2AError, request: A2ARequest) -> Response:
