@@ -174,8 +174,8 @@ class CallLease:
         run_steps: RunSteps | None = None,
     ) -> None:
         self.lease = this_attempt(task_id, call_id)
-        self.has_waited = self.was_lost = False
-        """Whether another attempt was found at work, or one that did not come to its end."""
+        self.has_waited = False
+        """Whether another attempt was found at work."""
         self.attempts = 1
         """How many attempts at the call there were, with this one."""
         self.is_ours = False
@@ -221,7 +221,7 @@ class CallLease:
             self._is_lost = True
             raise OvertakenError
         self.is_ours = True
-        self.was_lost, self.attempts = replies[0].claim is Claim.LOST, replies[0].attempts
+        self.attempts = replies[0].attempts
         return replies
 
     async def work(self, work: Callable[[], Coroutine[object, object, T]]) -> T:

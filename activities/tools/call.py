@@ -36,6 +36,7 @@ from everloop.activities.tools.function import (
     attempt_of,
     in_quick_time,
     next_delay,
+    not_quick,
     retry_of,
 )
 from everloop.activities.tools.records import ToolClaim
@@ -116,8 +117,8 @@ class _Run:
 
     @property
     def attempt(self) -> int:
-        """Counts from 1. Temporal counts a quick call whose worker was lost from 1 again."""
-        return attempt_of(self.call) + (activity.info().is_local and self.claim.was_lost)
+        """Counts from 1."""
+        return attempt_of(self.call)
 
 
 @dataclass(eq=False)
@@ -247,11 +248,15 @@ class AgentTools(ToolPort):
         """
         call, tool, vetted = run.call, run.tool, run.vetted
         claim, *begun = await run.claim.begin(*self._beginning(run), before=announcing)
+        if not isinstance(claim, Claim):
+            return claim
+        if activity.info().is_local and run.claim.attempts > 1:
+            # The workflow task before may have timed out because the tool blocks this process, or ends it.
+            await run.claim.end()
+            raise not_quick(f"an attempt at {tool.name} before this one did not come to its end")
         if claim is Claim.LOST and tool.idempotent:
             begun = await run_steps(self.views, call.task, *self._beginning(run))
         run = replace(run, kept=begun[0])
-        if not isinstance(claim, Claim):
-            return claim
         if claim is Claim.FIRST or tool.idempotent:
             return await run.claim.hold(self._run(run))
         if tool.unknown_outcome == "ask":

@@ -85,20 +85,21 @@ async def in_quick_time(
     try:
         async with limit:
             reply = await work
-    except TimeoutError:
+    except (TimeoutError, asyncio.CancelledError):  # of Temporal, too, where the tool held the event loop up
         if not limit.expired():
             raise
         await tell_slow(clock() - began)
-        raise _not_quick(f"{name} did not finish within {QUICK_TIME:g} s") from None
+        raise not_quick(f"{name} did not finish within {QUICK_TIME:g} s") from None
     if (took := clock() - began) >= SLOW:
         await tell_slow(took)
     # What it came to is recorded, and is not worked out again.
     if len(reply.model_dump_json().encode()) > QUICK_RESULT:
-        raise _not_quick(f"the reply of {name} has more than {QUICK_RESULT:,} bytes")
+        raise not_quick(f"the reply of {name} has more than {QUICK_RESULT:,} bytes")
     return reply
 
 
-def _not_quick(problem: str) -> ApplicationError:
+def not_quick(problem: str) -> ApplicationError:
+    """Return the failure of a quick call that is to be made like any other."""
     return ApplicationError(problem, type=failures.NOT_QUICK, non_retryable=True)
 
 

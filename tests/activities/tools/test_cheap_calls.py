@@ -1,6 +1,7 @@
 """Calls that cost less: quick ones, those that need not run, and those that run as one."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal
@@ -32,10 +33,11 @@ from tests.support.rigs.tool_rig import ToolRig
 
 
 class Lookup(ToolRig):
-    """Offers the quick tool `look`, which fails, hangs or says much in its first run."""
+    """Offers the quick tool `look`, which fails, hangs, blocks or says much in its first run."""
 
     def __init__(self, first: str = "", *, retries: Retries | None = None) -> None:
         self.runs: list[int] = []
+        self.given_up: Callable[[], object] = lambda: None
 
         @tool(idempotent=True, quick=True, max_result=10 * QUICK_RESULT, retries=retries)
         async def look(context: ToolContext) -> str:
@@ -43,7 +45,10 @@ class Lookup(ToolRig):
             self.runs.append(context.attempt)
             if len(self.runs) == 1 and first == "fails":
                 raise ValueError("not yet")
-            if len(self.runs) == 1 and first == "hangs":
+            if len(self.runs) == 1 and first == "blocks":
+                time.sleep(0.3)  # noqa: ASYNC251 -- as authors do
+                self.given_up()
+            if len(self.runs) == 1 and first in {"hangs", "blocks"}:
                 await asyncio.Event().wait()
             return "x" * (2 * QUICK_RESULT) if first == "says much" else "found"
 
@@ -63,19 +68,40 @@ class Lookup(ToolRig):
 
 
 async def test_a_quick_call_does_all_that_others_do() -> None:
-    """Its result is recorded, cached and published; one whose worker was lost begins anew, and says so."""
+    """Its result is recorded, cached and published; one that has ended is not made again."""
+    rig = Lookup()
+    result = await rig.quick_call(rig.call("look"))
+    assert result == await rig.quick_call(rig.call("look"))
+    assert rig.runs == [1]
+    begun = ToolStarted(call_id="call", name="look", attempt=1)
+    completed = ToolCompleted(call_id="call", name="look", outcome="ok", result="found", size=5)
+    assert await rig.events() == [begun, completed, completed]
+
+
+async def test_a_quick_call_whose_worker_was_lost() -> None:
+    """It is made as any other, so that Temporal counts its attempts: it may be what ends the worker."""
     rig = Lookup()
     await rig.lose(rig.call("look"))
     rig.attempt = 1
-    result = await rig.quick_call(rig.call("look"))
-    assert result == await rig.quick_call(rig.call("look"))
-    assert rig.runs == [2]
-    begun = [
-        Resumed(after="attempt", attempt=2, call_id="call"),
-        ToolStarted(call_id="call", name="look", attempt=2),
-    ]
-    completed = ToolCompleted(call_id="call", name="look", outcome="ok", result="found", size=5)
-    assert await rig.events() == [*begun, completed, completed]
+    failed = await rig.fail_quickly()
+    assert failed.type == failures.NOT_QUICK
+    assert (await rig.go_on(failed.type)).content == "found"
+    assert len(rig.runs) == 1
+
+
+async def test_a_quick_call_that_blocks_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told of, although Temporal has given it up. Would it begin anew, it might time out for ever."""
+    monkeypatch.setattr(function, "QUICK_TIME", 0.2)
+    rig = Lookup("blocks")
+    quick = asyncio.create_task(rig.quick_call(rig.call("look")))
+    rig.given_up = quick.cancel
+    with capture_logs() as logs, pytest.raises(ApplicationError) as failed:
+        await quick
+    assert failed.value.type == failures.NOT_QUICK
+    assert [log["log_level"] for log in logs if "quick tool is slow" in log["event"]] == ["warning"]
+    assert (await rig.fail_quickly()).type == failures.NOT_QUICK
+    assert (await rig.go_on(failures.NOT_QUICK)).content == "found"
+    assert len(rig.runs) == 2
 
 
 async def test_a_quick_call_that_is_tried_again() -> None:
@@ -93,7 +119,7 @@ async def test_a_quick_call_that_is_tried_again() -> None:
 async def test_a_quick_call_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ended, told of, and made as any other."""
     recorded = Recorded()
-    monkeypatch.setattr(function, "QUICK_TIME", 0.01)
+    monkeypatch.setattr(function, "QUICK_TIME", 0.2)
     rig = Lookup("hangs")
     with capture_logs() as logs:
         failed = await rig.fail_quickly()
