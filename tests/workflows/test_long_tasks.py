@@ -23,6 +23,7 @@ from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskState
 from tests.support.fakes.ports import CountingTools, FakePorts, Script, ScriptedModel, answer, asks
 from tests.workflows.conftest import Handle, StartTask, cached_or_replayed, say, starter, user
+from tests.workflows.people.asking import asking
 
 cached = cached_or_replayed
 ITERATIONS = 20
@@ -157,6 +158,21 @@ async def test_open_questions_go_along(start_long_task: StartTask) -> None:
     assert sum(call.call.id == "other" for call in ports.tools.calls) == 1
     assert view.status.state is TaskState.COMPLETED
     assert len([message for message in view.history if message.role == "user"]) == 10
+
+
+async def test_a_task_that_waits_goes_on_in_new_runs(start_long_task: StartTask) -> None:
+    """Messages that answer nothing make its history long; in the end Temporal would take no answer."""
+    ports, messages = asking("a", a={}), [user(f"message {n}") for n in range(10)]
+    async with start_long_task(ports) as handle:
+        await ports.publish.until_asked()
+        for message in messages:
+            await _send(handle, message)
+        await say(handle, user("yes"))
+        await handle.result()
+        view = await handle.query(AgentTask.view)
+    asked, answered = ports.tools.calls
+    assert asked.task.run_id != answered.task.run_id
+    assert {message.message_id for message in messages} <= {message.message_id for message in view.history}
 
 
 COUNTS = (5, 40, 150)

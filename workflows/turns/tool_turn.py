@@ -94,8 +94,14 @@ class ToolTurn:
                 courses[call_id].cancel()
             if self._is_parked():
                 await while_parked(self._is_parked)
-                with parked():
-                    await workflow.wait_condition(lambda: is_over() or not self._is_parked())
+                with parked():  # messages that answer nothing make its history long, too
+                    await workflow.wait_condition(
+                        lambda: (
+                            is_over()
+                            or not self._is_parked()
+                            or workflow.info().is_continue_as_new_suggested()
+                        )
+                    )
         for task in (*courses.values(), publishing):
             if task.done():
                 task.result()
