@@ -32,7 +32,7 @@ from everloop.gateway.extension.schedule_bodies import (
 )
 from everloop.gateway.http.calls import Call, answer
 from everloop.gateway.http.errors import ConflictError, NotFoundError
-from everloop.gateway.requests.fields import page_token
+from everloop.gateway.requests.fields import marked, page_token, unmarked
 from everloop.gateway.services import Services
 from everloop.runtime.at_once import for_each
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
@@ -60,8 +60,9 @@ SHOWN_RUNS = 10
 async def list_schedules(services: Services, call: Call) -> Response:
     """List schedules, each with its next and its last run."""
     page = call.page
+    place = page.read_token(lambda text: unmarked(text, call.owner), b"")
     with _translated():
-        found = await services.schedules.of_owner(call.owner, page.size, page.read_token(bytes, b""))
+        found = await services.schedules.of_owner(call.owner, page.size, place)
 
     async def known(id_: str) -> JsonValue:
         try:
@@ -73,7 +74,8 @@ async def list_schedules(services: Services, call: Call) -> Response:
     with _translated():
         listed = await for_each(found.ids, known)
     shown: list[JsonValue] = [each for each in listed if each]
-    return answer({"schedules": shown, "nextPageToken": page_token(found.token)})
+    token = page_token(marked(found.token, call.owner)) if found.token else ""
+    return answer({"schedules": shown, "nextPageToken": token})
 
 
 async def show_schedule(services: Services, call: Call) -> Response:

@@ -40,7 +40,7 @@ class CrossSiteError(RefusalError):
 
 @known_as(-32005, 415, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED")
 class MediaTypeError(RefusalError):
-    """The body is not declared as JSON."""
+    """The body is not declared as JSON, or is compressed."""
 
 
 @known_as(-32600, 413, "INVALID_ARGUMENT", "CONTENT_TOO_LARGE")

@@ -89,8 +89,8 @@ class A2ARequest(Request):
         """Return the body.
 
         Raises:
-            MediaTypeError: it is not declared as JSON. A web page of another origin can send anything else
-                without asking (CORS).
+            MediaTypeError: it is not declared as JSON, or is compressed. A web page of another origin can
+                send anything else without asking (CORS).
             ContentTooLargeError: it is over the limit.
             ContentTooSlowError: it took too long.
             UnavailableNowError: the process holds as much as it can of others.
@@ -112,6 +112,10 @@ class A2ARequest(Request):
         return read_json(await self.body())
 
     def _check_media_type(self) -> None:
+        if (coding := self.headers.get("content-encoding", "identity").strip().lower()) != "identity":
+            raise MediaTypeError(
+                f"Content-Encoding is {coding[:_SHOWN]!r}; send the body as it is, without that header"
+            )
         declared = self.headers.get("content-type", "")
         if declared.partition(";")[0].strip().lower() not in MEDIA_TYPES:
             raise MediaTypeError(

@@ -38,12 +38,17 @@ _REFUSALS = {
         f"the headers are larger than {MAX_HEAD_BYTES} bytes, or more than {MAX_HEADERS}; send less",
     ),
 }
+_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 _FRAMING = 4
 """Bytes of a header besides its name and value."""
 
 
 class _Connection(h11.Connection):
-    """h11's connection; it refuses heads that are too large also when they come all at once."""
+    """h11's connection; it refuses heads that are too large also when they come all at once.
+
+    And those with two lengths: a proxy that goes by the other one takes part of a body for somebody else's
+    request (RFC 9112 §6.3).
+    """
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         event = super().next_event()
@@ -51,6 +56,8 @@ class _Connection(h11.Connection):
             raise h11.RemoteProtocolError(
                 "too many headers, or too large", error_status_hint=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             )
+        if isinstance(event, h11.Request) and {name for name, _ in event.headers} >= _LENGTHS:
+            raise h11.RemoteProtocolError("two lengths of one body")
         return event
 
 

@@ -4,6 +4,7 @@ Everything here raises A2A errors that name the field, what was wrong with it an
 """
 
 import base64
+import hashlib
 import unicodedata
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,6 +17,7 @@ from everloop.gateway.context import Viewer
 from everloop.runtime.protocol.tasks import STATES_BY_NUMBER
 from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.parts import PATH_STEPS
+from everloop.workflows.contract.tasks import TaskState
 
 _Place = TypeVar("_Place")
 
@@ -63,6 +65,26 @@ def page_token(place: bytes) -> str:
     return base64.urlsafe_b64encode(place).decode()
 
 
+_MARK_BYTES = 8
+
+
+def marked(place: bytes, wanted: object) -> bytes:
+    """Return Temporal's place in the list of what is wanted, with a mark of both: it reads no others well."""
+    return hashlib.sha256(repr(wanted).encode() + place).digest()[:_MARK_BYTES] + place
+
+
+def unmarked(token: bytes, wanted: object) -> bytes:
+    """Return the place that was marked.
+
+    Raises:
+        ValueError: it is one of another list, or none.
+    """
+    place = token[_MARK_BYTES:]
+    if token != marked(place, wanted):
+        raise ValueError
+    return place
+
+
 def read_history_length(
     request: pb.GetTaskRequest | pb.ListTasksRequest | pb.SendMessageConfiguration,
 ) -> int | None:
@@ -91,13 +113,20 @@ def read_list_request(params: pb.ListTasksRequest, viewer: Viewer) -> TaskQuery:
         owner=viewer.owner,
         agent_id=viewer.agent_id,
         context_id=check_id(params.context_id, "contextId") if params.context_id else None,
-        state=STATES_BY_NUMBER.get(params.status),
+        state=_read_state(params.status),
         updated_since=_read_oldest(params),
         page_size=page_size,
         page_token=params.page_token,
         with_history=read_history_length(params),
         with_artifacts=params.include_artifacts,
     )
+
+
+def _read_state(number: int) -> TaskState | None:
+    """Return the state that tasks are wanted in, None: any; gRPC hands on numbers that name none."""
+    if number and number not in STATES_BY_NUMBER:
+        raise InvalidParamsError(f"status is {number}, which is no state; give one, or leave it out")
+    return STATES_BY_NUMBER.get(number)
 
 
 def _read_oldest(params: pb.ListTasksRequest) -> int | None:

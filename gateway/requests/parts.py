@@ -103,8 +103,10 @@ def read_struct(struct: Struct, field: str) -> dict[str, JsonValue]:
 def _read_value(value: Value, field: str) -> JsonValue:
     try:
         return _with_integers(MessageToDict(value))
-    except ValueError as error:
-        raise InvalidParamsError(f"{field} is not JSON: {error}") from error
+    except ValueError:
+        raise InvalidParamsError(
+            f"{field} has a number that is infinite, or none, which JSON cannot hold; send another, or a text"
+        ) from None
 
 
 def _with_integers(value: JsonValue) -> JsonValue:

@@ -149,9 +149,12 @@ def _message_flaw(message: Descriptor, value: object, path: str) -> str:
     sent = cast("dict[str, object]", value)
     chosen: dict[str, str] = {}
     for field in message.fields:
-        name = next((each for each in (field.json_name, field.name) if sent.get(each) is not None), "")
-        if not name:
+        names = [each for each in dict.fromkeys((field.json_name, field.name)) if sent.get(each) is not None]
+        if not names:
             continue
+        if len(names) > 1:
+            return f"{path or 'params'} has both {names[0]} and {names[1]}; send one of them"
+        name = names[0]
         where = f"{path}.{name}" if path else name
         if found := _field_flaw(field, sent[name], where):
             return found

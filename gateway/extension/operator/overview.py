@@ -1,7 +1,6 @@
 """The tasks of all owners, as operators see them: a page of Temporal's list, and a look at each task."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -35,7 +34,7 @@ from everloop.gateway.extension.operator.diagnosis import (
     waits_for,
 )
 from everloop.gateway.http.calls import Page
-from everloop.gateway.requests.fields import page_token
+from everloop.gateway.requests.fields import marked, page_token, unmarked
 from everloop.gateway.tasks.runs import RunEnd, Runs
 from everloop.gateway.tasks.runs import Stuck as StuckRun
 from everloop.gateway.tasks.tasks import Tasks
@@ -58,8 +57,6 @@ MOST_LOOKED_AT = 500
 RECENT = timedelta(days=1)
 """How long a task that has failed stands among those that are stuck."""
 
-
-_MARK_BYTES = 8
 
 _FAILED = "ExecutionStatus IN ('Failed', 'Terminated', 'TimedOut')"
 _ENDS = {TaskState.FAILED: _FAILED, TaskState.CANCELED: "ExecutionStatus = 'Canceled'"}
@@ -224,7 +221,7 @@ class Overview:
             TemporalUnavailableError: the list cannot be had.
         """
         query, queues = wanted.query(self.clock()), _Queues(self.client)
-        token = page.read_token(lambda marked: _unmarked(marked, wanted), b"")
+        token = page.read_token(lambda text: unmarked(text, wanted), b"")
         found, looked_at = list[Seen](), 0
         while True:
             rows, token = await self._rows(query, page.size - len(found), token)
@@ -232,7 +229,7 @@ class Overview:
             seen = await asyncio.gather(*(self._row(row, queues) for row in rows))
             found += [each for each in seen if each and (each.stuck or not wanted.only_stuck)]
             if not token or len(found) >= page.size or not wanted.only_stuck or looked_at >= MOST_LOOKED_AT:
-                return found, _token(token, wanted)
+                return found, page_token(marked(token, wanted)) if token else ""
 
     async def find(self, task_id: str) -> Seen:
         """Return one task, with all that its workflow tells.
@@ -350,24 +347,3 @@ def _question(question: Question) -> JsonValue:
         "text": question.text,
         "scope": question.approvers,
     }
-
-
-def _token(token: bytes, wanted: Wanted) -> str:
-    """Return Temporal's token as clients get it; it is good for the same list alone."""
-    return page_token(_mark(token, wanted) + token) if token else ""
-
-
-def _unmarked(marked: bytes, wanted: Wanted) -> bytes:
-    """Return the token that Temporal gave: what it makes of others is nobody's promise.
-
-    Raises:
-        ValueError: it is one of another list.
-    """
-    mark, token = marked[:_MARK_BYTES], marked[_MARK_BYTES:]
-    if mark != _mark(token, wanted):
-        raise ValueError
-    return token
-
-
-def _mark(token: bytes, wanted: Wanted) -> bytes:
-    return hashlib.sha256(repr(wanted).encode() + token).digest()[:_MARK_BYTES]

@@ -99,6 +99,8 @@ class Operator:
         page, only_stuck = call.page, call.query("stuck")
         if only_stuck not in {"", "true", "false"}:
             raise InvalidParamsError("stuck is neither true nor false")
+        if call.query("agent") and not is_agent_id(call.query("agent")):
+            raise InvalidParamsError("agent is no id of an agent; give one as GET /agents lists them")
         wanted = Wanted(
             state=_state(call.query("state")),
             agent=call.query("agent"),

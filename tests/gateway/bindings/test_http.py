@@ -1,5 +1,6 @@
 """Headers, status codes and malformed input on every binding over HTTP: the same rules everywhere."""
 
+import gzip
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -13,6 +14,7 @@ from tests.support.wires.wires import REST, Call, HttpWire, Reply, reply_of
 
 SECRETS = ("Traceback", 'File "', ".py", "pydantic", "protobuf", "ParseDict", "secret")
 INVALID, NOT_FOUND = ((200, -32602), 400, "INVALID_PARAMS"), ((200, -32001), 404, "TASK_NOT_FOUND")
+UNFIT = ((415, -32005), 415, "CONTENT_TYPE_NOT_SUPPORTED")
 VERSION = ((200, -32009), 400, "VERSION_NOT_SUPPORTED")
 
 Expected = tuple[tuple[int, int], int, str]
@@ -63,7 +65,10 @@ async def test_patch_versions_and_queries_are_understood(over_http: HttpWire) ->
 
 
 async def test_a_body_has_to_be_declared_as_json(over_http: HttpWire) -> None:
-    """As JSON or as A2A's JSON, with parameters; web pages of others can send the rest without asking."""
+    """As JSON or as A2A's JSON, with parameters; web pages of others can send the rest without asking.
+
+    One that is compressed is not read, and the text says so.
+    """
     call = over_http.call("SendMessage", params_of("SendMessage"))
     body = json.dumps(call["json"]).encode()
     for kind in ("application/json", "application/a2a+json", "Application/JSON; charset=utf-8"):
@@ -72,8 +77,14 @@ async def test_a_body_has_to_be_declared_as_json(over_http: HttpWire) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "", "json"):
         headers = {"Content-Type": kind} if kind else {}
         refused = await answer(over_http, over_http.raw_body(body, **headers))
-        text = check(refused, over_http, ((415, -32005), 415, "CONTENT_TYPE_NOT_SUPPORTED"))
+        text = check(refused, over_http, UNFIT)
         assert "Content-Type: application/json" in text
+    json_type = {"Content-Type": "application/json"}
+    plain = await answer(over_http, over_http.raw_body(body, **json_type, **{"Content-Encoding": "Identity"}))
+    assert (plain.status, plain.refusal) == (200, None)
+    packed = over_http.raw_body(gzip.compress(body), **json_type, **{"Content-Encoding": "gzip"})
+    text = check(await answer(over_http, packed), over_http, UNFIT)
+    assert "Content-Encoding is 'gzip'; send the body as it is" in text
 
 
 BODIES = {

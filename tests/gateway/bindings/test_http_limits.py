@@ -108,6 +108,7 @@ async def test_hundreds_of_headers_are_read(gateway: RunningGateway, path: str) 
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: odd\r\n\r\n",
+        HEAD + b"Content-Length: 12\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
     ],
 )
 async def test_what_is_no_http_is_refused(impatient: str, sent: bytes) -> None:

@@ -189,6 +189,12 @@ REQUESTS: list[tuple[str, Json, int, str]] = [
     ("GetTask", {"id": "a\tb"}, INVALID_PARAMS, "id has control characters"),
     ("GetTask", {"id": "nobody", "historyLength": -2}, INVALID_PARAMS, "historyLength is -2"),
     ("GetTask", {"id": "nobody", "historyLength": "many"}, INVALID_PARAMS, "historyLength"),
+    (
+        "GetTask",
+        {"id": "nobody", "historyLength": 1, "history_length": 2},
+        INVALID_PARAMS,
+        "has both historyLength and history_length; send one of them",
+    ),
     ("CancelTask", {"id": "nobody"}, TASK_NOT_FOUND, "no task 'nobody' here"),
     ("SubscribeToTask", {"id": "nobody"}, TASK_NOT_FOUND, "no task 'nobody' here"),
     ("CreateTaskPushNotificationConfig", {"taskId": "t", "url": "http://x"}, TASK_NOT_FOUND, "no task"),

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
+from typing import cast
 
 import grpc
 import pytest
 import pytest_asyncio
 from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
 from a2a.types import a2a_pb2 as pb
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Value
 from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 from temporalio.client import Client
@@ -189,6 +192,33 @@ async def test_what_is_no_message_is_refused(guarded: GrpcGateway, service: str,
     error = await refused(guarded, f"{service}/GetTask", content)
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "GetTask" in (error.details() or "")
+
+
+UNSAID: dict[str, tuple[str, Message, str]] = {
+    "a state": (
+        "ListTasks",
+        pb.ListTasksRequest(status=cast("pb.TaskState", 99)),
+        "status is 99, which is no state",
+    ),
+    "a number": (
+        "SendMessage",
+        pb.SendMessageRequest(
+            message=pb.Message(
+                message_id="m", role=pb.ROLE_USER, parts=[pb.Part(data=Value(number_value=float("nan")))]
+            )
+        ),
+        "message.parts[0] has a number that is infinite, or none",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSAID)
+async def test_what_json_cannot_say_is_refused(guarded: GrpcGateway, name: str) -> None:
+    """A list is not given as if it had no filter; and what cannot be stored is not taken in."""
+    method, sent, words = UNSAID[name]
+    error = await refused(guarded, f"{SERVICE}/{method}", sent.SerializeToString())
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert words in (error.details() or "")
 
 
 async def test_calls_at_once_do_not_mix(guarded: GrpcGateway) -> None:
