@@ -255,7 +255,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     PayloadsUnavailableError: Answer(UnavailableNowError, retry_after=2),
     NoWorkerError: Answer(UnavailableNowError, retry_after=5),
     TaskPausedError: Answer(UnavailableNowError, retry_after=30),
-    BlobsUnavailableError: _STORE_ANSWER,
+    BlobsUnavailableError: Answer(UnavailableNowError, str(PayloadsUnavailableError.__doc__), retry_after=2),
     **dict.fromkeys(STORE_FAILURES, _STORE_ANSWER),
     NotificationError: Answer(UnavailableNowError, str(TemporalUnavailableError.__doc__), retry_after=2),
 }

@@ -169,7 +169,9 @@ def _translated(what: str) -> Generator[None]:
     except (ArtifactMissingError, ArtifactIdError, PartIndexError):
         raise NotFoundError(f"no {what} here") from None
     except (ArtifactReplacedError, BlobsUnavailableError, *STORE_FAILURES) as failure:
-        _log.warning("download cannot be served now", what=what, error=type(failure).__name__)
+        _log.warning(
+            "download cannot be served now", what=what, error=type(failure).__name__, reason=str(failure)
+        )
         text = "the artifact store cannot tell now; nothing is lost: ask again in a few seconds"
         raise UnavailableNowError(text, retry_after=RETRY_AFTER) from None
     except (BlobCorruptError, BlobMissingError) as failure:

@@ -166,7 +166,11 @@ class Admission:
         """
         task_id, agent = incoming.task_id, incoming.agent
         await self.limits.reserve_task(task.owner, task_id)
-        await self.files.store(incoming.files, context_key(task.owner, task.context_id), task_id)
+        try:
+            await self.files.store(incoming.files, context_key(task.owner, task.context_id), task_id)
+        except Exception:
+            await self.limits.release_task(task.owner, task_id)
+            raise
         # The workflow first: a view of a task that does not exist would wait for ever. If we die in between,
         # the client's retry finds the workflow, and its view is restored from there.
         is_new = await self.tasks.start(task_id, task, summary=_summary(agent, task.message))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from a2a.types.a2a_pb2 import GetTaskRequest, Part, SendMessageRequest, Task
@@ -9,6 +10,7 @@ from a2a.utils.errors import InvalidParamsError
 from redis.asyncio import Redis
 from temporalio.client import Client
 
+from everloop.gateway.auth.access import AccessControl, LimitSettings, RequestLimits
 from everloop.gateway.context import ANONYMOUS
 from everloop.gateway.operations.files import InputFiles
 from everloop.gateway.requests.parts import InputFile
@@ -17,13 +19,14 @@ from everloop.stores.artifacts.changes import Announcement, Change, Create, NewP
 from everloop.stores.artifacts.rendering import RENDERED_PART_BYTES
 from everloop.stores.artifacts.store import FRESH, Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
+from everloop.stores.quotas import Quotas
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import StoredArtifact
 from everloop.workflows.contract.messages import FilePart, StoredPart
 from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
-from tests.gateway.harness import RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
+from tests.gateway.harness import Named, RunningGateway, StoodIn, running_gateway, stand_in_worker, unique
 from tests.gateway.messages.questions import ask
 from tests.support.a2a_client import connected, request, send
 from tests.support.stores import redis_of
@@ -102,14 +105,17 @@ class AwayArtifacts(Artifacts):
 
 
 async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, views: TaskViews) -> None:
-    """The client is told to come back; sending the same message again starts the task."""
+    """The client is told to come back; sending the same message again starts the task.
+
+    What did not start takes no place of those that an owner has.
+    """
     redis = redis_of(views)
+    limits = RequestLimits(LimitSettings(max_open_tasks=1), Quotas(redis))
     artifacts = AwayArtifacts(redis, RedisBlobs(redis), views)
-    queue, context = unique("away"), unique("context")
-    params = {
+    queue, owner = unique("away"), unique("owner")
+    params: dict[str, Any] = {
         "message": {
             "messageId": unique("m"),
-            "contextId": context,
             "role": "ROLE_USER",
             "parts": [{"raw": "aGk="}],
         },
@@ -117,13 +123,19 @@ async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, vie
     }
     async with (
         stand_in_worker(client, queue),
-        running_gateway(client, views, queue=queue, artifacts=artifacts) as gateway,
+        running_gateway(
+            client, views, queue=queue, artifacts=artifacts, access=AccessControl(Named(), limits)
+        ) as gateway,
     ):
-        refused = await gateway.call("SendMessage", params)
-        before = (await gateway.call("ListTasks", {"contextId": context})).json()["result"]["tasks"]
+        await gateway.call(
+            "SendMessage", {"message": {**params["message"], "messageId": "other"}}, owner=owner
+        )
+        refused = await gateway.call("SendMessage", params, owner=owner)
+        before = (await gateway.call("ListTasks", {}, owner=owner)).json()["result"]["tasks"]
         artifacts.is_back = True
-        taken = await gateway.call("SendMessage", params)
+        taken = await gateway.call("SendMessage", params, owner=owner)
     assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
+    assert "The blob store does not answer" in refused.text
     assert "secret-key" not in refused.text
     assert before == []
     assert taken.json()["result"]["task"]["history"][0]["parts"][0]["raw"] == "aGk="
