@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 from everloop.runtime.redis import connect_redis
+from tests.support.fakes.failing import UNREACHED
 from tests.support.servers.processes import (
     INHERITED,
     RUNNING_CLUSTERS,
@@ -138,8 +139,10 @@ async def redis(redis_url: str) -> AsyncGenerator[Redis]:
     async with connect_redis(redis_url.replace("/0", "/1")) as client:
         await client.flushdb()
         DATABASES.append(client)
+        UNREACHED.clear()
         yield client
         DATABASES.pop()
+        assert not UNREACHED, "what was to fail in this test was never called"
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -1,5 +1,5 @@
 -- Changes the view, history and stream of one task. What is listed of it follows in another step (task_lists.lua).
--- The rules stand in workflows/contract/events.py; tests/support/memory/fold.py is the same in Python.
+-- The rules stand in workflows/contract/events.py; tests/support/fold.py is the same in Python.
 -- view_fields.lua and view_drafts.lua stand before this.
 
 -- Runs and statuses

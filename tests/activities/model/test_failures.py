@@ -228,10 +228,11 @@ async def test_nothing_is_asked_before_the_status_is_out() -> None:
 
 async def test_an_outage_costs_deltas_only() -> None:
     """Redis goes away when the stream has begun: the call ends well; the workflow publishes the answer."""
-    gate = asyncio.Event()
-    async with model_rig([Reply([gate, "Hello"])]) as rig:
+    gate, away = asyncio.Event(), asyncio.Event()
+    async with model_rig([Reply([gate, "Hel", away, "lo"])]) as rig:
         running = asyncio.create_task(rig.run())
         await rig.provider.request(1)
-        failing(rig.views, "publishing")
+        failing(rig.views, "publishing", reached=away)
         gate.set()
-        assert (await running).text == "Hello"
+        reply = await running
+        assert (reply.text, reply.is_published) == ("Hello", False)

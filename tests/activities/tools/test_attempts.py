@@ -345,7 +345,7 @@ async def test_a_crash_between_failure_and_release_is_no_second_run() -> None:
     attempts: list[int] = []
     rig = ToolRig(
         _unsteady(attempts, 2),
-        records=failing(ToolRecords(database()), "releasing", error=asyncio.CancelledError()),
+        records=failing(ToolRecords(database()), "releasing", error=asyncio.CancelledError(), times=1),
     )
     with pytest.raises(asyncio.CancelledError):
         await rig.attempt_call(rig.call("fetch"))

@@ -1,5 +1,6 @@
 """Stores that fail, some times or always, where a test wants it."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Never, TypeVar
 
@@ -9,18 +10,34 @@ Store = TypeVar("Store")
 
 ALWAYS = 1_000_000
 
+UNREACHED: set[str] = set()
+"""Methods that were to fail in the test that runs, and that nobody has called: it would prove nothing."""
 
-def failing(store: Store, *methods: str, error: BaseException | None = None, times: int = ALWAYS) -> Store:
+
+def failing(
+    store: Store,
+    *methods: str,
+    error: BaseException | None = None,
+    times: int = ALWAYS,
+    reached: asyncio.Event | None = None,
+) -> Store:
     """Return the store, whose methods of these names fail so often; by default as if Redis were away.
 
-    One that returns a step fails the trip of which that is a step; nothing of that trip is done.
+    One that returns a step fails the trip of which that is a step; nothing of that trip is done. `reached` is
+    set when one is called.
     """
     left, raised = times, error or RedisConnectionError("Error 111 connecting to redis.internal:6379")
+    UNREACHED.update(methods)
 
-    def wrap(do: Callable[..., object]) -> Callable[..., object]:
+    def wrap(name: str) -> Callable[..., object]:
+        do: Callable[..., object] = getattr(store, name)
+
         def call(*arguments: object, **options: object) -> object:
             nonlocal left
             left -= 1
+            UNREACHED.discard(name)
+            if reached:
+                reached.set()
             done = do(*arguments, **options)
             if left < 0:
                 return done
@@ -32,7 +49,7 @@ def failing(store: Store, *methods: str, error: BaseException | None = None, tim
         return call
 
     for name in methods:
-        setattr(store, name, wrap(getattr(store, name)))
+        setattr(store, name, wrap(name))
     return store
 
 
