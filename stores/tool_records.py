@@ -71,7 +71,6 @@ class ToolRecords:
     """
 
     def __init__(self, redis: Redis, *, ttl: timedelta = RECORD_TTL, outcome_ttl: timedelta = GRACE) -> None:
-        self._redis = redis
         self._cipher = cipher_of(redis)
         self._ttl, self._outcome_ttl = int(ttl.total_seconds()), int(outcome_ttl.total_seconds())
         self.steps = Steps(redis)
@@ -103,38 +102,22 @@ class ToolRecords:
         (is_ours,) = await self.steps.run(self._step("renew", lease, int(seconds * 1000), read=bool))
         return bool(is_ours)
 
-    async def release(self, lease: Lease, seconds: float = 0) -> None:
-        """Give a call back that is ours and has ended without an outcome: the next claim is the first.
-
-        For so many seconds it stays held all the same.
-        """
-        await self.steps.run(self.releasing(lease, seconds))
-
     def releasing(self, lease: Lease, seconds: float = 0, *, counts: bool = True) -> Step[bool]:
-        """Return the step of `release`; the attempt may be one that does not count."""
+        """Return the step that gives back a call of ours that has ended without an outcome.
+
+        The next claim is the first; for so many seconds there is none. `counts`: the attempt is counted.
+        """
         return self._step("release", lease, int(seconds * 1000), int(counts), read=bool)
 
     async def revoke(self, lease: Lease) -> None:
         """Take a call without an outcome from whoever works on it, who is to stop; nobody holds it then."""
         await self.steps.run(self._step("revoke", lease, lease.order, read=bool))
 
-    async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
-        """Return what a call came to; None if there is nothing, or nothing that can be read."""
-        found = await self._redis.hget(outcomes_key(task_id), call_id)
-        outcome = cast("str | None", found)
-        return self._parse(task_id, call_id, outcome) if outcome else None
-
-    async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
-        """Record the outcome; the first one recorded stands and is returned.
-
-        Raises:
-            OvertakenError: the call is another attempt's.
-        """
-        (standing,) = await self.steps.run(self.finishing(lease, outcome))
-        return standing
-
     def finishing(self, lease: Lease, outcome: ToolReply) -> Step[ToolReply]:
-        """Return the step of `finish`; it ends the script where another outcome stands."""
+        """Return the step that records an outcome, and reads the first one recorded: that stands.
+
+        It ends the script where another outcome stands, and where the call is another attempt's.
+        """
         text = outcome.model_dump_json(exclude_defaults=True)
         packed = self._cipher.pack(text, _purpose(lease.task_id, lease.call_id))
 

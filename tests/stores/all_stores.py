@@ -11,7 +11,6 @@ from everloop.stores.conversations.store import Conversations, ConversationSumma
 from everloop.stores.push.configs import PushConfig, PushConfigs
 from everloop.stores.secrets import Secrets
 from everloop.stores.steps import Lease
-from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Thought
@@ -19,7 +18,7 @@ from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskView
 from tests.stores.examples import chunk, data, said, status, stream_of, submitted, told, view_of
-from tests.support.stores import kept_messages
+from tests.support.stores import SingleRecords, kept_messages
 
 
 @dataclass
@@ -35,7 +34,7 @@ class AllStores:
         self.transcripts = Transcripts(self.redis)
         self.conversations = Conversations(self.redis)
         self.secrets = Secrets(self.redis)
-        self.records = ToolRecords(self.redis)
+        self.records = SingleRecords(self.redis)
         self.configs = PushConfigs(self.redis)
         self.artifacts = Artifacts(self.redis, RedisBlobs(self.redis), self.views)
         self.id = self.task.task_id

@@ -13,7 +13,6 @@ from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.blobs.s3 import S3Blobs
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.secrets import Secrets
-from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from tests.stores.artifacts.artifact_rig import ARTIFACT_STORES, ArtifactRig, open_artifacts, redis_artifacts
@@ -22,6 +21,7 @@ from tests.support.encryption import CIPHER
 from tests.support.servers.buckets import running_moto
 from tests.support.servers.processes import running_valkey
 from tests.support.servers.redis_cluster import RedisCluster, running_redis_cluster
+from tests.support.stores import SingleRecords
 
 Store = TypeVar("Store")
 
@@ -69,7 +69,7 @@ def of_each_kind(real: Callable[[Redis], Store]) -> Any:  # noqa: ANN401 -- pyte
 
 task_views = of_each_kind(TaskViews)
 transcripts = of_each_kind(Transcripts)
-tool_records = of_each_kind(ToolRecords)
+tool_records = of_each_kind(SingleRecords)
 secrets = of_each_kind(Secrets)
 configs = of_each_kind(PushConfigs)
 

@@ -6,10 +6,13 @@ from everloop.gateway.settings import Stores
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.redis import RedisBlobs
 from everloop.stores.conversations.store import Conversations
+from everloop.stores.keys import outcomes_key
 from everloop.stores.secrets import Secrets
+from everloop.stores.steps import Lease
+from everloop.stores.tool_records import ToolRecords
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.calls import ConversationMessage
+from everloop.workflows.contract.calls import ConversationMessage, ToolReply
 
 DATABASES: list[Redis] = []
 """What the fixture `redis` has opened for the test that runs."""
@@ -54,3 +57,23 @@ async def count_kept(conversations: Conversations, context: str) -> int:
     """Return how many messages are kept."""
     span = await conversations.get_span(context)
     return span.stop - span.start
+
+
+class SingleRecords(ToolRecords):
+    """Records of tools, of which each step has a round trip of its own."""
+
+    def __init__(self, redis: Redis) -> None:
+        super().__init__(redis)
+        self._redis = redis
+
+    async def release(self, lease: Lease, seconds: float = 0) -> None:
+        await self.steps.run(self.releasing(lease, seconds))
+
+    async def finish(self, lease: Lease, outcome: ToolReply) -> ToolReply:
+        (standing,) = await self.steps.run(self.finishing(lease, outcome))
+        return standing
+
+    async def outcome(self, task_id: str, call_id: str) -> ToolReply | None:
+        """Return what a call came to; None if there is nothing, or nothing that can be read."""
+        found = await self._redis.hget(outcomes_key(task_id), call_id)
+        return self._parse(task_id, call_id, str(found)) if found else None

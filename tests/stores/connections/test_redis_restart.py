@@ -5,13 +5,14 @@ from pathlib import Path
 
 from everloop.runtime.redis import connect_redis
 from everloop.stores.steps import Lease
-from everloop.stores.tool_records import Claim, ToolRecords
+from everloop.stores.tool_records import Claim
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import TaskQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.messages import ToolMessage
 from tests.stores.examples import chunk, entries_of, new_id, said, status, submitted
 from tests.support.servers.processes import redis_answers, running_valkey, wait_until_answers
+from tests.support.stores import SingleRecords
 
 
 async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     async with running_valkey(tmp_path) as (server, url), connect_redis(url) as redis:
         # With everysec Redis acknowledges before it writes whenever the disk is behind; a kill loses that.
         await redis.config_set("appendfsync", "always")
-        views, records, transcripts = TaskViews(redis), ToolRecords(redis), Transcripts(redis)
+        views, records, transcripts = TaskViews(redis), SingleRecords(redis), Transcripts(redis)
         view = submitted(task_id)
         await views.create(view)
         await views.publish(task_id, "run", [status(1), chunk("Hel")])

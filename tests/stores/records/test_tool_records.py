@@ -11,12 +11,13 @@ from redis.asyncio import Redis
 
 from everloop.stores.keys import outcomes_key, records_key
 from everloop.stores.steps import Lease, OvertakenError
-from everloop.stores.tool_records import Claim, ToolRecords
+from everloop.stores.tool_records import Claim
 from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import Warned
 from everloop.workflows.contract.messages import AssistantMessage, ToolMessage
 from tests.stores.examples import new_id, said, status, submitted
+from tests.support.stores import SingleRecords
 
 OUTCOME = ToolMessage(call_id="c1", name="search", content="found é \x00", outcome="error")
 OTHER = ToolMessage(call_id="c1", name="search", content="other")
@@ -31,7 +32,7 @@ def lease(task_id: str, call_id: str = "c1") -> Lease:
     return Lease(task_id, call_id, uuid4().hex)
 
 
-async def test_only_the_first_claim_is_the_first(tool_records: ToolRecords) -> None:
+async def test_only_the_first_claim_is_the_first(tool_records: SingleRecords) -> None:
     """While its lease lives, every other claim hears that the call is held; afterwards, that it was lost."""
     task_id, first = new_id(), lease(new_id())
 
@@ -44,7 +45,7 @@ async def test_only_the_first_claim_is_the_first(tool_records: ToolRecords) -> N
     assert await tool_records.claim(lease(task_id), HELD) is Claim.FIRST
 
 
-async def test_a_claim_whose_answer_was_lost_is_answered_the_same(tool_records: ToolRecords) -> None:
+async def test_a_claim_whose_answer_was_lost_is_answered_the_same(tool_records: SingleRecords) -> None:
     """Whether it was the first, or came after one that was lost."""
     first, second = lease(new_id()), lease("")
     second = replace(second, task_id=first.task_id)
@@ -55,7 +56,7 @@ async def test_a_claim_whose_answer_was_lost_is_answered_the_same(tool_records: 
     assert claims == [Claim.FIRST, Claim.FIRST, Claim.LOST, Claim.LOST]
 
 
-async def test_one_of_many_claims_at_once_is_the_first(tool_records: ToolRecords) -> None:
+async def test_one_of_many_claims_at_once_is_the_first(tool_records: SingleRecords) -> None:
     """Attempts that race for a call never both run it."""
     task_id = new_id()
 
@@ -65,7 +66,7 @@ async def test_one_of_many_claims_at_once_is_the_first(tool_records: ToolRecords
 
 
 async def test_a_lease_that_has_ended_is_renewed_until_another_attempt_comes(
-    tool_records: ToolRecords,
+    tool_records: SingleRecords,
 ) -> None:
     """Who was only slow goes on; who was overtaken learns it, and writes nothing."""
     slow = lease(new_id())
@@ -86,7 +87,7 @@ async def test_a_lease_that_has_ended_is_renewed_until_another_attempt_comes(
     assert await tool_records.claim(lease(slow.task_id), HELD) is Claim.HELD
 
 
-async def test_an_earlier_attempt_comes_too_late(tool_records: ToolRecords) -> None:
+async def test_an_earlier_attempt_comes_too_late(tool_records: SingleRecords) -> None:
     """It was handed to a worker that was frozen: a later one has been here, whatever became of that."""
     task_id = new_id()
     early, late = (replace(lease(task_id), order=order) for order in ("20261123T1", "20261123T2"))
@@ -102,7 +103,7 @@ async def test_an_earlier_attempt_comes_too_late(tool_records: ToolRecords) -> N
     assert await tool_records.renew(late, HELD)
 
 
-async def test_a_revoked_call_is_nobodys(tool_records: ToolRecords) -> None:
+async def test_a_revoked_call_is_nobodys(tool_records: SingleRecords) -> None:
     """Who works on it learns that with the next renewal; an outcome that is there stands."""
     at_work, done = lease(new_id()), lease(new_id())
     await tool_records.claim(at_work, HELD)
@@ -116,7 +117,7 @@ async def test_a_revoked_call_is_nobodys(tool_records: ToolRecords) -> None:
     assert await tool_records.claim(lease(done.task_id), HELD) is Claim.FINISHED
 
 
-async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
+async def test_the_first_outcome_stands(tool_records: SingleRecords) -> None:
     """A second outcome of a call is not recorded; the first is returned."""
     ours = lease(new_id())
     assert await tool_records.finish(ours, OUTCOME) == OUTCOME
@@ -131,7 +132,7 @@ async def test_the_first_outcome_stands(tool_records: ToolRecords) -> None:
 
 async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
     """A newer version wrote it: the call is never the first, and what it comes to now is returned."""
-    ours, records = lease(new_id()), ToolRecords(redis)
+    ours, records = lease(new_id()), SingleRecords(redis)
     newer = '{"role":"tool","call_id":"c1","name":"search","content":"found","outcome":"postponed"}'
     await records.finish(ours, OTHER)
     await redis.hset(outcomes_key(ours.task_id), "c1", newer)
@@ -144,7 +145,7 @@ async def test_an_outcome_that_cannot_be_read_is_unknown(redis: Redis) -> None:
 
 async def test_long_outcomes_are_kept_compressed(redis: Redis) -> None:
     """They are told as they were, also to whoever finishes the call again."""
-    ours, records = lease(new_id()), ToolRecords(redis)
+    ours, records = lease(new_id()), SingleRecords(redis)
     long = OUTCOME.model_copy(update={"content": "zażółć gęślą jaźń " * 50})
 
     for outcome in (long, long, OUTCOME):
@@ -157,7 +158,7 @@ async def test_long_outcomes_are_kept_compressed(redis: Redis) -> None:
 
 async def test_that_a_call_has_ended_is_known_when_its_outcome_is_forgotten(redis: Redis) -> None:
     """Whoever comes to it is told that it was started, and may record what it comes to now."""
-    ours, records = lease(new_id()), ToolRecords(redis)
+    ours, records = lease(new_id()), SingleRecords(redis)
     await records.finish(ours, OUTCOME)
     await redis.delete(outcomes_key(ours.task_id))
 
@@ -169,7 +170,7 @@ async def test_that_a_call_has_ended_is_known_when_its_outcome_is_forgotten(redi
     assert await records.outcome(ours.task_id, "c1") == OTHER
 
 
-async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> None:
+async def test_a_released_call_is_claimed_anew(tool_records: SingleRecords) -> None:
     """By one claim; releasing what was never claimed changes nothing, nor does a late renewal."""
     ours = lease(new_id())
     await tool_records.release(ours)
@@ -182,7 +183,7 @@ async def test_a_released_call_is_claimed_anew(tool_records: ToolRecords) -> Non
     assert claims == [Claim.FIRST, Claim.HELD]
 
 
-async def test_a_call_may_be_released_for_later(tool_records: ToolRecords) -> None:
+async def test_a_call_may_be_released_for_later(tool_records: SingleRecords) -> None:
     """Until then it is held; then the next claim is the first."""
     ours = lease(new_id())
     await tool_records.claim(ours, HELD)
@@ -201,7 +202,7 @@ async def test_a_call_may_be_released_for_later(tool_records: ToolRecords) -> No
 
 async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
     """Who works on the call takes it again with the next renewal."""
-    records, ours = ToolRecords(redis), lease(new_id())
+    records, ours = SingleRecords(redis), lease(new_id())
     await records.claim(ours, HELD)
     await redis.delete(records_key(ours.task_id))
 
@@ -210,7 +211,7 @@ async def test_a_lease_survives_an_emptied_redis(redis: Redis) -> None:
 
 
 @pytest.mark.parametrize("value", [{"job": "é\x00", "at": [1, 2.5, None]}, "text", 0, False, []], ids=repr)
-async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: JsonValue) -> None:
+async def test_a_call_keeps_the_last_value(tool_records: SingleRecords, value: JsonValue) -> None:
     """Any JSON, in place of what was kept before; at first, and after None, there is nothing."""
     ours = lease(new_id(), "c1.1")
     task_id = ours.task_id
@@ -227,7 +228,7 @@ async def test_a_call_keeps_the_last_value(tool_records: ToolRecords, value: Jso
     assert await tool_records.kept(task_id, "c1") is None
 
 
-async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords) -> None:
+async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: SingleRecords) -> None:
     """Keeping starts nothing; a release and an outcome leave the value there."""
     ours = lease(new_id())
     await tool_records.keep(ours, "c1", 7)
@@ -240,7 +241,7 @@ async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: ToolRecords
     assert await tool_records.kept(ours.task_id, "c1") == 7
 
 
-async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: ToolRecords) -> None:
+async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: SingleRecords) -> None:
     """At least that which Temporal gives, which may begin again; calls count apart.
 
     One that asks again, frozen while it asked, keeps its own, and one need not count.
@@ -260,7 +261,7 @@ async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: ToolRe
     assert [await count(1, "c3", counts=False), await count(1, "c3")] == [1, 1]
 
 
-async def test_a_step_that_ends_the_trip_leaves_the_others_undone(tool_records: ToolRecords) -> None:
+async def test_a_step_that_ends_the_trip_leaves_the_others_undone(tool_records: SingleRecords) -> None:
     """Only who may work on a call does what is to be done for it."""
     ours, late = lease(new_id()), lease("")
     late = replace(late, task_id=ours.task_id)
@@ -314,7 +315,7 @@ async def test_an_overtaken_attempt_writes_nothing(redis: Redis, name: str, how:
     """Whatever the later attempt has done with the call; that one, and whoever holds no lease, may write."""
     task_id, write = new_id(), WRITES[name]
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
-    views, records = TaskViews(redis), ToolRecords(redis)
+    views, records = TaskViews(redis), SingleRecords(redis)
     await views.create(submitted(task_id))
     await Transcripts(redis).put(task_id, "run", 0, [said("m")])
     await records.claim(first, 0)
@@ -341,7 +342,7 @@ async def test_an_attempt_that_waits_does_not_silence_the_one_at_work(redis: Red
     """Temporal had forgotten the first one, which lives: the second finds its lease."""
     task_id = new_id()
     first, second = Lease(task_id, "call", "first", "1"), Lease(task_id, "call", "second", "2")
-    views, records = TaskViews(redis), ToolRecords(redis)
+    views, records = TaskViews(redis), SingleRecords(redis)
     await views.create(submitted(task_id))
     await records.claim(first, 10)
     await records.claim(second, 10)
