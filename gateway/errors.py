@@ -231,6 +231,8 @@ STORE_FAILURES = (
     NotificationError,  # of a status that the store has taken; it is told again
 )
 
+NO_SUCH_PAGE = "pageToken is not one that this list returned; leave it out to start over"
+
 _STORE_ANSWER = Answer(
     UnavailableNowError,
     "The task store does not answer. Nothing is lost: send the same request again in a few seconds.",
@@ -247,9 +249,7 @@ ANSWERS: dict[type[Exception], Answer] = {
     MessageChangedError: Answer(InvalidParamsError),
     KeyReusedError: Answer(InvalidParamsError),
     TooManyPushConfigsError: Answer(InvalidParamsError),
-    InvalidPageTokenError: Answer(
-        InvalidParamsError, "pageToken is not one that ListTasks returned; leave it out to start over"
-    ),
+    InvalidPageTokenError: Answer(InvalidParamsError, NO_SUCH_PAGE),
     TemporalUnavailableError: Answer(UnavailableNowError, retry_after=2),
     PayloadLostError: Answer(InternalError),
     PayloadsUnavailableError: Answer(UnavailableNowError, retry_after=2),

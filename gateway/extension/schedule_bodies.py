@@ -140,11 +140,10 @@ async def _config(
         raise PushNotificationNotSupportedError("this server does not send push notifications")
     config = read_params(pb.TaskPushNotificationConfig, body.push_config)
     try:
-        return await services.push.read(
-            config, definition.id, definition.owner, context_id=definition.context_id
-        )
+        await services.push.check(config, definition.owner)
     except InvalidParamsError as error:
         raise InvalidParamsError(f"pushConfig.{error}") from None
+    return services.push.read(config, definition.id, definition.owner, context_id=definition.context_id)
 
 
 def fields_of(body: ScheduleChange) -> list[str]:

@@ -180,6 +180,7 @@ class TaskHandler:
     ) -> pb.TaskPushNotificationConfig:
         snapshot = await self._changeable(params.task_id, "taskId", call)
         acknowledged = first_position(snapshot)
+        await self._push().check(params, snapshot.view.owner)
         return await self._push().create(
             snapshot.view, params, acknowledged=acknowledged, is_legacy=call.is_legacy
         )

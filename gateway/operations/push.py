@@ -104,7 +104,9 @@ class PushOperations:
         self._public_url = public_url
 
     async def check(self, config: pb.TaskPushNotificationConfig, owner: str, *, task_id: str = "") -> None:
-        """Refuse what no config can be, before its task starts, or the task of this id gets its message.
+        """Refuse what no config can be; the host of its URL is looked up for the owner.
+
+        It comes before a task starts, and before the task of this id gets a message.
 
         Raises:
             InvalidParamsError: its URL is none that this server sends to, or a field does not fit.
@@ -128,7 +130,7 @@ class PushOperations:
             if is_another and len(config_ids) >= MAX_CONFIGS:
                 raise TooManyPushConfigsError
 
-    async def read(
+    def read(
         self,
         config: pb.TaskPushNotificationConfig,
         task_id: str,
@@ -137,12 +139,10 @@ class PushOperations:
         context_id: str,
         is_legacy: bool = False,
     ) -> PushConfig:
-        """Return a config of a task, or of a schedule; one without an id gets one that its URL decides.
+        """Return a config, which `check` has let pass, of a task or a schedule.
 
-        Raises:
-            InvalidParamsError, UnavailableNowError: as for `check`.
+        One without an id gets one that its URL decides.
         """
-        await self.check(config, owner)
         return PushConfig(
             id=config.id or derive_push_config_id(task_id, config.url),
             task_id=task_id,
@@ -162,16 +162,16 @@ class PushOperations:
     ) -> pb.TaskPushNotificationConfig:
         """Set a config of a task, in the place of one of the same id; repeating it changes nothing.
 
+        `check` has let it pass.
+
         `acknowledged`: up to which position of its stream the client knows the task; empty: it gets the whole
         task first. It holds unless the config had the same URL before. `is_legacy`: it is set by a client of
         A2A 0.3, whose notifications are tasks of that version.
 
         Raises:
-            InvalidParamsError, TooManyPushConfigsError: as for `check`.
+            TooManyPushConfigsError: the task has too many.
         """
-        wanted = await self.read(
-            config, view.task_id, view.owner, context_id=view.context_id, is_legacy=is_legacy
-        )
+        wanted = self.read(config, view.task_id, view.owner, context_id=view.context_id, is_legacy=is_legacy)
         await self._configs.put(wanted, position=acknowledged)
         await self._notify(wanted.task_id, [wanted.id])
         return show_config(wanted)

@@ -14,6 +14,7 @@ from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE, MAX_LIST_TASKS_PAG
 from a2a.utils.errors import InvalidParamsError
 
 from everloop.gateway.context import Viewer
+from everloop.gateway.errors import NO_SUCH_PAGE
 from everloop.runtime.protocol.tasks import STATES_BY_NUMBER
 from everloop.stores.views.interface import TaskQuery
 from everloop.workflows.contract.parts import PATH_STEPS
@@ -55,9 +56,7 @@ def read_token(token: str, read: Callable[[bytes], _Place]) -> _Place:
     try:
         return read(base64.b64decode(token, altchars=b"-_", validate=True))
     except (ValueError, TypeError):
-        raise InvalidParamsError(
-            "pageToken is not one that this list returned; leave it out to start over"
-        ) from None
+        raise InvalidParamsError(NO_SUCH_PAGE) from None
 
 
 def page_token(place: bytes) -> str:

@@ -207,7 +207,7 @@ class WaitingPage:
 
 
 class InvalidPageTokenError(ValueError):
-    """The page token is not one that ListTasks returned. Leave it out to start at the first page."""
+    """The page token is not one that the list returned. Leave it out to start at the first page."""
 
 
 def position_order(position: str) -> tuple[int, int]:

@@ -205,7 +205,7 @@ REQUESTS: list[tuple[str, Json, int, str]] = [
     ("ListTasks", {"pageSize": -1}, INVALID_PARAMS, "pageSize is -1"),
     ("ListTasks", {"pageSize": 101}, INVALID_PARAMS, "pageSize is 101"),
     ("ListTasks", {"pageSize": "many"}, INVALID_PARAMS, "pageSize"),
-    ("ListTasks", {"pageToken": "bad"}, INVALID_PARAMS, "pageToken is not one that ListTasks returned"),
+    ("ListTasks", {"pageToken": "bad"}, INVALID_PARAMS, "pageToken is not one that this list returned"),
     ("ListTasks", {"pageToken": "MTI6YQ"}, INVALID_PARAMS, "pageToken"),
     ("ListTasks", {"pageToken": "é" * 5_000}, INVALID_PARAMS, "pageToken"),
     ("ListTasks", {"historyLength": -1}, INVALID_PARAMS, "historyLength is -1"),
