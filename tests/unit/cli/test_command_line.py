@@ -7,12 +7,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from everloop.cli.app import run
 from everloop.cli.output import print_table, report
 from everloop.cli.servers import addresses_of_stack, use_local_stack
+from tests.support.servers.fork_server import can_fork, forked
 from tests.support.servers.processes import ROOT
 
 COMMANDS = (
@@ -20,6 +22,7 @@ COMMANDS = (
     *("send", "chat", "tasks", "artifacts", "contexts", "agents", "profiles"),
     *("keys", "schedules", "housekeeping", "reindex", "temporal", "doctor"),
 )
+TIMEOUT = 60.0
 HEAD, ROWS = ("ID", "NOTE"), [("a", "[bold]as it is[/bold]"), ("b", "\x1b[2J gone?")]
 
 
@@ -28,14 +31,16 @@ def everloop_command(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command, with nothing of Temporal or Redis in its environment but what is given."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("TEMPORAL_", "EVERLOOP_", "COLUMNS"))}
-    return subprocess.run(
-        [sys.executable, "-m", "everloop", *arguments],
-        env={**kept, "PYTHONPATH": str(ROOT), **variables},
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "everloop", *arguments]
+    environment = {**kept, "PYTHONPATH": str(ROOT), **variables}
+    if not can_fork(command, environment):
+        return subprocess.run(
+            command, env=environment, cwd=directory, capture_output=True, text=True, check=False
+        )
+    with TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        code = forked(command, [Path(os.devnull), out, err], environment, directory).wait(TIMEOUT)
+        return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
 
 
 def test_the_help_names_every_command() -> None:
