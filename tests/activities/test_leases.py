@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
+from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio import activity, workflow
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.api.activity.v1 import ActivityOptions
@@ -23,7 +24,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities import lease
 from everloop.activities.lease import MODEL_LEASE, CallLease, heartbeating
-from everloop.stores.steps import OvertakenError, Step
+from everloop.stores.steps import Lease, OvertakenError, Step
 from everloop.stores.tool_records import ToolRecords
 from tests.support.stores import database
 
@@ -123,6 +124,27 @@ async def test_work_does_not_begin_where_the_claim_has_lost_the_cancellation(
     environment.cancel(cancellation_details=CANCELED)
     with pytest.raises(asyncio.CancelledError):
         await held
+
+
+async def test_a_renewal_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage of a moment the call is still ours: no other attempt takes it while we work on it."""
+    monkeypatch.setattr(lease, "RENEWAL", 0.01)
+    records, tried, again = ToolRecords(database()), list[float](), asyncio.Event()
+    renew = records.renew
+
+    async def unsteady(held: Lease, seconds: float) -> bool:
+        tried.append(seconds)
+        if len(tried) == 1:
+            raise RedisConnectionError
+        again.set()
+        return await renew(held, seconds)
+
+    async def work() -> None:
+        await again.wait()
+
+    monkeypatch.setattr(records, "renew", unsteady)
+    await ActivityEnvironment().run(_hold, records, work)
+    assert tried[1] == MODEL_LEASE
 
 
 async def _hold(records: ToolRecords, work: Callable[[], Coroutine[object, object, None]]) -> None:

@@ -282,13 +282,13 @@ async def test_a_lost_blob_does_not_keep_a_task_from_ending(
     assert await scene.ward.status(scene.task.task_id) is ArtifactStatus.FAILED
 
 
+async def away() -> None:
+    raise BlobsUnavailableError("S3", "away")
+
+
 @pytest.mark.parametrize("state", [TaskState.FAILED, TaskState.CANCELED])
 async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene, state: TaskState) -> None:
     """What cannot be read now is shown as a link; one that completes waits for it."""
-
-    async def away() -> None:
-        raise BlobsUnavailableError("S3", "away")
-
     scene.blobs.before_get = away
     with pytest.raises(BlobsUnavailableError):
         await scene.ward.end(scene.task, TaskState.COMPLETED)
@@ -296,6 +296,18 @@ async def test_a_task_that_did_not_complete_ends_without_its_blobs(scene: Scene,
     seen = await scene.ward.shown(scene.task, scene.task.task_id)
     link = FilePart(media_type="text/plain", stored=StoredPart(artifact_id=scene.task.task_id))
     assert (seen.parts, seen.failed) == ((link,), True)
+
+
+async def test_a_task_that_completes_waits_for_what_nobody_has_seen(scene: Scene) -> None:
+    """Whoever completed an artifact died before that was published: clients get its content, and no link."""
+    task = await scene.ward.begin()
+    await scene.ward.artifacts.apply(CONTEXT, task.task_id, made(task, LARGE[0], complete=True))
+    scene.blobs.before_get = away
+    with pytest.raises(BlobsUnavailableError):
+        await scene.ward.end(task, TaskState.COMPLETED)
+    scene.blobs.before_get = None
+    await scene.ward.end(task, TaskState.COMPLETED)
+    assert (await scene.ward.shown(task, task.task_id)).parts == (TextPart(text=LARGE[0].decode()),)
 
 
 async def test_a_blob_store_that_never_answers_is_not_waited_for(scene: Scene) -> None:

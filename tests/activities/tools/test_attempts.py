@@ -330,8 +330,11 @@ async def test_the_last_failure_is_the_result() -> None:
 
 
 @pytest.mark.parametrize(("idempotent", "outcome"), [(True, "ok"), (False, "error")])
-async def test_a_failure_that_cannot_be_released(*, idempotent: bool, outcome: str) -> None:
+async def test_a_failure_that_cannot_be_released(
+    monkeypatch: pytest.MonkeyPatch, *, idempotent: bool, outcome: str
+) -> None:
     """Only an idempotent tool goes on: the next attempt of another would take this one for lost."""
+    monkeypatch.setattr("everloop.activities.tools.records.TOOL_LEASE", 1)  # the next one waits for its end
     rig = ToolRig(
         _unsteady([], 2, idempotent=idempotent), records=failing(ToolRecords(database()), "releasing")
     )

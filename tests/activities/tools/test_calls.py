@@ -190,9 +190,17 @@ async def test_tools_that_hang_leave_room_for_others() -> None:
     assert {(each.outcome, each.content) for each in hung} == {late}
 
 
-async def test_an_outcome_that_cannot_be_recorded_is_not_lost() -> None:
-    """We know how the call ended; that is what history gets, not a retry that only knows its beginning."""
-    rig = ToolRig(double, records=failing(ToolRecords(database()), "finishing"))
+@pytest.mark.parametrize("away", [("finishing",), ("finishing", "renew")], ids=["at the end", "before"])
+async def test_an_outcome_that_cannot_be_recorded_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, away: tuple[str, ...]
+) -> None:
+    """We know how the call ended; that is what history gets, not a retry that only knows its beginning.
+
+    So it is where an attempt that was frozen cannot even ask whether the call is still its own.
+    """
+    if "renew" in away:
+        monkeypatch.setattr("everloop.activities.tools.records.TOOL_LEASE", 0)
+    rig = ToolRig(double, records=failing(ToolRecords(database()), *away))
     assert (await rig.run(rig.call("double", '{"number": 1}'))).content == "2"
 
 
