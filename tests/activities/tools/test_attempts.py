@@ -11,9 +11,11 @@ from pydantic import JsonValue
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.activity import ActivityCancellationDetails
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.tools.records import MAX_KEPT_BYTES
+from everloop.activities.tools.vetting import phase_key
 from everloop.agents.limits import Retries
 from everloop.agents.questions import InputRequired
 from everloop.agents.tool import Tool, tool
@@ -88,6 +90,31 @@ async def test_a_claim_whose_answer_is_lost_is_made_again() -> None:
     result = await rig.run(rig.call("effect"))
     assert (result.outcome, runs) == ("ok", [1])
     assert records.is_heard
+
+
+async def test_a_claim_of_what_may_be_repeated_is_given_back_where_its_answer_is_lost() -> None:
+    """It may be made; the next attempt need not wait for its end, and is the first."""
+
+    @tool(idempotent=True)
+    def effect() -> None:
+        """Have an effect."""
+
+    rig = ToolRig(effect, records=UnheardRecords(database()))
+    with pytest.raises(RedisConnectionError):
+        await rig.attempt_call(rig.call("effect"))
+    assert await rig.lose(rig.call("effect")) is Claim.FIRST
+
+
+@each_kind
+async def test_an_attempt_that_comes_after_a_later_one_does_not_begin(*, idempotent: bool) -> None:
+    """It was held up on its way to the worker."""
+    payment = Payment(idempotent=idempotent)
+    call = payment.call("pay")
+    later = Lease(payment.task_id, phase_key(call.call, 0), "later", order="3")
+    assert await payment.records.claim(later, seconds=0) is Claim.FIRST
+    with pytest.raises(OvertakenError):
+        await payment.attempt_call(call)
+    assert payment.runs == []
 
 
 class WatchedRecords(ToolRecords):
@@ -221,6 +248,24 @@ async def test_a_forgotten_attempt_stops_when_its_task_is_cancelled() -> None:
     assert await payment.lose(payment.call("pay")) is Claim.LOST
 
 
+async def test_an_attempt_goes_on_though_the_one_that_waits_for_it_ends() -> None:
+    """With its worker, say: only a cancellation of the task takes the call away."""
+    payment, waiting = Payment(), ActivityEnvironment()
+    first = await payment.begin()
+    announced = payment.call("pay").model_copy(update={"warning": "search failed"})
+    second = asyncio.create_task(waiting.run(payment.port.run_tool, announced))
+    while payment.watched.claims.count(Claim.HELD) < 2:  # noqa: ASYNC110 -- a fact of the store, no event
+        await asyncio.sleep(0.01)
+    waiting.cancel(cancellation_details=ActivityCancellationDetails(worker_shutdown=True))
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    payment.gate.set()
+    reply = await first
+    assert isinstance(reply, ToolMessage)
+    assert (reply.content, payment.wanted) == ("paid", [True])
+    assert (await payment.events()).count(Warned(text="search failed")) == 1  # however often it has looked
+
+
 async def test_an_overtaken_attempt_keeps_and_records_nothing() -> None:
     """It was frozen, and another has taken the call over meanwhile."""
     begun, goes_on = asyncio.Event(), asyncio.Event()
@@ -327,6 +372,15 @@ async def test_the_last_failure_is_the_result() -> None:
     assert retry.delay is not None
     assert 8 <= retry.delay <= 12
     assert events.count(Warned(text="search failed")) == 1
+
+
+@each_kind
+async def test_a_failed_attempt_leaves_the_call_to_the_next_one_at_once(*, idempotent: bool) -> None:
+    """It does not have to wait for the end of a lease, and is the first again."""
+    rig = ToolRig(_unsteady([], 2, idempotent=idempotent))
+    with pytest.raises(ApplicationError):
+        await rig.attempt_call(rig.call("fetch"))
+    assert await rig.lose(rig.call("fetch")) is Claim.FIRST
 
 
 @pytest.mark.parametrize(("idempotent", "outcome"), [(True, "ok"), (False, "error")])

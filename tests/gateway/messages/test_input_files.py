@@ -132,8 +132,11 @@ async def test_no_task_starts_while_its_files_cannot_be_kept(client: Client, vie
         )
         refused = await gateway.call("SendMessage", params, owner=owner)
         before = (await gateway.call("ListTasks", {}, owner=owner)).json()["result"]["tasks"]
-        artifacts.is_back = True
+        artifacts.is_back, back_at = True, datetime.now(UTC)
         taken = await gateway.call("SendMessage", params, owner=owner)
+        task_id = taken.json()["result"]["task"]["id"]
+        started_at = (await client.get_workflow_handle(task_id).describe()).start_time
+    assert started_at >= back_at
     assert (refused.status_code, "Retry-After" in refused.headers) == (503, True)
     assert "The blob store does not answer" in refused.text
     assert "secret-key" not in refused.text

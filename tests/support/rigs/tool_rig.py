@@ -80,7 +80,7 @@ class ToolRig:
         return TaskRef(task_id=self.task_id, run_id="run", context_id="c", owner="owner", agent_id="agent")
 
     def call(
-        self, name: str, arguments: str = "{}", *answers: Answer, call_id: str = "call", wait: float = 5
+        self, name: str, arguments: str = "{}", *answers: Answer, call_id: str = "call", wait: float = 120
     ) -> RunToolInput:
         call = ToolCall(id=call_id, name=name, arguments=arguments)
         return RunToolInput(task=self.task, call=call, position=3, timeout=wait, answers=answers)
