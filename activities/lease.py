@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from everloop.activities.retries import insist
+from everloop.activities.retries import retry_unanswered
 from everloop.runtime.temporal.describe import find_run
 from everloop.stores.steps import Lease, OvertakenError, Step
 from everloop.stores.tool_records import Claim, Claimed, ToolRecords
@@ -317,7 +317,7 @@ class CallLease:
         """Claim; again where the answer is lost, of which the next attempt would know only that we began."""
         if self._is_repeatable:
             return await self._claim(before, steps)
-        return await insist(lambda: self._claim(before, steps))
+        return await retry_unanswered(lambda: self._claim(before, steps))
 
     async def _claim(self, before: Sequence[Step[Any]], steps: Sequence[Step[Any]]) -> tuple[Any, ...]:
         begin = _now()

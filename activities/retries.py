@@ -89,7 +89,7 @@ async def retry_for(operation: Callable[[], Awaitable[T]], seconds: float) -> T:
         raise StoreAwayError from None
 
 
-async def insist(operation: Callable[[], Awaitable[T]]) -> T:
+async def retry_unanswered(operation: Callable[[], Awaitable[T]]) -> T:
     """Repeat what a store may have done although its answer was lost, for `LONGEST_OUTAGE`.
 
     Raises:

@@ -20,7 +20,7 @@ from everloop.workflows.contract.deletion import (
 QUIET_STEPS = 2
 """So many steps in a row have to find nothing."""
 
-SETTLE = timedelta(seconds=5)
+QUIET_PAUSE = timedelta(seconds=5)
 """Between these: what was still being written when its task was ended has been written by then."""
 
 PAUSE = timedelta(seconds=1)
@@ -55,7 +55,7 @@ class Deletion:
                     type=NEVER_GONE,
                     non_retryable=True,
                 )
-            await workflow.sleep(SETTLE if quiet else PAUSE * (1 + idle // 10))
+            await workflow.sleep(QUIET_PAUSE if quiet else PAUSE * (1 + idle // 10))
             if workflow.info().is_continue_as_new_suggested():
                 workflow.continue_as_new(DeletionInput(target=asked.target, removed=removed))
 

@@ -33,7 +33,7 @@ from everloop.activities.model.files import FileReader, Takes
 from everloop.activities.model.models import Models, finish_within, read_stream
 from everloop.activities.model.outcome import as_output, continuation, joined, judge, output_schema
 from everloop.activities.model.plugins import ModelPlugins
-from everloop.activities.model.reply import Shown
+from everloop.activities.model.reply import VisibleDelta
 from everloop.activities.model.request import (
     build_request,
     cache_key,
@@ -95,7 +95,7 @@ class _Attempt:
         return self.agent.output if self.draft else None
 
     def last_events(
-        self, reply: AssistantMessage, rest: Sequence[Shown] = (), *, is_streamed: bool = False
+        self, reply: AssistantMessage, rest: Sequence[VisibleDelta] = (), *, is_streamed: bool = False
     ) -> list[TaskEvent]:
         """Return what is published at the end of a reply, as `events.last_events` says."""
         is_data = self.output is not None

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.artifacts import ArtifactStreams
 from everloop.activities.model.drafts import ResponseDraft, attempt_number
-from everloop.activities.model.reply import ArgumentsDelta, Shown, coalesce, text_of_deltas
+from everloop.activities.model.reply import ArgumentsDelta, VisibleDelta, coalesce, text_of_deltas
 from everloop.models.interface import ProviderToolDelta, TextDelta, ThoughtDelta
 from everloop.workflows.contract.calls import CallModelInput
 from everloop.workflows.contract.events import (
@@ -95,7 +95,7 @@ def last_events(  # noqa: PLR0913 -- what ends, and what subscribers have of it
     reply: AssistantMessage,
     draft: ResponseDraft | None,
     *,
-    rest: Sequence[Shown] = (),
+    rest: Sequence[VisibleDelta] = (),
     is_streamed: bool = False,
     is_data: bool = False,
 ) -> list[TaskEvent]:
@@ -164,7 +164,7 @@ class DeltaPublisher:
         self._draft = draft
         self._artifacts = artifacts
         self._iteration = iteration
-        self._pending: list[Shown] = []
+        self._pending: list[VisibleDelta] = []
         self._added = asyncio.Event()
         self._publishing = asyncio.Lock()
         self._stopped = False
@@ -179,13 +179,13 @@ class DeltaPublisher:
         self._stop_flusher()
         await asyncio.gather(self._flusher, return_exceptions=True)
 
-    def add(self, deltas: Iterable[Shown]) -> None:
+    def add(self, deltas: Iterable[VisibleDelta]) -> None:
         """Take deltas; they go out when it is their time."""
         self._pending.extend(deltas)
         if self._pending:
             self._added.set()
 
-    async def stop(self) -> list[Shown]:
+    async def stop(self) -> list[VisibleDelta]:
         """Publish no more; return the deltas that have not gone out. A publish that runs may end first."""
         async with self._publishing:
             if self._flusher.done():
@@ -225,11 +225,11 @@ class DeltaPublisher:
         else:
             self._failures = 0
 
-    def _take(self) -> list[Shown]:
+    def _take(self) -> list[VisibleDelta]:
         taken, self._pending = coalesce(self._pending), []
         return taken
 
-    def _event(self, delta: Shown) -> TaskEvent | None:
+    def _event(self, delta: VisibleDelta) -> TaskEvent | None:
         match delta:
             case TextDelta():
                 return self._draft.append(delta.text) if self._draft else None
@@ -239,7 +239,7 @@ class DeltaPublisher:
                 self._artifacts.add(delta)
                 return None
 
-    def _keep(self, deltas: list[Shown], error: Exception) -> None:
+    def _keep(self, deltas: list[VisibleDelta], error: Exception) -> None:
         """Keep what stands beside the answer for the next time; the drafts keep the rest."""
         if not self._failures:
             _log.warning("deltas not published", error_type=type(error).__name__)

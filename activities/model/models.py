@@ -27,7 +27,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.clients import Clients, answer_of_tool, unpriced
-from everloop.activities.model.reply import THINKING_TAGS, ReplyAssembler, Shown
+from everloop.activities.model.reply import THINKING_TAGS, ReplyAssembler, VisibleDelta
 from everloop.activities.telemetry import (
     error_type,
     of_task,
@@ -405,7 +405,7 @@ async def finish_within(seconds: float) -> AsyncGenerator[None]:
 
 
 async def read_stream(
-    stream: AsyncIterable[Delta], assembler: ReplyAssembler, add: Callable[[Iterable[Shown]], None]
+    stream: AsyncIterable[Delta], assembler: ReplyAssembler, add: Callable[[Iterable[VisibleDelta]], None]
 ) -> None:
     """Read the whole stream; `add` gets what is shown of it as it comes.
 

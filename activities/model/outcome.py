@@ -68,33 +68,33 @@ def _judged(  # noqa: PLR0911 -- one for each way in which a reply ends
     settings: ModelSettings,
     output: type[BaseModel] | None,
 ) -> AssistantMessage:
-    told = _refusal_reason(transcript)
+    earlier = _refusal_reason(transcript)
     match reply.finish_reason:
         case "content_filter":
-            return _of_filtered(_without_calls(reply), settings, told)
+            return _of_filtered(_without_calls(reply), settings, earlier)
         case "refusal":
             return _of_declined(_without_calls(reply), settings, is_data=output is not None)
         case "malformed":
-            return _tell(_without_calls(reply), failures.REPLY_CUT, _UNREADABLE, MALFORMED, told)
+            return _refuse_once(_without_calls(reply), failures.REPLY_CUT, _UNREADABLE, MALFORMED, earlier)
         case "length" if reply.tool_calls:
-            return _of_cut_calls(reply, told)
+            return _of_cut_calls(reply, earlier)
         case "length" if not reply.text.strip():
             return _of_thoughts(reply, settings)
         case "length" if not output:
-            return _of_cut_text(reply, settings, told)
+            return _of_cut_text(reply, settings, earlier)
         case _ if not (output or reply.tool_calls or reply.text.strip()):
-            return _of_empty(reply, transcript, settings, told)
+            return _of_empty(reply, transcript, settings, earlier)
         case _:
             return as_output(reply, output) if output else reply
 
 
-def _of_filtered(reply: AssistantMessage, settings: ModelSettings, told: str) -> AssistantMessage:
+def _of_filtered(reply: AssistantMessage, settings: ModelSettings, earlier: str) -> AssistantMessage:
     match settings.on_content_filter:
         case "accept":
             return _closed(reply, failures.CONTENT_FILTERED, FILTERED)
         case "tell":
             problem = "the provider's content filter stopped it; say it in another way"
-            return _tell(reply, failures.CONTENT_FILTERED, problem, FILTERED, told)
+            return _refuse_once(reply, failures.CONTENT_FILTERED, problem, FILTERED, earlier)
         case _:
             return _fail(reply, failures.CONTENT_FILTERED, FILTERED)
 
@@ -111,15 +111,15 @@ def _of_declined(reply: AssistantMessage, settings: ModelSettings, *, is_data: b
     return _closed(rejected, failures.MODEL_DECLINED, why)
 
 
-def _of_cut_calls(reply: AssistantMessage, told: str) -> AssistantMessage:
+def _of_cut_calls(reply: AssistantMessage, earlier: str) -> AssistantMessage:
     """Calls that are whole are run, one of which a part was cut off never is."""
     whole = tuple(call for call in reply.tool_calls if _is_whole(call))
     if whole:
         return reply.model_copy(update={"tool_calls": whole})
     name = reply.tool_calls[-1].name
-    told_now = f"it was cut off within the call of {name}; nothing of it was run; write less at once"
+    hint = f"it was cut off within the call of {name}; nothing of it was run; write less at once"
     problem = f"the reply was cut off within the call of {name}{_limit(reply)}; raise max_tokens"
-    return _tell(_without_calls(reply), failures.REPLY_CUT, told_now, problem, told)
+    return _refuse_once(_without_calls(reply), failures.REPLY_CUT, hint, problem, earlier)
 
 
 def _of_thoughts(reply: AssistantMessage, settings: ModelSettings) -> AssistantMessage:
@@ -130,36 +130,41 @@ def _of_thoughts(reply: AssistantMessage, settings: ModelSettings) -> AssistantM
     return _fail(reply, failures.REPLY_CUT, problem)
 
 
-def _of_cut_text(reply: AssistantMessage, settings: ModelSettings, told: str) -> AssistantMessage:
+def _of_cut_text(reply: AssistantMessage, settings: ModelSettings, earlier: str) -> AssistantMessage:
     problem = f"the answer was cut off{_limit(reply)}"
     if settings.on_length == "fail":
         return _fail(reply, failures.REPLY_CUT, f"{problem}; raise max_tokens, or ask for less at once")
-    if settings.on_length == "tell" and told != failures.REPLY_CUT:
+    if settings.on_length == "tell" and earlier != failures.REPLY_CUT:
         return _refuse(reply, failures.REPLY_CUT, f"it was cut off{_limit(reply)}; write less")
     return _closed(reply, failures.REPLY_CUT, problem)
 
 
 def _of_empty(
-    reply: AssistantMessage, transcript: Sequence[TranscriptMessage], settings: ModelSettings, told: str
+    reply: AssistantMessage,
+    transcript: Sequence[TranscriptMessage],
+    settings: ModelSettings,
+    earlier: str,
 ) -> AssistantMessage:
     """A task that has written an artifact has answered: the model may have nothing to add."""
     if settings.on_empty == "accept" or (settings.on_empty != "fail" and _has_written(transcript)):
         return _closed(reply, failures.EMPTY_REPLY, EMPTY)
     if settings.on_empty == "fail":
         return _fail(reply, failures.EMPTY_REPLY, EMPTY)
-    return _tell(reply, failures.EMPTY_REPLY, "it was empty: answer, or call a tool", EMPTY, told)
+    return _refuse_once(reply, failures.EMPTY_REPLY, "it was empty: answer, or call a tool", EMPTY, earlier)
 
 
-def _tell(reply: AssistantMessage, reason: str, told_now: str, problem: str, told: str) -> AssistantMessage:
-    """Let the model know what is wrong; where it was told so just before, the task fails."""
-    if told == reason:
+def _refuse_once(
+    reply: AssistantMessage, reason: str, hint: str, problem: str, earlier: str
+) -> AssistantMessage:
+    """Let the model know what is wrong; where it was refused for the same just before, the task fails."""
+    if earlier == reason:
         return _fail(reply, reason, f"{problem} (twice: the model was told so)")
-    return _refuse(reply, reason, told_now)
+    return _refuse(reply, reason, hint)
 
 
-def _refuse(reply: AssistantMessage, reason: str, told: str) -> AssistantMessage:
+def _refuse(reply: AssistantMessage, reason: str, hint: str) -> AssistantMessage:
     ends = {"closing": "", "fails": False, "rejects": False}
-    return reply.model_copy(update={**ends, "refused": told, "reason": reason})
+    return reply.model_copy(update={**ends, "refused": hint, "reason": reason})
 
 
 def _fail(reply: AssistantMessage, reason: str, problem: str) -> AssistantMessage:

@@ -66,28 +66,28 @@ class ArgumentsDelta:
     tool: str
 
 
-Shown = TextDelta | ThoughtDelta | ArgumentsDelta | ProviderToolDelta
+VisibleDelta = TextDelta | ThoughtDelta | ArgumentsDelta | ProviderToolDelta
 
 
-def coalesce(deltas: Iterable[Shown]) -> list[Shown]:
+def coalesce(deltas: Iterable[VisibleDelta]) -> list[VisibleDelta]:
     """Join neighbours that continue each other; the order stays."""
     runs = (list(run) for _, run in groupby(deltas, key=_voice))
     return [_joined(run) for run in runs]
 
 
-def _joined(run: Sequence[Shown]) -> Shown:
+def _joined(run: Sequence[VisibleDelta]) -> VisibleDelta:
     first = run[0]
     if isinstance(first, ProviderToolDelta):
         return first
     return replace(first, text="".join(each.text for each in run if not isinstance(each, ProviderToolDelta)))
 
 
-def text_of_deltas(deltas: Iterable[Shown]) -> str:
+def text_of_deltas(deltas: Iterable[VisibleDelta]) -> str:
     """Return what belongs to the answer."""
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
-def _voice(delta: Shown) -> tuple[object, ...]:
+def _voice(delta: VisibleDelta) -> tuple[object, ...]:
     match delta:
         case TextDelta():
             return (TextDelta,)
@@ -282,7 +282,7 @@ class ReplyAssembler:
         """What the provider calls the reply, as far as it is known."""
         return self._ended.response_id if self._ended else ""
 
-    def feed(self, delta: Delta) -> list[Shown]:
+    def feed(self, delta: Delta) -> list[VisibleDelta]:
         """Take the next delta; return what it adds."""
         match delta:
             case TextDelta() | RefusalDelta():
@@ -297,7 +297,7 @@ class ReplyAssembler:
                 self._ended = delta
                 return []
 
-    def close(self) -> list[Shown]:
+    def close(self) -> list[VisibleDelta]:
         """Return the last deltas; the stream is over.
 
         Raises:
@@ -329,9 +329,9 @@ class ReplyAssembler:
             reasoning_field=self._reasoning_field,
         )
 
-    def _keep(self, deltas: Iterable[TextDelta | ThoughtDelta]) -> list[Shown]:
+    def _keep(self, deltas: Iterable[TextDelta | ThoughtDelta]) -> list[VisibleDelta]:
         """Return deltas of the content, with the ends of the thoughts that they do not continue."""
-        kept: list[Shown] = []
+        kept: list[VisibleDelta] = []
         for delta in deltas:
             if isinstance(delta, TextDelta):
                 kept += self._end_thought()
@@ -344,15 +344,15 @@ class ReplyAssembler:
                 kept += self._end_thought()
         return kept
 
-    def _add_thought(self, delta: ThoughtDelta) -> list[Shown]:
+    def _add_thought(self, delta: ThoughtDelta) -> list[VisibleDelta]:
         self._splitter.start_answering()
         text = self._thinking.feed(delta.text)
         shown = self._think(text, delta.thought_id, is_inline=False) if delta.text else []
         self._given_reasoning.append(text)
         return [*shown, *self._end_thought()] if delta.last else shown
 
-    def _think(self, text: str, given_id: str, *, is_inline: bool) -> list[Shown]:
-        thought, ends = self._thought, list[Shown]()
+    def _think(self, text: str, given_id: str, *, is_inline: bool) -> list[VisibleDelta]:
+        thought, ends = self._thought, list[VisibleDelta]()
         if thought and (thought.is_inline, thought.given_id) != (is_inline, given_id):
             thought, ends = None, self._end_thought()
         if thought is None:
@@ -362,7 +362,7 @@ class ReplyAssembler:
         self._reasoning.append(text)
         return [*ends, ThoughtDelta(text, thought.id)] if text else ends
 
-    def _end_thought(self) -> list[Shown]:
+    def _end_thought(self) -> list[VisibleDelta]:
         thought, self._thought = self._thought, None
         if thought is None:
             return []
@@ -371,7 +371,7 @@ class ReplyAssembler:
         self._given_reasoning.append(rest)
         return [*([ThoughtDelta(rest, thought.id)] if rest else ()), ThoughtDelta("", thought.id, last=True)]
 
-    def _add_call(self, delta: CallDelta) -> list[Shown]:
+    def _add_call(self, delta: CallDelta) -> list[VisibleDelta]:
         call = self._calls.get(delta.call)
         if call is None:
             call = self._calls[delta.call] = _Call(delta.call)
@@ -380,7 +380,7 @@ class ReplyAssembler:
         call.waiting.append(delta.arguments)
         return self._take_waiting(call) if call.name else []
 
-    def _take_waiting(self, call: _Call) -> list[Shown]:
+    def _take_waiting(self, call: _Call) -> list[VisibleDelta]:
         """Return what has come of the arguments, if they are wanted; half a character waits for the other."""
         written = "".join(call.waiting)
         call.waiting.clear()

@@ -101,7 +101,7 @@ async def anybody() -> None:
 
 
 @dataclass(eq=False)
-class ArtifactWriter:
+class PieceWriter:
     """Creates an artifact with its first piece, and appends the others.
 
     `create` says what it is, with one part that has no content yet. From then on nobody else may change it:
@@ -124,7 +124,7 @@ class ArtifactWriter:
         self._writer_id = f"{self.attempt}{secrets.token_hex(8)}-"
         self._count = 0
 
-    def call_it(self, media_type: str) -> None:
+    def name_type(self, media_type: str) -> None:
         """Say what the content is, unless that is known already; at the latest before the first piece."""
         (part,) = self.create.parts
         self.create = replace(self.create, parts=(replace(part, media_type=part.media_type or media_type),))
@@ -172,7 +172,7 @@ class Batches(FileWriter):
 
     artifact: StoredArtifact
 
-    def __init__(self, writer: ArtifactWriter, hide: Callable[[str], str], *, is_whole: bool = False) -> None:
+    def __init__(self, writer: PieceWriter, hide: Callable[[str], str], *, is_whole: bool = False) -> None:
         self._writer = writer
         self._hide = hide
         self._pending = bytearray()
@@ -198,7 +198,7 @@ class Batches(FileWriter):
 
     async def write(self, chunk: str | bytes) -> None:
         """Append; by default the content is what its first chunk is, text or bytes."""
-        self._writer.call_it("text/plain" if isinstance(chunk, str) else "application/octet-stream")
+        self._writer.name_type("text/plain" if isinstance(chunk, str) else "application/octet-stream")
         for piece in slices_of(self._hide(chunk) if isinstance(chunk, str) else chunk):
             await self.add(piece)
 

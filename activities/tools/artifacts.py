@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from everloop.activities.lease import attempt_began
 from everloop.activities.retries import artifact_retries, retry_artifacts, suppress_store_errors
-from everloop.activities.tools.artifact_writer import ArtifactWriter, Batches, anybody, items_of, new_part
+from everloop.activities.tools.artifact_writer import Batches, PieceWriter, anybody, items_of, new_part
 from everloop.activities.tools.secrets import SecretReader
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import Content, FileWriter, Row, ToolArtifacts
@@ -249,11 +249,11 @@ class TaskArtifacts(ToolArtifacts):
         if _edition(await self.get(artifact_id), index) != edition:
             raise ArtifactReplacedError(artifact_id, index)
 
-    def _writer(self, artifact_id: str, part: NewPart, name: str, description: str) -> ArtifactWriter:
+    def _writer(self, artifact_id: str, part: NewPart, name: str, description: str) -> PieceWriter:
         part = replace(part, filename=self._hide(part.filename))
         name, description = self._hide(name), self._hide(description)
         create = Create(self.task_id, (part,), name, description, override=True)
-        return ArtifactWriter(
+        return PieceWriter(
             self.artifacts,
             self.context_id,
             _checked(artifact_id),

@@ -151,10 +151,10 @@ class AgentTools(ToolPort):
                 if call.tried == failures.TOOL_FAILED and not heartbeat.carried:
                     heartbeat.count_failure()
                 agent = agent_of(self.agents, call.task)
-                reply, is_told = await self._reply(agent, call, heartbeat)
+                reply, is_published = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
                     key = phase_key(call.call, len(call.answers))
-                    if not is_told:
+                    if not is_published:
                         lease = this_attempt(call.task.task_id, key)
                         await end_call(self.views, self.transcripts, call, reply, lease)
                     await report_error(agent, call, reply)
@@ -188,12 +188,12 @@ class AgentTools(ToolPort):
             reply = await in_quick_time(
                 call,
                 self._reply_of(agent, tool, call, heartbeat, warning, claim),
-                partial(self._tell_slow, call),
+                partial(self._warn_of_slow, call),
             )
             await correct_draft(self._publisher(call), tool, call, reply)
             record_outcome(span, reply, has_content=has_content)
             record_tool_reply(call.task.agent_id, name, reply)
-            return reply, claim.is_told
+            return reply, claim.is_published
 
     def _claim_of(self, call: RunToolInput, tool: Tool | None = None) -> ToolClaim:
         repeats = bool(tool and tool.idempotent)
@@ -231,7 +231,7 @@ class AgentTools(ToolPort):
         run = _Run(agent, tool, call, vetted, secrets, artifacts, claim, None, heartbeat)
         return await self._claim(run, self._announcing(call, heartbeat, warning, starts=False))
 
-    async def _tell_slow(self, call: RunToolInput, seconds: float) -> None:
+    async def _warn_of_slow(self, call: RunToolInput, seconds: float) -> None:
         about = {"tool": call.call.name, "seconds": round(seconds, 1)}
         _log.warning(
             "a quick tool is slow; without quick=True its task would hear messages meanwhile", **about

@@ -47,7 +47,7 @@ class ToolClaim(CallLease):
         super().__init__(
             records, call.task.task_id, key, seconds, is_repeatable=is_repeatable, run_steps=run_steps
         )
-        self.is_told = False
+        self.is_published = False
         """Whether what follows from the outcome was done in the step that recorded it."""
         self._call = call.call
 
@@ -72,7 +72,7 @@ class ToolClaim(CallLease):
         await self.check_task()
         with suppress_store_errors("tool outcome not recorded"):
             stands, *done = await self._run_steps(self._records.finishing(self.lease, outcome), *after)
-            self.is_told = bool(done) and done[-1] is not None
+            self.is_published = bool(done) and done[-1] is not None
             return stands
         # We know how it ended, and history will: a second attempt would only know that it began.
         return outcome

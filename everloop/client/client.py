@@ -266,7 +266,7 @@ class Client(
             ClientError: the server refuses, or could not be reached for too long.
         """
         fold = TaskFold(is_everloop=await self._connection.is_everloop(), is_partial=bool(after))
-        following = Following(self._connection, fold, patience=self._reconnect, task_id=task_id, after=after)
+        following = Following(self._connection, fold, reconnect=self._reconnect, task_id=task_id, after=after)
         async with aclosing(following.events()) as events:
             async for event in events:
                 yield event
@@ -322,7 +322,7 @@ class Client(
         awaited = message.message_id if message.task_id else ""
         fold = TaskFold(is_everloop=await self._connection.is_everloop(), awaited=awaited)
         request = pb.SendMessageRequest(message=message)
-        return Following(self._connection, fold, patience=self._reconnect, request=request)
+        return Following(self._connection, fold, reconnect=self._reconnect, request=request)
 
 
 def _state(state: TaskState | str | None) -> pb.TaskState | None:

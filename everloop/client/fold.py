@@ -188,10 +188,10 @@ class TaskFold:
     def _status_update(self, update: pb.TaskStatusUpdateEvent) -> Iterator[Event]:
         self.task_id, self._context_id = update.task_id, update.context_id
         metadata = plain_struct(update.metadata)
-        told = metadata.pop(EVENTS_EXTENSION, None)
-        if isinstance(told, dict):
-            yield from self._told(told)
-            if told.get("kind") != "resumed":
+        data = metadata.pop(EVENTS_EXTENSION, None)
+        if isinstance(data, dict):
+            yield from self._extension_event(data)
+            if data.get("kind") != "resumed":
                 return  # it repeats the status
         self._metadata |= metadata
         yield from self._changed_status(update.status, _usage(metadata))
@@ -227,16 +227,16 @@ class TaskFold:
         kind = "auth" if self.state is TaskState.AUTH_REQUIRED else "clarification"
         return (Question(kind=kind, text=text_of(message.parts), at=at, task_id=self.task_id),)
 
-    def _told(self, told: Mapping[str, JsonValue], path: tuple[str, ...] = ()) -> Iterator[Event]:
+    def _extension_event(self, data: Mapping[str, JsonValue], path: tuple[str, ...] = ()) -> Iterator[Event]:
         """Yield an event of the extension; one of a sub-agent stands inside another."""
-        at = _moment(told.get("at"))
-        if told.get("kind") == "sub-agent":
-            inner, down = told.get("event"), told.get("path")
+        at = _moment(data.get("at"))
+        if data.get("kind") == "sub-agent":
+            inner, down = data.get("event"), data.get("path")
             if isinstance(inner, dict) and isinstance(down, list):
                 names = tuple(str(each) for each in down)
-                yield from self._told({"at": told.get("at"), **inner}, names)
+                yield from self._extension_event({"at": data.get("at"), **inner}, names)
             return
-        event = _event(told)
+        event = _event(data)
         news = self._news(event, path) if isinstance(event, ToolCallStarted | ToolCallEnded) else event
         if news:
             yield replace(news, at=at, path=path)
@@ -378,34 +378,34 @@ def _moment(text: JsonValue) -> datetime | None:
 
 # Events of the extension, by their kind.
 
-_Told = Mapping[str, Any]
+_Data = Mapping[str, Any]
 
 
-def _ended_call(told: _Told) -> ToolCall:
+def _ended_call(data: _Data) -> ToolCall:
     return ToolCall(
-        id=told["call_id"],
-        name=told["name"],
-        arguments=arguments_of(told.get("arguments")),
-        result=told.get("result"),
-        outcome=told.get("outcome") or "",
-        is_cut=bool(told.get("cut")),
-        url=told.get("url") or "",
+        id=data["call_id"],
+        name=data["name"],
+        arguments=arguments_of(data.get("arguments")),
+        result=data.get("result"),
+        outcome=data.get("outcome") or "",
+        is_cut=bool(data.get("cut")),
+        url=data.get("url") or "",
     )
 
 
-def _event(told: _Told) -> Event:
-    match told.get("kind"):
+def _event(data: _Data) -> Event:
+    match data.get("kind"):
         case "thought":
-            return Thought(text=told["text"], is_last=bool(told.get("last")))
+            return Thought(text=data["text"], is_last=bool(data.get("last")))
         case "narration":
-            return Progress(text=told["text"])
+            return Progress(text=data["text"])
         case "tool-call":
-            arguments = arguments_of(told.get("arguments"))
-            return ToolCallStarted(call_id=told["call_id"], name=told["name"], arguments=arguments)
+            arguments = arguments_of(data.get("arguments"))
+            return ToolCallStarted(call_id=data["call_id"], name=data["name"], arguments=arguments)
         case "tool-progress":
-            return Progress(text=told["message"], call_id=told["call_id"], tool=told["name"])
+            return Progress(text=data["message"], call_id=data["call_id"], tool=data["name"])
         case "tool-complete":
-            return ToolCallEnded(call=_ended_call(told))
+            return ToolCallEnded(call=_ended_call(data))
         case kind:
-            data = {key: value for key, value in told.items() if key not in {"kind", "at"}}
-            return OtherEvent(kind=str(kind), data=data)
+            rest = {key: value for key, value in data.items() if key not in {"kind", "at"}}
+            return OtherEvent(kind=str(kind), data=rest)

@@ -27,7 +27,7 @@ _FIRST_DELAY = 0.2
 _LONGEST_DELAY = 5.0
 
 
-class Patience:
+class Backoff:
     """How long a connection that was lost is tried again: `seconds`, counted from the loss."""
 
     def __init__(self, seconds: float) -> None:
@@ -63,7 +63,7 @@ class _EndedError(UnreachableError):
 class Following:
     """One task, followed from a message on (`request`) to the end of its turn, or as `task_id` to its end.
 
-    `after` is the event behind which it goes on. `patience` is in seconds.
+    `after` is the event behind which it goes on. `reconnect`: seconds for which one is tried again.
     """
 
     def __init__(  # noqa: PLR0913 -- what is followed, and how
@@ -71,14 +71,14 @@ class Following:
         connection: Connection,
         fold: TaskFold,
         *,
-        patience: float,
+        reconnect: float,
         request: pb.SendMessageRequest | None = None,
         task_id: str = "",
         after: str = "",
     ) -> None:
         self.fold = fold
         self._connection = connection
-        self._patience = Patience(patience)
+        self._backoff = Backoff(reconnect)
         self._request = request
         self._task_id = task_id
         self._after = after
@@ -148,7 +148,7 @@ class Following:
             self._goes_on = not problem.is_unsent and await self._connection.is_everloop()
         if is_lasting or not self._goes_on:
             raise problem
-        return self._patience.next(problem)
+        return self._backoff.next(problem)
 
     async def _connected(self) -> AsyncGenerator[Event]:
         """Yield what is new until the connection ends, or nothing more is wanted."""
@@ -156,7 +156,7 @@ class Following:
         async with aclosing(await self._source()) as source:
             async for response, event_id in source:
                 self._goes_on = True
-                self._patience.restore()
+                self._backoff.restore()
                 held.append(response)
                 if self._after and not event_id:
                     continue  # the next one has the id of both: cut in between, both come again

@@ -68,7 +68,7 @@ class Played:
     then: Literal["end", "cut", "silent"] = "end"
 
 
-class Stage(ABC):
+class ProviderHarness(ABC):
     """A model whose provider is played. `model` is the name under which it is asked.
 
     `requests` are what the provider got: bodies of HTTP requests, for example.
@@ -92,7 +92,7 @@ class NotConformingError(AssertionError):
     """The model does not do what every model has to."""
 
 
-Check = Callable[[Stage], Awaitable[None]]
+Check = Callable[[ProviderHarness], Awaitable[None]]
 
 _Kind = TypeVar("_Kind")
 
@@ -117,13 +117,13 @@ _TOOL = ListedTool(
 _CALLS = (("look_up", '{"word": "Köln 🜁"}'), ("look_up", '{"word": "Ålesund"}'))
 
 
-async def _ask(stage: Stage, played: Played, request: ModelRequest = _REQUEST) -> list[Delta]:
-    async with stage.playing(played) as model:
-        return await _reply(stage, model, request)
+async def _ask(harness: ProviderHarness, played: Played, request: ModelRequest = _REQUEST) -> list[Delta]:
+    async with harness.playing(played) as model:
+        return await _reply(harness, model, request)
 
 
-async def _reply(stage: Stage, model: Model, request: ModelRequest = _REQUEST) -> list[Delta]:
-    async with aclosing(model.stream(request, stage.model)) as stream, asyncio.timeout(_TIMEOUT):
+async def _reply(harness: ProviderHarness, model: Model, request: ModelRequest = _REQUEST) -> list[Delta]:
+    async with aclosing(model.stream(request, harness.model)) as stream, asyncio.timeout(_TIMEOUT):
         return [delta async for delta in stream]
 
 
@@ -155,21 +155,21 @@ def _calls(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     ]
 
 
-def _asked(stage: Stage, number: int = -1) -> str:
-    _expect(bool(stage.requests), "a request in Stage.requests", stage.requests)
-    return json.dumps(stage.requests[number], ensure_ascii=False)
+def _asked(harness: ProviderHarness, number: int = -1) -> str:
+    _expect(bool(harness.requests), "a request in ProviderHarness.requests", harness.requests)
+    return json.dumps(harness.requests[number], ensure_ascii=False)
 
 
-async def text_comes_in_pieces(stage: Stage) -> None:
+async def text_comes_in_pieces(harness: ProviderHarness) -> None:
     """Clients read along, so no model waits for the whole; characters are never cut."""
-    deltas = await _ask(stage, Played(text=_TEXT))
+    deltas = await _ask(harness, Played(text=_TEXT))
     _expect(_text(deltas) == _TEXT, f"the text {_TEXT!r}", _text(deltas))
     _expect(len(_of(deltas, TextDelta)) > 1, "more than one TextDelta", deltas)
 
 
-async def thought_comes_before_the_text(stage: Stage) -> None:
+async def thought_comes_before_the_text(harness: ProviderHarness) -> None:
     """What a model thinks is no part of its answer, and the deltas keep the order in which it came."""
-    deltas = await _ask(stage, Played(thought="Let me see.", text="It is."))
+    deltas = await _ask(harness, Played(thought="Let me see.", text="It is."))
     thought = "".join(delta.text for delta in _of(deltas, ThoughtDelta))
     _expect((thought, _text(deltas)) == ("Let me see.", "It is."), "thought and text apart", deltas)
     first = next(place for place, delta in enumerate(deltas) if isinstance(delta, TextDelta))
@@ -177,17 +177,17 @@ async def thought_comes_before_the_text(stage: Stage) -> None:
     _expect(not late, "no thought behind the text", late)
 
 
-async def parallel_calls_have_numbers(stage: Stage) -> None:
+async def parallel_calls_have_numbers(harness: ProviderHarness) -> None:
     """Calls are counted from 0, whatever the provider calls them."""
-    deltas = await _ask(stage, Played(calls=_CALLS), _asking(tools=(_TOOL,)))
+    deltas = await _ask(harness, Played(calls=_CALLS), _asking(tools=(_TOOL,)))
     names = [name for name, _ in _calls(deltas)]
     _expect(names == ["look_up", "look_up"], "two calls of look_up", names)
     _expect(_end(deltas).reason in {"stop", "tool_calls"}, "an ordinary end", _end(deltas))
 
 
-async def arguments_are_whole(stage: Stage) -> None:
+async def arguments_are_whole(harness: ProviderHarness) -> None:
     """The pieces of a call, put together, are what the provider sent, also behind a text."""
-    deltas = await _ask(stage, Played(text="I look it up.", calls=_CALLS), _asking(tools=(_TOOL,)))
+    deltas = await _ask(harness, Played(text="I look it up.", calls=_CALLS), _asking(tools=(_TOOL,)))
     got = [_without_spaces(arguments) for _, arguments in _calls(deltas)]
     wanted = [_without_spaces(arguments) for _, arguments in _CALLS]
     _expect(got == wanted, f"the arguments {wanted}", got)
@@ -198,82 +198,82 @@ def _without_spaces(arguments: str) -> str:
     return "".join(arguments.split())
 
 
-async def the_end_comes_last(stage: Stage) -> None:
+async def the_end_comes_last(harness: ProviderHarness) -> None:
     """A reply that is whole says so, once."""
-    ended = _end(await _ask(stage, Played(text="It is.")))
+    ended = _end(await _ask(harness, Played(text="It is.")))
     _expect(ended.reason == "stop", "the reason stop", ended)
 
 
-async def usage_is_counted(stage: Stage) -> None:
+async def usage_is_counted(harness: ProviderHarness) -> None:
     """Tokens are those that the provider counted."""
-    ended = _end(await _ask(stage, Played(text="It is.", usage=Usage(input_tokens=41, output_tokens=17))))
+    ended = _end(await _ask(harness, Played(text="It is.", usage=Usage(input_tokens=41, output_tokens=17))))
     tokens = (ended.usage.input_tokens, ended.usage.output_tokens) if ended.usage else None
     _expect(tokens == (41, 17), "41 tokens in and 17 out", tokens)
 
 
-async def a_refusal_is_no_answer(stage: Stage) -> None:
+async def a_refusal_is_no_answer(harness: ProviderHarness) -> None:
     """What the model declines with comes as such."""
-    deltas = await _ask(stage, Played(refusal="I do not do that."))
+    deltas = await _ask(harness, Played(refusal="I do not do that."))
     refusal = "".join(delta.text for delta in _of(deltas, RefusalDelta))
     _expect((refusal, _text(deltas)) == ("I do not do that.", ""), "a refusal and no text", deltas)
     _end(deltas)
 
 
-async def reasons_come_through(stage: Stage) -> None:
+async def reasons_come_through(harness: ProviderHarness) -> None:
     """How a reply ended is known."""
     reasons: tuple[EndReason, ...] = ("length", "content_filter")
     for reason in reasons:
-        ended = _end(await _ask(stage, Played(text="And then", reason=reason)))
+        ended = _end(await _ask(harness, Played(text="And then", reason=reason)))
         _expect(ended.reason == reason, f"the reason {reason}", ended)
 
 
 _FAILURES = (ModelBusyError, ModelDownError, UnreadableReplyError, ModelRefusedError, PromptTooLongError)
 
 
-async def failures_are_distinguished(stage: Stage) -> None:
+async def failures_are_distinguished(harness: ProviderHarness) -> None:
     """What is tried again, what ends the task and what makes room differ; none quotes the prompt."""
     for kind in _FAILURES:
-        error = await _failure(stage, Played(failure=kind))
+        error = await _failure(harness, Played(failure=kind))
         _expect(type(error) is kind, kind.__name__, error)
         _expect("Hi" not in str(error).split(), "a text that does not quote the prompt", str(error))
         if isinstance(error, ModelBusyError):
             _expect(error.retry_after == BUSY_FOR, f"retry_after of {BUSY_FOR}", error.retry_after)
 
 
-async def a_cut_is_no_end(stage: Stage) -> None:
+async def a_cut_is_no_end(harness: ProviderHarness) -> None:
     """A stream that just stops is a failure, whatever has come by then."""
-    error = await _failure(stage, Played(text=_TEXT, then="cut"))
+    error = await _failure(harness, Played(text=_TEXT, then="cut"))
     _expect(isinstance(error, ModelDownError), "ModelDownError", error)
 
 
-async def _failure(stage: Stage, played: Played) -> ModelError:
+async def _failure(harness: ProviderHarness, played: Played) -> ModelError:
     try:
-        deltas = await _ask(stage, played)
+        deltas = await _ask(harness, played)
     except ModelError as error:
         return error
     raise NotConformingError(f"expected a ModelError, got {deltas!r}")
 
 
-async def closing_hangs_up(stage: Stage) -> None:
+async def closing_hangs_up(harness: ProviderHarness) -> None:
     """A reply that nobody waits for any more is not paid to its end."""
-    async with stage.playing(Played(text=_TEXT, then="silent")) as model:
-        stream = model.stream(_REQUEST, stage.model)
+    async with harness.playing(Played(text=_TEXT, then="silent")) as model:
+        stream = model.stream(_REQUEST, harness.model)
         async with asyncio.timeout(_TIMEOUT):
             await anext(stream)
             await stream.aclose()
-            await stage.wait_until_left()
+            await harness.wait_until_left()
 
 
-async def opaque_fields_come_back(stage: Stage) -> None:
+async def opaque_fields_come_back(harness: ProviderHarness) -> None:
     """What the provider wants back goes back with the reply, as it was, and is in no delta before the end."""
     word = "b3BhcXVl+secret/=="
-    async with stage.playing(Played(calls=_CALLS, opaque=word), Played(text="It is.")) as model:
-        deltas = await _reply(stage, model, _asking(tools=(_TOOL,)))
+    async with harness.playing(Played(calls=_CALLS, opaque=word), Played(text="It is.")) as model:
+        deltas = await _reply(harness, model, _asking(tools=(_TOOL,)))
         shown = [delta for delta in deltas[:-1] if word in repr(delta)]
         _expect(not shown, "opaque fields in Ended alone", shown)
-        await _reply(stage, model, _asking(*_as_history(deltas), tools=(_TOOL,)))
-    _expect(word in _asked(stage), f"{word!r} in the second request", _asked(stage))
-    _expect("not so small" in _asked(stage), "the results in the second request", _asked(stage))
+        await _reply(harness, model, _asking(*_as_history(deltas), tools=(_TOOL,)))
+    _expect(word in _asked(harness), f"{word!r} in the second request", _asked(harness))
+    _expect("not so small" in _asked(harness), "the results in the second request", _asked(harness))
 
 
 def _as_history(deltas: Sequence[Delta]) -> list[dict[str, JsonValue]]:
@@ -298,45 +298,45 @@ def _as_history(deltas: Sequence[Delta]) -> list[dict[str, JsonValue]]:
     return [reply, *results]
 
 
-async def a_schema_is_asked_for(stage: Stage) -> None:
+async def a_schema_is_asked_for(harness: ProviderHarness) -> None:
     """An answer that has to be data is asked for as such, or the model says that it cannot."""
     schema: dict[str, JsonValue] = {"type": "object", "properties": {"inhabitants": {"type": "integer"}}}
     request = _asking(output=OutputSchema("city", schema))
     try:
-        deltas = await _ask(stage, Played(text='{"inhabitants": 7}'), request)
+        deltas = await _ask(harness, Played(text='{"inhabitants": 7}'), request)
     except OutputUnsupportedError:
         return
     _expect(_text(deltas) == '{"inhabitants": 7}', "the data as text", deltas)
-    _expect("inhabitants" in _asked(stage), "the schema in the request", _asked(stage))
+    _expect("inhabitants" in _asked(harness), "the schema in the request", _asked(harness))
 
 
-async def tools_are_sent_where_offered(stage: Stage) -> None:
+async def tools_are_sent_where_offered(harness: ProviderHarness) -> None:
     """A request has the tools of its own, and those of no earlier one."""
-    async with stage.playing(Played(text="One."), Played(text="Two.")) as model:
-        await _reply(stage, model, _asking(tools=(_TOOL,)))
-        await _reply(stage, model)
-    _expect("look_up" in _asked(stage, -2), "the tool in the first request", _asked(stage, -2))
-    _expect("look_up" not in _asked(stage), "no tool in the second request", _asked(stage))
+    async with harness.playing(Played(text="One."), Played(text="Two.")) as model:
+        await _reply(harness, model, _asking(tools=(_TOOL,)))
+        await _reply(harness, model)
+    _expect("look_up" in _asked(harness, -2), "the tool in the first request", _asked(harness, -2))
+    _expect("look_up" not in _asked(harness), "no tool in the second request", _asked(harness))
 
 
-async def settings_are_sent(stage: Stage) -> None:
+async def settings_are_sent(harness: ProviderHarness) -> None:
     """How an agent sets that its model is asked counts; what is not set is left to the provider."""
-    async with stage.playing(Played(text="One."), Played(text="Two.")) as model:
-        await _reply(stage, model, _asking(settings=ModelSettings(max_tokens=4321)))
-        await _reply(stage, model)
-    _expect("4321" in _asked(stage, -2), "max_tokens in the first request", _asked(stage, -2))
-    _expect("4321" not in _asked(stage), "no max_tokens in the second request", _asked(stage))
+    async with harness.playing(Played(text="One."), Played(text="Two.")) as model:
+        await _reply(harness, model, _asking(settings=ModelSettings(max_tokens=4321)))
+        await _reply(harness, model)
+    _expect("4321" in _asked(harness, -2), "max_tokens in the first request", _asked(harness, -2))
+    _expect("4321" not in _asked(harness), "no max_tokens in the second request", _asked(harness))
 
 
-async def calls_run_side_by_side(stage: Stage) -> None:
+async def calls_run_side_by_side(harness: ProviderHarness) -> None:
     """One object serves a process: replies that come at once do not mix."""
     async with (
-        stage.playing(Played(text=_TEXT), Played(text=_TEXT.upper())) as model,
-        aclosing(model.stream(_REQUEST, stage.model)) as first,
+        harness.playing(Played(text=_TEXT), Played(text=_TEXT.upper())) as model,
+        aclosing(model.stream(_REQUEST, harness.model)) as first,
         asyncio.timeout(_TIMEOUT),
     ):
         begun = await anext(first)
-        second = await _reply(stage, model)
+        second = await _reply(harness, model)
         rest = [delta async for delta in first]
     _expect(_text([begun, *rest]) == _TEXT, "the first text", rest)
     _expect(_text(second) == _TEXT.upper(), "the second text", second)

@@ -298,7 +298,7 @@ class App(Generic[Output]):
             raise WaitTimeoutError("", await client.task(task_id)) from None
         ended = await client.task(task_id)
         if call and not _has_called(ended, call):
-            raise TaskError(f"task {task_id} has ended without a call of {call!r}: {_told(ended)}")
+            raise TaskError(f"task {task_id} has ended without a call of {call!r}: {_described(ended)}")
         return ended
 
     async def _watched(self, work: Coroutine[Any, Any, Result]) -> Result[Output]:
@@ -312,7 +312,7 @@ class App(Generic[Output]):
             result = working.result()
         except WaitTimeoutError as error:
             raise TaskError(
-                f"the task did not end in time, nor asked anything: {_told(error.result)}"
+                f"the task did not end in time, nor asked anything: {_described(error.result)}"
             ) from None
         finally:
             await cancel(working)
@@ -362,7 +362,7 @@ def _has_called(result: Result, tool: str) -> bool:
     return any(each.name == tool for each in result.tool_calls)
 
 
-def _told(result: Result[Any]) -> str:
+def _described(result: Result[Any]) -> str:
     """Return how a task stands, in words."""
     if not result.id:
         return "its message was not taken yet"

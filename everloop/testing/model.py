@@ -26,7 +26,7 @@ from everloop.deploy.demo_model.completion import Call, Refusal, Reply
 from everloop.models.catalogue import Catalogue, Provider
 from everloop.testing.errors import ScriptError
 
-Said = str | Call | Reply | Refusal | Sequence[Call] | Mapping[str, JsonValue] | BaseModel
+AnyReply = str | Call | Reply | Refusal | Sequence[Call] | Mapping[str, JsonValue] | BaseModel
 """What a model says: a text, a call or several at once, data, a whole reply, or a failure."""
 
 STAND_IN = "stand-in"
@@ -120,7 +120,7 @@ class Script(_Speaking):
     2
     """
 
-    def __init__(self, *replies: Said, check_tools: bool = True) -> None:
+    def __init__(self, *replies: AnyReply, check_tools: bool = True) -> None:
         super().__init__(check_tools=check_tools)
         self._count = len(replies)
         self._left = deque(_reply(reply) for reply in replies)
@@ -147,7 +147,7 @@ class FunctionModel(_Speaking):
     """Replies as a function says, which may be async: it is given the request, as Chat Completions has it."""
 
     def __init__(
-        self, function: Callable[[ChatRequest], Said | Awaitable[Said]], *, check_tools: bool = True
+        self, function: Callable[[ChatRequest], AnyReply | Awaitable[AnyReply]], *, check_tools: bool = True
     ) -> None:
         super().__init__(check_tools=check_tools)
         self._function = function

@@ -67,7 +67,7 @@ async def running_stack(
     """
     async with AsyncExitStack() as opened:
         opened.enter_context(quiet_logs())
-        with _told():
+        with _translate_start_errors():
             registry = AgentRegistry(agents)
             if registry.missed:
                 raise AgentsError(f"{registry.missed[0]}: give running(…) that agent too")
@@ -76,12 +76,12 @@ async def running_stack(
             catalogue = Catalogue.load(asked.file, default, os.environ)
         if isinstance(model, StandIn):
             catalogue = await opened.enter_async_context(model.opened(catalogue))
-        with _told():
+        with _translate_start_errors():
             check_agents(catalogue, registry)
         servers = await session_servers()
         variables = {**await _variables(servers), **settings}
         async with _starting(variables):
-            with _told():
+            with _translate_start_errors():
                 url = await opened.enter_async_context(_bounded(_gateway(registry), "gateway"))
                 queues = (*names.WORKER_QUEUES, *sorted(queues_named_by(registry)))
                 process = WorkerProcess(agents, queues, catalogue) if worker == "process" else None
@@ -169,7 +169,7 @@ def _replace(old: Mapping[str, str], new: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _translate_start_errors() -> Generator[None]:
     """Say what is wrong with agents and settings as an error of the test.
 
     Raises:

@@ -89,7 +89,7 @@ _UPDATE = "wait_for_route"
 _UPDATE_ID = f"everloop/{_UPDATE}"
 """The same for all who wait. Ids of clients' messages begin otherwise (`names.message_update_id`)."""
 
-_Told = TypeVar("_Told")
+_Answer = TypeVar("_Answer")
 
 TaskHandle = WorkflowHandle[Any, TaskResult]
 
@@ -263,7 +263,7 @@ class Tasks:
         """
         return await self._ask(task_id, "view", TaskView)
 
-    async def _ask(self, task_id: str, query: str, kind: type[_Told], *about: int) -> _Told:
+    async def _ask(self, task_id: str, query: str, kind: type[_Answer], *about: int) -> _Answer:
         """Give a worker its time to answer a query, and say what it means if none does."""
         try:
             async with asyncio.timeout(QUERY_TIMEOUT), translate_not_found(task_id), translate_blob_errors():

@@ -300,7 +300,7 @@ class ArtifactWriter:
                 return bool(found) and request.token in unseal_record(found, key, self._cipher).tokens
             if plan.is_stale(self.clock()):
                 return False
-            await self._tell_housekeeping(request.address, plan)
+            await self._note_for_housekeeping(request.address, plan)
             pipeline.multi()
             pipeline.set(key, seal_record(record, self._cipher))
             pipeline.zadd(request.address.index_key, {key: record.artifact.created_at.timestamp()})
@@ -308,7 +308,7 @@ class ArtifactWriter:
             await pipeline.execute()
             return True
 
-    async def _tell_housekeeping(self, address: ArtifactAddress, plan: _Plan) -> None:
+    async def _note_for_housekeeping(self, address: ArtifactAddress, plan: _Plan) -> None:
         """List what housekeeping has to look at, in hash slots of its own, before there is anything.
 
         Of an artifact that is listed already it finds out by itself how long it lives now.

@@ -186,7 +186,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 
 MOST_DOUBLINGS = 10
 
-TOLD_PAUSE = 1.0
+REPORTED_PAUSE = 1.0
 """Seconds of a pause of which users are told; shorter ones are over before they have read it."""
 
 _log = structlog.get_logger()
@@ -368,7 +368,7 @@ class PeerTask:
 
     async def _report_pause(self, state: RetryCallState) -> None:
         """Say once why nothing happens."""
-        if state.outcome and state.upcoming_sleep >= TOLD_PAUSE:
+        if state.outcome and state.upcoming_sleep >= REPORTED_PAUSE:
             await self._say(f"it does not answer now ({state.outcome.exception()}), and is asked again")
 
     async def _say(self, text: str) -> None:

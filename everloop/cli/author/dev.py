@@ -176,7 +176,7 @@ class _Session:
             agents = ", ".join(_agents_in(stack.logs / "worker.log"))
             if changed:
                 _show(f"✓ {changed}: loaded in {time.monotonic() - began:.1f} s; serves {agents}", "green")
-                self._keep(_tell_of_leaving(reloader))
+                self._keep(_announce_leaving(reloader))
             else:
                 _show(f"✓ serves {agents}", "green")
         await reloader.prepare()
@@ -194,7 +194,7 @@ async def _show_log(log: Path) -> None:
                 _print(line)
 
 
-async def _tell_of_leaving(reloader: "Reloader") -> None:
+async def _announce_leaving(reloader: "Reloader") -> None:
     """Say what tasks go on with, if an old worker has calls to end."""
     await asyncio.sleep(QUICK)
     if reloader.leaving:

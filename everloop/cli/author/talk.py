@@ -88,7 +88,7 @@ class Talk:
             elif line:
                 await self._say(line)
         except ClientError as error:
-            self._tell_error(error)
+            self._print_error(error)
 
     async def _say(self, text: str) -> None:
         if self._following and not self._following.done():
@@ -109,12 +109,12 @@ class Talk:
                 async for event in events:
                     self._task = event.task_id or self._task
                     if isinstance(event, Done):
-                        self._tell(event.result)
+                        self._print(event.result)
         except ClientError as error:
             self._task = ""
-            self._tell_error(error)
+            self._print_error(error)
 
-    def _tell_error(self, error: "ClientError") -> None:
+    def _print_error(self, error: "ClientError") -> None:
         from everloop.client import UnauthenticatedError
 
         self._is_unknown = isinstance(error, UnauthenticatedError)
@@ -125,7 +125,7 @@ class Talk:
         else:
             self._show(f"✗ {error}", "red")
 
-    def _tell(self, result: "Result") -> None:
+    def _print(self, result: "Result") -> None:
         """Show what came of a message."""
         self._context = result.context_id or self._context
         self._task = result.id if result.state.is_waiting else ""

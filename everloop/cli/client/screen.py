@@ -62,7 +62,7 @@ class Screen:
         self._is_live = self._aside.is_terminal and not self._aside.is_dumb_terminal
         self._streams_text = shows_text and sys.stdout.isatty()
         self._text = _Paragraph(lambda: self._aside.width)
-        self._draft = self._remark = ""
+        self._draft = self._interim = ""
         self._is_interrupted = False
         """Whether what writes the draft has been replaced by another process, which goes on with it."""
         self._running: dict[_KEY, _Running] = {}
@@ -146,7 +146,7 @@ class Screen:
         text = event.text
         if event.starts_over:
             self._text.end()
-            self._remark, self._draft = self._draft.strip(), ""
+            self._interim, self._draft = self._draft.strip(), ""
         elif self._is_interrupted:
             text = self._draft + text
         self._draft += event.text
@@ -160,12 +160,12 @@ class Screen:
         self._doing = "" if event.is_last else "thinking"
 
     def _status(self, event: StatusChanged) -> None:
-        """Show a remark of the model, unless it was seen while it was written."""
+        """Show an interim message of the model, unless it was seen while it was written."""
         if event.state is TaskState.WORKING:
             if event.text:
-                if event.text.strip() not in {self._remark, self._draft.strip()}:
+                if event.text.strip() not in {self._interim, self._draft.strip()}:
                     self.say(event.text)
-                self._remark = self._draft = ""
+                self._interim = self._draft = ""
             self._go_live()
 
     # Calls.

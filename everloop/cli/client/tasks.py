@@ -181,7 +181,7 @@ def answer(  # noqa: PLR0913 -- each is an option
     said = _value(value, data)
     if said is None:
         watch(task, as_json=as_json, profile=profile)
-    _tell(task, said, question, profile, detach=detach, as_json=as_json)
+    _give(task, said, question, profile, detach=detach, as_json=as_json)
 
 
 def _value(value: str, data: str) -> "JsonValue":
@@ -197,7 +197,7 @@ def _value(value: str, data: str) -> "JsonValue":
     return text_of_stdin().removesuffix("\n")
 
 
-def _tell(  # noqa: PLR0913 -- all have names
+def _give(  # noqa: PLR0913 -- all have names
     task: str, said: "JsonValue", question: str, profile: str, *, detach: bool, as_json: bool
 ) -> None:
     """Give an answer, and follow what comes of it."""
@@ -246,7 +246,7 @@ def approve(  # noqa: PLR0913 -- each is an option
         print_line(f"{'rejected' if no else 'approved'} {decided.question} of {task}")
         return
     verdict: JsonValue = {"approved": not no, "note": note}
-    _tell(task, verdict, question, profile, detach=detach, as_json=as_json)
+    _give(task, verdict, question, profile, detach=detach, as_json=as_json)
 
 
 async def _decide(

@@ -49,7 +49,7 @@ SURVEY = (
 )
 
 
-class Shown:
+class Watcher:
     """What somebody sees who watches: tasks as `everloop send` shows them, and what is done to them."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Scene:
     stack: LocalStack
     supervisor: Supervisor
     client: Client
-    shown: Shown
+    watcher: Watcher
 
 
 async def answer_a_question(scene: Scene) -> str:
@@ -100,7 +100,7 @@ async def answer_a_question(scene: Scene) -> str:
     Raises:
         DemoError: it did not complete.
     """
-    events = scene.shown.task("A task, streamed over A2A", QUESTION, scene.client)
+    events = scene.watcher.task("A task, streamed over A2A", QUESTION, scene.client)
     return [event async for event in events][-1].task_id
 
 
@@ -113,7 +113,7 @@ async def survive_a_killed_worker(scene: Scene) -> str:
     """
     event, midway, starts = Event(), Midway(), Counter[str]()
     comeback: asyncio.Task[None] | None = None
-    async with aclosing(scene.shown.task("A task whose worker is killed", SURVEY, scene.client)) as events:
+    async with aclosing(scene.watcher.task("A task whose worker is killed", SURVEY, scene.client)) as events:
         async for event in events:
             if isinstance(event, OtherEvent) and event.kind == "tool-start":
                 starts[str(event.data["call_id"])] += 1
@@ -136,7 +136,7 @@ async def survive_a_killed_worker(scene: Scene) -> str:
 async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
     """End the worker without warning; return the wait for the next one."""
     pid = scene.supervisor.pid("worker")
-    scene.shown.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
+    scene.watcher.alarm(f"SIGKILL to the worker (process {pid}) while it reads the model's reply")
     await scene.supervisor.kill("worker")
     return asyncio.create_task(_await_the_next(scene))
 
@@ -144,7 +144,7 @@ async def _kill_the_worker(scene: Scene) -> asyncio.Task[None]:
 async def _await_the_next(scene: Scene) -> None:
     await scene.supervisor.wait_until_ready("worker")
     pid = scene.supervisor.pid("worker")
-    scene.shown.supervisor(
+    scene.watcher.supervisor(
         f"a new worker is ready (process {pid}); it gets the call when its heartbeat is 10 s late"
     )
 
@@ -169,14 +169,14 @@ async def play(directory: Path) -> None:
     """
     settings = load_settings().on_free_ports()
     environment = {**ENVIRONMENT, "EVERLOOP_DEMO_LEDGER": str(directory / "ledger.jsonl")}
-    shown = Shown()
+    watcher = Watcher()
     print_line("\n━━ Starting Temporal, Valkey, a worker and a gateway")
-    running = running_stack(directory, settings, shown.supervisor, environment, fresh=True)
+    running = running_stack(directory, settings, watcher.supervisor, environment, fresh=True)
     async with running as (stack, supervisor):
         limit = TIME_LIMIT if settings.uses_demo_model else TIME_LIMIT_WITH_A_REAL_MODEL
         try:
             async with asyncio.timeout(limit), Client(f"http://{LOOPBACK}:{stack.ports.gateway}") as client:
-                scene = Scene(stack, supervisor, client, shown)
+                scene = Scene(stack, supervisor, client, watcher)
                 tasks = [await answer_a_question(scene), await survive_a_killed_worker(scene)]
         except ClientError as error:
             said = f"{type(error).__name__}: {error}"

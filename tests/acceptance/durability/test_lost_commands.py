@@ -101,12 +101,12 @@ async def test_what_redis_never_got_or_answered_costs_nothing_but_time(
             model.ledger, model.received = tmp_path / f"ledger-{place}", []
             relay.begin(place, loses_answer=loses == "answer")
             first, second = str(uuid4()), str(uuid4())
-            asked = await _insist(
+            asked = await _retry(
                 lambda: client.send("Go.", context_id=f"context-of-{first}", message_id=first)
             )
             for question in asked.questions:
                 answer = partial(client.answer, asked.id, "B1", question_id=question.id, message_id=second)
-                return _wrong(await _insist(answer), model)
+                return _wrong(await _retry(answer), model)
             return ["no question", *_wrong(asked, model)]
 
         assert await run(0) == []
@@ -121,7 +121,7 @@ async def test_what_redis_never_got_or_answered_costs_nothing_but_time(
         assert wrong == {}
 
 
-async def _insist(call: Callable[[], Awaitable[Result]]) -> Result:
+async def _retry(call: Callable[[], Awaitable[Result]]) -> Result:
     """Make the same call again while the gateway says that it cannot take it now."""
     while True:
         try:

@@ -13,7 +13,7 @@ from everloop.activities.model.reply import MAX_OPAQUE
 from everloop.models.catalogue import Catalogue, ModelEntry
 from everloop.models.catalogue import Provider as Entry
 from everloop.models.chat import Chat
-from everloop.models.conformance import MODEL_CHECKS, Check, Stage
+from everloop.models.conformance import MODEL_CHECKS, Check, ProviderHarness
 from everloop.models.responses import Responses
 from everloop.workflows.contract.failures import CONTEXT_TOO_LONG, MODEL_REFUSED, MODEL_UNAVAILABLE
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall, UserMessage
@@ -22,10 +22,10 @@ from tests.support.servers.scripted_openai import Raw, Reply
 from tests.support.servers.zoo.all import ANSWERING, ASKING, PROVIDERS, SPEAKING, VARIANTS
 from tests.support.servers.zoo.engines import QwenWithoutParser
 from tests.support.servers.zoo.gateways import FunctionCalls
+from tests.support.servers.zoo.harnesses import ServerHarness, ThinkingOpenAI
 from tests.support.servers.zoo.openai_chat import OpenAI
 from tests.support.servers.zoo.provider import Framing, Means, Played, Provider
 from tests.support.servers.zoo.responses import OpenAIResponses
-from tests.support.servers.zoo.stages import ServerStage, ThinkingOpenAI
 
 SHIPPED = Catalogue.load(None, None, {}).providers
 KNOWN = {each.name for each in fields(Entry)} - {"name", "base_url", "key"}
@@ -245,14 +245,14 @@ async def test_failures_are_taken_for_what_they_are(kind: type[Provider], name: 
     assert (failure.type, failure.non_retryable) == MEANT[fault.means]
 
 
-STAGES: dict[str, Callable[[], Stage]] = {
-    "chat": lambda: ServerStage(Chat, ThinkingOpenAI),
-    "responses": lambda: ServerStage(Responses, OpenAIResponses),
+HARNESSES: dict[str, Callable[[], ProviderHarness]] = {
+    "chat": lambda: ServerHarness(Chat, ThinkingOpenAI),
+    "responses": lambda: ServerHarness(Responses, OpenAIResponses),
 }
 
 
-@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+@pytest.mark.parametrize("harness", HARNESSES.values(), ids=HARNESSES)
 @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
-async def test_models_conform(check: Check, stage: Callable[[], Stage]) -> None:
+async def test_models_conform(check: Check, harness: Callable[[], ProviderHarness]) -> None:
     """What a model has to do, each of those that ship does."""
-    await check(stage())
+    await check(harness())

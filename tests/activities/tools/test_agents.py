@@ -90,7 +90,7 @@ def _deciding(said: object) -> Deciding:
     return plugin
 
 
-class Bench:
+class AgentRig:
     """An agent, another one that it may ask, and the stores in memory of one of its tasks."""
 
     def __init__(self, *plugins: Plugin) -> None:
@@ -140,29 +140,29 @@ STARTED = ToolStarted(call_id="call", name="writer", attempt=1)
 @pytest.mark.parametrize("child", ["", "task/call"])
 async def test_a_sub_agent_is_announced_and_described(child: str) -> None:
     """The status that comes with the call, its start, where the other one works, and what its task pins."""
-    bench = Bench(ASKS)
-    call = bench.call(child=child)
-    assert await bench.load(call) == LoadedAgent(**WRITER.spec.model_dump())
-    assert await bench.events() == [*call.statuses, STARTED, *([INVOKED] if child else [])]
+    rig = AgentRig(ASKS)
+    call = rig.call(child=child)
+    assert await rig.load(call) == LoadedAgent(**WRITER.spec.model_dump())
+    assert await rig.events() == [*call.statuses, STARTED, *([INVOKED] if child else [])]
 
 
 async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
     """Its worker was lost, or its Redis was away."""
-    bench = Bench(ASKS)
-    call = bench.call()
-    await bench.load(call, attempt=2)
+    rig = AgentRig(ASKS)
+    call = rig.call()
+    await rig.load(call, attempt=2)
     again = STARTED.model_copy(update={"attempt": 2})
     resumed = Resumed(after="attempt", attempt=2, call_id="call")
-    assert await bench.events() == [*call.statuses, resumed, again, INVOKED]
+    assert await rig.events() == [*call.statuses, resumed, again, INVOKED]
 
 
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
     """The failure is retryable, and nothing is announced."""
-    bench = Bench(ASKS)
+    rig = AgentRig(ASKS)
     with pytest.raises(ApplicationError, match="this process serves: writer, agent") as error:
-        await bench.load(bench.call("other"))
+        await rig.load(rig.call("other"))
     assert (error.value.type, error.value.non_retryable) == (failures.AGENT_UNKNOWN, False)
-    assert await bench.events() == []
+    assert await rig.events() == []
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,13 @@ async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
 )
 async def test_plugins_keep_an_agent_from_asking_another(plugin: Plugin, outcome: str, reason: str) -> None:
     """Those of the one that asks. The call starts, and that is all that subscribers see of it."""
-    bench = Bench(ASKS, plugin)
-    call = bench.call()
-    loaded = await bench.load(call)
+    rig = AgentRig(ASKS, plugin)
+    call = rig.call()
+    loaded = await rig.load(call)
     assert loaded.refused
     assert (loaded.refused.outcome, loaded.refused.content) == (outcome, reason)
     assert (loaded.id, loaded.question) == ("writer", None)
-    assert await bench.events() == [*call.statuses, STARTED]
+    assert await rig.events() == [*call.statuses, STARTED]
     assert not isinstance(plugin, Deciding) or bool(plugin.heard) == (outcome == "error")
 
 
@@ -203,8 +203,8 @@ async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
         """Write."""
 
     plugin = _deciding(ToolCall(id="call", name="writer", arguments='{"request": "x"}'))
-    bench = Bench(tools(writer), plugin)
-    loaded = await bench.load(bench.call())
+    rig = AgentRig(tools(writer), plugin)
+    loaded = await rig.load(rig.call())
     assert loaded.refused
     assert "a plugin changed its arguments" in loaded.refused.content
 
@@ -212,12 +212,12 @@ async def test_what_a_plugin_changes_is_never_left_out_unnoticed() -> None:
 @pytest.mark.parametrize("decide", [yes, no], ids=["yes", "no"])
 async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> None:
     """The question shows the request; nothing starts before the answer."""
-    bench = Bench(ASKS, guard(approve=["*"]))
-    call = bench.call()
-    asked = await bench.load(call)
+    rig = AgentRig(ASKS, guard(approve=["*"]))
+    call = rig.call()
+    asked = await rig.load(call)
     assert asked.question
-    before = await bench.events()
-    loaded = await bench.load(call.model_copy(update={"answers": (decide(asked.question),), "statuses": ()}))
+    before = await rig.events()
+    loaded = await rig.load(call.model_copy(update={"answers": (decide(asked.question),), "statuses": ()}))
     approved = decide is yes
     assert asked.question.text == 'Approve the call writer?\n{\n  "request": "a poem"\n}'
     assert (asked.refused, before) == (None, [*call.statuses])
@@ -225,7 +225,7 @@ async def test_another_agent_is_asked_once_people_approve(decide: Decision) -> N
         None,
         None if approved else "rejected by the user",
     )
-    assert await bench.events() == [*call.statuses, *([STARTED, INVOKED] if approved else [])]
+    assert await rig.events() == [*call.statuses, *([STARTED, INVOKED] if approved else [])]
 
 
 MESSAGES = tuple(UserMessage(message_id=name, parts=(TextPart(text=name),)) for name in "ab")
@@ -239,16 +239,16 @@ async def test_plugins_look_at_each_message_before_a_model_does() -> None:
             return message.model_copy(update={"parts": ()})
 
     plugin = _deciding(None)
-    shortened = await Bench(Shortening()).before_request()
-    assert await Bench(plugin).before_request() == BeforeRequestResult(messages=MESSAGES)
+    shortened = await AgentRig(Shortening()).before_request()
+    assert await AgentRig(plugin).before_request() == BeforeRequestResult(messages=MESSAGES)
     assert plugin.heard == ["a", "ann", "b", "ann"]
     assert [message.parts for message in shortened.messages] == [(), ()]
 
 
 async def test_a_message_that_is_vetoed_is_refused() -> None:
     """With the reason; a veto always has one."""
-    refused = await Bench(_deciding(Veto("no politics"))).before_request()
-    for_no_reason = await Bench(_deciding(Veto(""))).before_request()
+    refused = await AgentRig(_deciding(Veto("no politics"))).before_request()
+    for_no_reason = await AgentRig(_deciding(Veto(""))).before_request()
     assert refused == BeforeRequestResult(messages=MESSAGES, refused="no politics")
     assert for_no_reason.refused == "the plugin 'rules' does not allow it"
 
@@ -256,7 +256,7 @@ async def test_a_message_that_is_vetoed_is_refused() -> None:
 async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
     """The failure is not retryable, and names the plugin."""
     with pytest.raises(ApplicationError, match="plugin 'rules' failed in before_request: KeyError") as error:
-        await Bench(_deciding(KeyError("rules"))).before_request()
+        await AgentRig(_deciding(KeyError("rules"))).before_request()
     assert (error.value.type, error.value.non_retryable) == (failures.PLUGIN_FAILED, True)
 
 
@@ -264,12 +264,12 @@ async def test_a_message_that_no_plugin_could_look_at_goes_no_further() -> None:
 async def test_plugins_hear_how_a_task_ended(said: object) -> None:
     """Of a failure as an error first; what they raise ends nothing."""
     plugin, usage = _deciding(said), Usage(input_tokens=3)
-    bench = Bench(plugin)
+    rig = AgentRig(plugin)
     for state in (TaskState.COMPLETED, TaskState.FAILED):
         call = AfterCompletionInput(
-            task=bench.task, state=state, iterations=2, usage=usage, answer="a", reason="r"
+            task=rig.task, state=state, iterations=2, usage=usage, answer="a", reason="r"
         )
-        await ActivityEnvironment().run(bench.port.after_completion, call)
+        await ActivityEnvironment().run(rig.port.after_completion, call)
     completed, failed = (TaskOutcome(s, 2, usage, "a", "r") for s in (TaskState.COMPLETED, TaskState.FAILED))
     assert plugin.heard == [completed, 2, usage, "r", failed, 2, usage]
 
@@ -310,7 +310,7 @@ def _server(offered: object, name: str = "server", priority: int = 0) -> Server:
 async def test_listed_tools_are_told_pinned_and_cached() -> None:
     """The model's list, in the transcript; what the workflow has to know, by name, with its plugin."""
     first, second = _server([WRITE], "first", priority=1), _server((replace(WRITE, name="x"),), "second")
-    rig = Bench(tools(read), first, Plugin(), second)
+    rig = AgentRig(tools(read), first, Plugin(), second)
     prepared = await rig.prepare()
     message = ToolsMessage(tools=(listed(replace(WRITE, name="x")), listed(WRITE)))
     assert prepared.listed == message
@@ -325,7 +325,7 @@ async def test_listed_tools_are_told_pinned_and_cached() -> None:
 async def test_a_plugin_knows_who_its_tools_are_for() -> None:
     """Some servers list for each user other tools."""
     plugin = _server([])
-    rig, identity = Bench(plugin), Identity(subject="ann")
+    rig, identity = AgentRig(plugin), Identity(subject="ann")
     prepared = await rig.prepare(identity=identity)
     empty = ToolsMessage(tools=())
     assert (prepared.listed, prepared.tools, await rig.cached(1)) == (empty, {}, (empty,))
@@ -334,7 +334,7 @@ async def test_a_plugin_knows_who_its_tools_are_for() -> None:
 
 async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> None:
     """Of one name the first counts, the agent's own before all; models take no strange names."""
-    rig = Bench(
+    rig = AgentRig(
         tools(read),
         _server([replace(read, description="Theirs."), WRITE, replace(WRITE, name="create_task")], "a"),
         _server(
@@ -367,7 +367,7 @@ async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> Non
 
 async def test_tools_that_cannot_be_listed_now_are_asked_for_again() -> None:
     """The failure names the plugin; nothing is cached of the others."""
-    rig = Bench(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
+    rig = AgentRig(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
     with pytest.raises(ApplicationError, match="plugin 'b' failed in list_tools: ConnectionError") as failed:
         await rig.prepare()
     assert (failed.value.type, failed.value.non_retryable) == (failures.TOOLS_UNAVAILABLE, False)
@@ -380,7 +380,7 @@ async def test_a_list_of_something_else_fails_the_task(offered: object) -> None:
     with pytest.raises(
         ApplicationError, match="'server' failed in list_tools: it returned no list"
     ) as failed:
-        await Bench(_server(offered)).prepare()
+        await AgentRig(_server(offered)).prepare()
     assert (failed.value.type, failed.value.non_retryable) == (failures.PLUGIN_FAILED, True)
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from pydantic_core import to_jsonable_python
 
-from everloop.models.conformance import BUSY_FOR, Played, Stage
+from everloop.models.conformance import BUSY_FOR, Played, ProviderHarness
 from everloop.models.interface import (
     CallDelta,
     Delta,
@@ -26,12 +26,12 @@ from everloop.models.interface import (
 class PlayedModel(Model):
     """Plays replies itself, in the order of the requests."""
 
-    def __init__(self, stage: "PlayedStage", *replies: Played) -> None:
-        self._stage = stage
+    def __init__(self, harness: "PlayedHarness", *replies: Played) -> None:
+        self._harness = harness
         self._replies = list(replies)
 
     async def stream(self, request: ModelRequest, model: str) -> AsyncGenerator[Delta]:
-        self._stage.requests.append(json.loads(json.dumps(to_jsonable_python(request))))
+        self._harness.requests.append(json.loads(json.dumps(to_jsonable_python(request))))
         played = self._replies.pop(0)
         if played.failure is ModelBusyError:
             raise ModelBusyError("it is busy", retry_after=BUSY_FOR)
@@ -46,7 +46,7 @@ class PlayedModel(Model):
                 await asyncio.Event().wait()
             yield self._end(played)
         finally:
-            self._stage.left.set()
+            self._harness.left.set()
 
     @staticmethod
     def _end(played: Played) -> Ended:
@@ -64,7 +64,7 @@ def _pieces(played: Played) -> Iterable[Delta]:
         yield from (CallDelta(number, arguments=piece) for piece in arguments)
 
 
-class PlayedStage(Stage):
+class PlayedHarness(ProviderHarness):
     """Puts a `PlayedModel` on; `bent` makes another model of it."""
 
     def __init__(self, bent: Callable[[Model], Model] = lambda model: model) -> None:

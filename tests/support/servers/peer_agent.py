@@ -76,13 +76,13 @@ class Colleague(AgentExecutor):
     """Does what the first word of a request says; the rest are its arguments."""
 
     def __init__(self, remote: RemoteAgent) -> None:
-        self._town = remote
+        self._remote = remote
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message
         assert context.task_id
         assert context.context_id
-        self._town.messages.append(context.message)
+        self._remote.messages.append(context.message)
         said = context.get_user_input()
         if context.current_task is None and said.startswith("greet"):
             parts = [pb.Part(text=f"Hello, {said.removeprefix('greet ')}!")]
@@ -101,7 +101,7 @@ class Colleague(AgentExecutor):
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.task_id
         assert context.context_id
-        self._town.canceled.set()
+        self._remote.canceled.set()
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
     async def _work(self, updater: TaskUpdater, said: str) -> None:
@@ -128,8 +128,8 @@ class Colleague(AgentExecutor):
 
     async def _wait(self, updater: TaskUpdater, rest: str) -> None:
         await updater.start_work(_says(updater, "half done"))
-        self._town.begun.set()
-        await self._town.gate.wait()
+        self._remote.begun.set()
+        await self._remote.gate.wait()
         await updater.add_artifact([pb.Part(text=f"done {rest}")], artifact_id="response")
         await updater.complete()
 
@@ -137,12 +137,12 @@ class Colleague(AgentExecutor):
         assert context.message
         assert context.current_task
         asked = context.current_task.history[0].parts[0].text
-        answered = len([one for one in self._town.messages if one.task_id == context.task_id]) - 1
+        answered = len([one for one in self._remote.messages if one.task_id == context.task_id]) - 1
         said = "+".join(part.text for part in context.message.parts)
         if asked == "ask slowly":
             await updater.add_artifact([pb.Part(text="so far")], artifact_id="draft")
-            self._town.begun.set()
-            await self._town.gate.wait()
+            self._remote.begun.set()
+            await self._remote.gate.wait()
         if asked == "ask twice" and answered < 2:
             await updater.requires_input(_says(updater, "Which one?"))
             return
@@ -158,10 +158,10 @@ class Colleague(AgentExecutor):
         await updater.add_artifact([pb.Part(data=table)], artifact_id="data")
         await updater.add_artifact([one, pb.Part(text="and words")], artifact_id="bytes")
         await updater.add_artifact(
-            [pb.Part(url=f"{self._town.url}/file", filename="two.bin")], artifact_id="own"
+            [pb.Part(url=f"{self._remote.url}/file", filename="two.bin")], artifact_id="own"
         )
         await updater.add_artifact([pb.Part(url="http://elsewhere.example/f")], artifact_id="foreign")
-        await updater.add_artifact([pb.Part(url=f"{self._town.url}/gone")], artifact_id="gone")
+        await updater.add_artifact([pb.Part(url=f"{self._remote.url}/gone")], artifact_id="gone")
         await updater.complete(_says(updater, "All is written."))
 
 

@@ -40,19 +40,19 @@ class Handler(DefaultRequestHandler):
     def __init__(self, remote: RemoteAgent, card: pb.AgentCard) -> None:
         super().__init__(Colleague(remote), InMemoryTaskStore(), card)
         self.card = card
-        self._town = remote
+        self._remote = remote
 
     def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        if self._town.refuses and params.message.parts[0].text == self._town.refuses:
-            raise InvalidParamsError(f"{self._town.refuses} is no answer")
+        if self._remote.refuses and params.message.parts[0].text == self._remote.refuses:
+            raise InvalidParamsError(f"{self._remote.refuses} is no answer")
         return cast("AsyncGenerator[Event]", super().on_message_send_stream(params, context))
 
     def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        if not self._town.subscribes:
+        if not self._remote.subscribes:
             raise UnsupportedOperationError
         # A decorator of the SDK hides the type.
         return cast("AsyncGenerator[Event]", super().on_subscribe_to_task(params, context))
@@ -67,30 +67,30 @@ class _Gate:
 
     def __init__(self, inner: ASGIApp, remote: RemoteAgent) -> None:
         self._inner = inner
-        self._town = remote
+        self._remote = remote
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         body = await request.body()
         if request.url.path.startswith("/.well-known"):
-            self._town.cards += 1
+            self._remote.cards += 1
             await self._inner(scope, receive, send)
             return
         method = json.loads(body)["method"] if request.url.path == "/" else request.url.path
-        await self._town.hear(method, dict(request.headers))
+        await self._remote.hear(method, dict(request.headers))
         status = self._refusal(request)
         if status:
-            await Response(status_code=status, headers={"retry-after": self._town.retry_after})(
+            await Response(status_code=status, headers={"retry-after": self._remote.retry_after})(
                 scope, receive, send
             )
             return
         await self._inner(scope, _replay(body, receive), self._cutting(send))
 
     def _refusal(self, request: Request) -> int:
-        if self._town.refusals:
-            return self._town.refusals.pop(0)
-        wanted = f"Bearer {self._town.wants}"
-        return 401 if self._town.wants and request.headers.get("authorization") != wanted else 0
+        if self._remote.refusals:
+            return self._remote.refusals.pop(0)
+        wanted = f"Bearer {self._remote.wants}"
+        return 401 if self._remote.wants and request.headers.get("authorization") != wanted else 0
 
     def _cutting(self, send: Send) -> Send:
         streams = False
@@ -100,14 +100,14 @@ class _Gate:
             if message["type"] == "http.response.start":
                 streams = dict(message["headers"]).get(b"content-type", b"").startswith(_EVENTS)
             is_event = streams and message.get("body", b"").startswith(b"data")
-            if not is_event or self._town.cut is None:
+            if not is_event or self._remote.cut is None:
                 await send(message)
                 return
-            if self._town.cut:
+            if self._remote.cut:
                 await send(message)
-                self._town.cut -= 1
-            if self._town.cut == 0:
-                self._town.cut = None
+                self._remote.cut -= 1
+            if self._remote.cut == 0:
+                self._remote.cut = None
                 raise _CutError
 
         return cut
@@ -126,7 +126,7 @@ class _Listener(grpc.aio.ServerInterceptor):
     """Writes down what comes by gRPC."""
 
     def __init__(self, remote: RemoteAgent) -> None:
-        self._town = remote
+        self._remote = remote
 
     async def intercept_service(
         self,
@@ -134,7 +134,7 @@ class _Listener(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "_Method | None":
         metadata = handler_call_details.invocation_metadata
-        await self._town.hear(handler_call_details.method, {key: str(value) for key, value in metadata})
+        await self._remote.hear(handler_call_details.method, {key: str(value) for key, value in metadata})
         return await continuation(handler_call_details)
 
 

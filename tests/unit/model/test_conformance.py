@@ -45,13 +45,13 @@ from everloop.models.interface import (
     ThoughtDelta,
 )
 from everloop.workflows.contract.settings import ModelSettings
-from tests.support.fakes.models import PlayedStage
+from tests.support.fakes.models import PlayedHarness
 
 
 @pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: check.__name__)
 async def test_a_model_that_does_all_passes(check: Check) -> None:
     """No check wants more than the interface promises."""
-    await check(PlayedStage())
+    await check(PlayedHarness())
 
 
 class Bent(Model):
@@ -226,7 +226,7 @@ async def test_a_model_that_does_something_wrong_fails(
     """Each check sees what it is there for."""
     monkeypatch.setattr(conformance, "_TIMEOUT", 0.2)  # for what would never come
     with pytest.raises((NotConformingError, TimeoutError)):
-        await check(PlayedStage(bent))
+        await check(PlayedHarness(bent))
 
 
 def test_each_check_can_fail() -> None:

@@ -11,8 +11,8 @@ from everloop.activities.model.reply import (
     MAX_TAG_LENGTH,
     ArgumentsDelta,
     ReplyAssembler,
-    Shown,
     ThinkingSplitter,
+    VisibleDelta,
     coalesce,
 )
 from everloop.models.chat import ChatReader
@@ -37,13 +37,13 @@ def call_chunk(
     return chunk({"tool_calls": [{"index": index, "id": id_, "function": function}]})
 
 
-def assemble(chunks: Iterable[Json], *, finish: str = "stop") -> tuple[AssistantMessage, list[Shown]]:
+def assemble(chunks: Iterable[Json], *, finish: str = "stop") -> tuple[AssistantMessage, list[VisibleDelta]]:
     """Return the whole reply and its deltas."""
     shown, assembler = feed([*chunks, chunk({}, finish=finish)])
     return assembler.reply, shown
 
 
-def feed(chunks: Iterable[Json], drafted: Collection[str] = ()) -> tuple[list[Shown], ReplyAssembler]:
+def feed(chunks: Iterable[Json], drafted: Collection[str] = ()) -> tuple[list[VisibleDelta], ReplyAssembler]:
     """Put a stream of chunks together; return also what is shown of it."""
     reader, assembler = ChatReader(), ReplyAssembler(7, frozenset(drafted))
     shown = [each for part in chunks for delta in reader.read(part) for each in assembler.feed(delta)]
@@ -80,7 +80,7 @@ def test_usage_is_found(usage_chunks: list[Json]) -> None:
     assert reply.text == "Hi"
 
 
-def thought(text: str, number: int) -> list[Shown]:
+def thought(text: str, number: int) -> list[VisibleDelta]:
     """Return a whole thought, as it is shown."""
     id_ = f"r00007t{number:02}"
     return [ThoughtDelta(text, id_), ThoughtDelta("", id_, last=True)]
@@ -205,14 +205,14 @@ TAGGED = st.lists(TAG_PIECES, max_size=12).map("".join)
 NO_TAGS = st.sampled_from(["a", " <", "b>", "<b>", "</i>", "<thinker>", "<thinkingcap "])
 
 
-def split(*pieces: str, starts_thinking: bool = False) -> list[Shown]:
+def split(*pieces: str, starts_thinking: bool = False) -> list[VisibleDelta]:
     """Feed the pieces and close."""
     splitter = ThinkingSplitter(starts_thinking=starts_thinking)
     deltas = [delta for piece in pieces for delta in splitter.feed(piece)]
     return coalesce([*deltas, *splitter.close()])
 
 
-def inline(text: str, id_: str = "") -> list[Shown]:
+def inline(text: str, id_: str = "") -> list[VisibleDelta]:
     """Return a thought that was closed."""
     return [*([ThoughtDelta(text, id_)] if text else ()), ThoughtDelta("", id_, last=True)]
 
@@ -247,7 +247,7 @@ def inline(text: str, id_: str = "") -> list[Shown]:
         ),
     ],
 )
-def test_tags_are_split_out_of_the_text(text: str, expected: list[Shown]) -> None:
+def test_tags_are_split_out_of_the_text(text: str, expected: list[VisibleDelta]) -> None:
     """What is well formed is a thought, whatever only looks like it is text, and tags do not nest."""
     assert split(text) == expected
     assert split(*text) == expected
@@ -263,7 +263,7 @@ def test_tags_are_split_out_of_the_text(text: str, expected: list[Shown]) -> Non
         ("<thi", [ThoughtDelta("<thi")]),
     ],
 )
-def test_a_reply_may_start_with_thinking(text: str, expected: list[Shown]) -> None:
+def test_a_reply_may_start_with_thinking(text: str, expected: list[VisibleDelta]) -> None:
     """Where the prompt ends with the opening tag, whether the server repeats that or not."""
     assert split(text, starts_thinking=True) == expected
     assert split(*text, starts_thinking=True) == expected

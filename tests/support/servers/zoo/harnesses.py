@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from everloop.models import conformance
 from everloop.models.catalogue import Provider as Entry
-from everloop.models.conformance import BUSY_FOR, Stage
+from everloop.models.conformance import BUSY_FOR, ProviderHarness
 from everloop.models.interface import (
     Model,
     ModelBusyError,
@@ -65,7 +65,7 @@ def _calls(event: Object) -> list[Object]:
     return calls_of(delta) if isinstance(delta, dict) else []
 
 
-class ServerStage(Stage):
+class ServerHarness(ProviderHarness):
     """A model that ships, which asks a server of the zoo."""
 
     def __init__(self, make: Callable[[Entry], Model], kind: type[ThinkingOpenAI | OpenAIResponses]) -> None:
