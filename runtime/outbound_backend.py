@@ -1,11 +1,16 @@
 """The network of HTTP clients that may not connect everywhere. Idle processes load no HTTP client."""
 
+import ssl
 from collections.abc import Iterable
 from typing import cast
 
 import httpcore
 
 from everloop.runtime.outbound import WebhookPolicy
+
+MOST_READ = 32_768
+"""Bytes that are read of a connection. Heads that precede the answer (1xx) have no end otherwise, and reading
+them keeps a process from all else."""
 
 
 class OutboundBackend(httpcore.AsyncNetworkBackend):
@@ -32,7 +37,41 @@ class OutboundBackend(httpcore.AsyncNetworkBackend):
         failure: Exception = OSError("no address")
         for address in addresses:
             try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
+                stream = await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
+            else:
+                return _BoundedStream(stream)
         raise failure
+
+
+class _BoundedStream(httpcore.AsyncNetworkStream):
+    """A connection of which no more is read than `MOST_READ`."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self._left = MOST_READ
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 -- the interface's
+        if not self._left:
+            raise httpcore.ReadError("the answer has more bytes than are read")
+        piece = await self._inner.read(min(max_bytes, self._left), timeout)
+        self._left -= len(piece)
+        return piece
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 -- the interface's
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 -- the interface's
+    ) -> httpcore.AsyncNetworkStream:
+        return _BoundedStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> object:
+        return self._inner.get_extra_info(info)

@@ -164,10 +164,17 @@ async def test_of_a_long_answer_only_the_beginning_is_read(length: bytes) -> Non
 
 @pytest.mark.parametrize(
     "nonsense",
-    [b"\x00\x01\x02\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"", b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000],
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 5_000 + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    ],
+    ids=["binary", "no status", "nothing", "headers", "heads"],
 )
 async def test_nonsense_is_no_answer(nonsense: bytes) -> None:
-    """Nor is a flood of headers."""
+    """Nor is a flood of headers, or of heads before the answer, which would keep the process busy."""
     async with raw_server(nonsense) as url:
         with pytest.raises(UndeliveredError, match="no answer"):
             await Webhooks(LOOPBACK_ALLOWED).post(url, b"{}", {})
