@@ -26,7 +26,9 @@ from everloop.runtime.settings import StartError
 # Uvicorn answers every head that it cannot read with 400, and waits for one as long as it takes.
 
 HEAD_SECONDS = 30.0
-"""In which the head of a request has to arrive, from its first byte or from when the connection opened."""
+"""In which the head of a request has to arrive, from its first byte or from when the connection opened.
+
+The same for the rest of a body that comes after its answer."""
 
 LINGER = 2.0
 """Seconds that a client gets to read why its connection ends."""
@@ -69,10 +71,15 @@ def _is_too_much(head: h11.Request) -> bool:
 
 
 class GatewayProtocol(H11Protocol):
-    """Uvicorn's protocol; it drops connections that send no whole head in time."""
+    """Uvicorn's protocol; it drops connections that send no whole head in time, nor the rest of a body.
+
+    The endpoints time a body that they read. One that nobody reads, for who sends it is a stranger, would
+    hold its connection for as long as a byte of it comes now and then.
+    """
 
     head_seconds = HEAD_SECONDS
     _deadline: asyncio.TimerHandle | None = None
+    _awaited: object = None
     _is_refused = False
 
     def __init__(
@@ -123,19 +130,27 @@ class GatewayProtocol(H11Protocol):
         self.loop.call_later(LINGER, self.transport.close)
 
     def _watch(self) -> None:
-        """Wait for the head of a request, unless there is one, and its body or answer is under way."""
-        if self.conn.their_state is not h11.IDLE:
+        """Wait for the head of a request, or for the rest of one that is answered: nobody else does."""
+        awaited = self.conn.their_state if self._is_owed() else None
+        if awaited is not self._awaited:
             self._unwatch()
-        elif self._deadline is None:
+        if awaited and self._deadline is None:
+            self._awaited = awaited
             self._deadline = self.loop.call_later(self.head_seconds, self._give_up)
 
     def _unwatch(self) -> None:
+        self._awaited = None
         if self._deadline:
             self._deadline.cancel()
             self._deadline = None
 
+    def _is_owed(self) -> bool:
+        """Whether the client has to send something before anything else can happen."""
+        theirs = self.conn.their_state
+        return theirs is h11.IDLE or (theirs is h11.SEND_BODY and self.conn.our_state is h11.DONE)
+
     def _give_up(self) -> None:
-        if self.conn.their_state is h11.IDLE:
+        if self._is_owed():
             self.transport.close()
 
 

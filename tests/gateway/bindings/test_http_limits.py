@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,8 +15,10 @@ from starlette.responses import JSONResponse, Response
 
 from everloop.agents.registry import AgentRegistry
 from everloop.gateway.auth.access import AccessControl
+from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.bindings.endpoint import Endpoint
-from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS
+from everloop.gateway.context import MAX_HEAD_BYTES, MAX_HEADERS, Caller
+from everloop.gateway.errors import UnauthenticatedError
 from everloop.gateway.http.requests import BODIES_AT_ONCE, SMALL_BODY, A2ARequest, BodyLimits, HttpContext
 from everloop.gateway.http.server import GatewayProtocol, listen
 from everloop.gateway.settings import GatewaySettings
@@ -32,6 +35,15 @@ class Echo(Endpoint):
         return JSONResponse(build_rest_error_payload(error))
 
 
+class Doorman(Authenticator):
+    """Knows everybody but who says that nobody does."""
+
+    async def authenticate(self, headers: Mapping[str, str], peer: str) -> Caller:
+        if "x-stranger" in headers:
+            raise UnauthenticatedError("nothing says who calls")
+        return Caller()
+
+
 class Impatient(GatewayProtocol):
     """Waits for heads as short as a test can."""
 
@@ -46,7 +58,7 @@ def limits() -> BodyLimits:
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def impatient(limits: BodyLimits) -> AsyncGenerator[str]:
     """A server that gives bodies and heads a second."""
-    app = Echo(HttpContext(AccessControl(), limits), AgentRegistry([AGENT]))
+    app = Echo(HttpContext(AccessControl(Doorman()), limits), AgentRegistry([AGENT]))
     config = uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with listen(GatewaySettings(port=0)) as listener:
@@ -130,6 +142,23 @@ async def test_a_body_that_does_not_come_is_not_waited_for(impatient: str) -> No
 async def test_a_head_that_does_not_come_is_not_waited_for(impatient: str, sent: bytes) -> None:
     """The connection ends without an answer."""
     assert await exchange(impatient, sent) == (b"", b"")
+
+
+async def test_a_body_that_nobody_reads_is_not_waited_for(impatient: str) -> None:
+    """A stranger is answered at once, and loses the connection however slowly the rest comes."""
+    address = urlsplit(impatient)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(HEAD + b"X-Stranger: x\r\nContent-Length: 50\r\n\r\n")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
+    sent = 0
+    while not reader.at_eof() and sent < 50:
+        writer.write(b"x")
+        sent += 1
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(0.1):
+                await reader.read()
+    writer.close()
+    assert sent < 50
 
 
 async def test_a_second_request_may_begin_late_and_is_waited_for_as_long(impatient: str) -> None:
