@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import struct
+import subprocess
 import sys
 import termios
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.servers.fork_server import can_fork, forked
+from tests.support.servers.fork_server import Forked, can_fork, forked
 from tests.support.servers.processes import until
 
 COMMAND = (sys.executable, "-m", "everloop")
@@ -89,26 +90,33 @@ class Shell:
         """Run a command in a terminal; it is killed if it is still there at the end."""
         master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            *arguments,
-            cwd=self.folder,
-            env={**self.environment, **variables},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=_take_terminal,  # nothing else makes a terminal that of a session
-        )
-        os.close(slave)
+        process = self._start((*COMMAND, *arguments), {**self.environment, **variables}, slave)
         terminal = Terminal(master, process)
         try:
             yield terminal
         finally:
             terminal.close()
-            if process.returncode is None:
+            os.close(slave)  # not before: a copy opens it by its name
+            if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                await process.wait()
+                process.wait(TIMEOUT)
+
+    def _start(
+        self, command: Sequence[str], environment: Mapping[str, str], terminal: int
+    ) -> subprocess.Popen[bytes] | Forked:
+        """Start a command in a terminal, where it can as a copy."""
+        if can_fork(command, environment):
+            return forked(command, [Path(os.ttyname(terminal))] * 3, environment, self.folder)
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            start_new_session=True,
+            preexec_fn=_take_terminal,  # noqa: PLW1509 -- nothing else makes a terminal that of a session
+        )
 
 
 def _take_terminal() -> None:
@@ -118,7 +126,7 @@ def _take_terminal() -> None:
 class Terminal:
     """A terminal in which a command runs."""
 
-    def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, master: int, process: subprocess.Popen[bytes] | Forked) -> None:
         self.raw = ""
         """All that was written to it, with what steers it."""
         self._master = master
@@ -145,7 +153,8 @@ class Terminal:
     async def ended(self) -> int:
         """Wait until the command has ended, and return its exit code."""
         async with asyncio.timeout(TIMEOUT):
-            return await self._process.wait()
+            await until(lambda: self._process.poll() is not None)
+        return self._process.wait(TIMEOUT)
 
     def close(self) -> None:
         """Take the terminal away."""

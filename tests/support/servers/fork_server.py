@@ -28,6 +28,8 @@ PRELOADED = (
 COPIES = (["worker.py"], ["-m", "everloop.gateway"], ["-m", "everloop"])
 """What can be started as a copy: the beginning of the command, after Python's name."""
 
+TERMINALS = "/dev/pts/"
+
 
 class Start(TypedDict):
     """What is to be run."""
@@ -147,9 +149,13 @@ def _poll(pid: int) -> int | None:
 
 def run(start: Start) -> None:
     """Become what is to be run."""
+    if start["files"][0].startswith(TERMINALS):
+        os.setsid()  # the terminal that it opens first becomes that of the session
     for number, (name, how) in enumerate(zip(start["files"], ("rb", "ab", "ab"), strict=True)):
         with Path(name).open(how) as file:
             os.dup2(file.fileno(), number)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115 -- its own
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115 -- its own
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(start["directory"])
     os.environ.clear()
