@@ -30,7 +30,7 @@ from everloop.agents.mcp.plugin import McpServer
 from everloop.agents.mcp.sessions import McpSession
 from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.mcp_rig import (
-    SMALL_STDIO,
+    QUICK_STDIO,
     Caller,
     WatchedRelay,
     accepts,
@@ -39,7 +39,7 @@ from tests.support.rigs.mcp_rig import (
     opened,
     served,
 )
-from tests.support.servers.processes import ROOT, ServerProcess, wait_until_answers
+from tests.support.servers.processes import ROOT, ServerProcess, until, wait_until_answers
 from tests.support.servers.relay import running_relay
 
 _WORKER = """
@@ -56,7 +56,7 @@ asyncio.run(work())
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def server() -> AsyncGenerator[Plugin]:
-    plugin = mcp(command=SMALL_STDIO, name="own")
+    plugin = mcp(command=QUICK_STDIO, name="own")
     yield plugin
     await plugin.close()
 
@@ -64,8 +64,8 @@ async def server() -> AsyncGenerator[Plugin]:
 async def test_a_call_that_may_be_repeated_survives_the_death_of_its_server(tmp_path: Path) -> None:
     """It is repeated once; one that may not be is told as unknown."""
     marks = str(tmp_path / "began")
-    async with opened(mcp(command=SMALL_STDIO, idempotent=["die_once"])) as server:
-        careful = mcp(command=SMALL_STDIO)
+    async with opened(mcp(command=QUICK_STDIO, idempotent=["die_once"])) as server:
+        careful = mcp(command=QUICK_STDIO)
         assert await Caller(server).call("die_once", mark=marks) == "alive"
         Path(marks).unlink()
         with pytest.raises(McpLostError):
@@ -74,12 +74,12 @@ async def test_a_call_that_may_be_repeated_survives_the_death_of_its_server(tmp_
         await careful.close()
 
 
-async def test_closing_ends_the_server_and_its_calls(server: Plugin) -> None:
+async def test_closing_ends_the_server_and_its_calls(server: Plugin, tmp_path: Path) -> None:
     """Whoever needs it afterwards starts it again."""
     caller = Caller(server)
     process = psutil.Process(int(await caller.call("pid")))
-    hanging = asyncio.create_task(caller.call("hang", name="until the end"))
-    await caller.call("wait_for", event="until the end began")
+    hanging = asyncio.create_task(caller.call("hang", flag=str(flag := tmp_path / "it hangs")))
+    await until(flag.exists)
     await server.close()
     assert not process.is_running()
     with pytest.raises(McpLostError):
@@ -92,7 +92,7 @@ async def test_a_killed_worker_leaves_no_server(tmp_path: Path) -> None:
     """Not even one that does not look at its input any more."""
     flag = tmp_path / "flag"
     worker = ServerProcess(
-        [sys.executable, "-c", _WORKER, str(flag), *SMALL_STDIO], tmp_path / "log", {"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", _WORKER, str(flag), *QUICK_STDIO], tmp_path / "log", {"PYTHONPATH": str(ROOT)}
     )
     worker.start()
     try:
@@ -166,7 +166,7 @@ async def test_a_command_that_is_no_server_is_named(
 
 async def test_a_caller_who_gives_up_leaves_the_session_to_others() -> None:
     """It goes on opening, though who asked for it first did not wait."""
-    session = McpSession(McpDefinition(command=SMALL_STDIO), {})
+    session = McpSession(McpDefinition(command=QUICK_STDIO), {})
     pool = SessionPool("own", lambda _: session)
 
     async def ask() -> CallToolResult:
@@ -192,7 +192,7 @@ async def test_a_server_gets_its_own_environment_only(monkeypatch: pytest.Monkey
     """What the worker knows, a server must not; what its definition gives, it has, and may not repeat."""
     monkeypatch.setenv("EVERLOOP_SECRET", "of-the-worker")
     async with opened(
-        mcp(command=SMALL_STDIO, env={"API_KEY": "of-the-server", "MODE": "fast-mode"})
+        mcp(command=QUICK_STDIO, env={"API_KEY": "of-the-server", "MODE": "fast-mode"})
     ) as server:
         told = await Caller(server).call("environment")
         assert "of-the-worker" not in told

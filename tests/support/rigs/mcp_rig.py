@@ -34,6 +34,7 @@ from tests.support.servers.relay import Connection, Relay
 
 SERVERS = Path(__file__).parents[1] / "servers/mcp_servers"
 STDIO = [sys.executable, str(SERVERS / "full.py"), "stdio"]
+QUICK_STDIO = [sys.executable, str(SERVERS / "quick.py")]
 SMALL_STDIO = [sys.executable, str(SERVERS / "small.py"), "stdio"]
 
 EVERYTHING = "@modelcontextprotocol/server-everything"

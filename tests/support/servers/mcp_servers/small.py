@@ -7,7 +7,6 @@ What it says of the tool `erase` is in the file that HINTS names in its environm
 import asyncio
 import os
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -74,21 +73,6 @@ async def promise(end: str) -> dict[str, str]:
 
 
 @server.tool()
-async def environment() -> str:
-    """Return the environment of this process."""
-    return str(dict(os.environ))
-
-
-@server.tool()
-async def die_once(mark: str) -> str:
-    """Leave a mark and end the process; where the mark is already, live on."""
-    if not Path(mark).exists():
-        Path(mark).touch()
-        os._exit(1)
-    return "alive"
-
-
-@server.tool()
 async def hang(name: str) -> str:
     """Wait for ever; that it began is an event."""
     _events[f"{name} began"].set()
@@ -108,14 +92,6 @@ async def happen(event: str) -> str:
     """Let an event happen."""
     _events[event].set()
     return event
-
-
-@server.tool()
-async def stick(flag: str) -> str:
-    """Write the id of this process into a file, and look at nothing any more."""
-    Path(flag).write_text(str(os.getpid()))
-    time.sleep(600)  # noqa: ASYNC251 -- what a careless server does
-    return "never"
 
 
 if __name__ == "__main__":
