@@ -3,13 +3,14 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import TypeVar, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from pydantic import Field, field_validator
 from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
@@ -89,8 +90,9 @@ class StoreSettings(Settings):
             raise ValueError("expected redis://, rediss:// or unix://; correct it")
         if not _is_readable(url):
             raise ValueError(
-                "expected redis://[user:password@]host:port/database; correct it, and "
-                "percent-encode signs such as / ? # @ in the password (/ is %2F)"
+                "expected redis://[user:password@]host:port/database, or of a cluster "
+                "redis://host:port,host:port/database?cluster=true; correct it, or the names of its options, "
+                "and percent-encode signs such as / ? # @ in the password (/ is %2F)"
             )
         return url
 
@@ -102,9 +104,11 @@ def _is_readable(url: str) -> bool:
     """
     try:
         for one in _each_server(url):
-            parse_url(one)
+            pool = _pool(one)
+            with suppress(RedisError):  # about the value of an option, which is said at the start
+                pool.connection_class(**pool.connection_kwargs)
         parts = urlsplit(url)
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: no connection has an option of this name
         return False
     return parts.scheme == "unix" or "@" not in parts.path + parts.query + parts.fragment
 

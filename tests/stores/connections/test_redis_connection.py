@@ -95,6 +95,8 @@ async def test_a_server_that_is_not_there_is_unreachable() -> None:
         f"http://:{SECRET}@host/0",
         f"redis://:{SECRET}@a:6379,b:6379/0",
         f"redis://:{SECRET}/et@a:6379,b:6379/0?cluster=true",
+        f"redis://:{SECRET}@a:6379/0?clutser=true",
+        f"redis://:{SECRET}@a:6379/0?cluster=false",
     ],
 )
 def test_an_address_that_cannot_be_read_is_one_clear_error(url: str) -> None:
