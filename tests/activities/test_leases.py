@@ -24,6 +24,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from everloop.activities import lease
 from everloop.activities.lease import MODEL_LEASE, CallLease, heartbeating
+from everloop.stores.keys import records_key
 from everloop.stores.steps import Lease, OvertakenError, Step
 from everloop.stores.tool_records import ToolRecords
 from tests.support.stores import database
@@ -171,14 +172,17 @@ async def test_an_attempt_that_the_sdk_alone_takes_for_lost_is_cancelled(
 async def test_an_attempt_that_stood_still_asks_whether_its_task_is_there(
     temporal_address: str, *, is_gone: bool
 ) -> None:
-    """Redis knows no more of one that was deleted than if it had been emptied, and would let it write."""
+    """Redis knows no more of one that was deleted than if it had been emptied, and would let it write.
+
+    Nor does the end of its lease bring the task back.
+    """
     client = await Client.connect(temporal_address)
     queue, begun, go_on = str(uuid4()), asyncio.Event(), asyncio.Event()
     refused = asyncio.get_running_loop().create_future()
 
     @activity.defn
     async def work() -> None:
-        lease = CallLease(ToolRecords(database()), "task", "call", 0.2, is_repeatable=True)
+        lease = CallLease(ToolRecords(database()), "task", "call", 0.2, is_repeatable=False)
         await lease.claim()
         begun.set()
         await go_on.wait()
@@ -186,7 +190,9 @@ async def test_an_attempt_that_stood_still_asks_whether_its_task_is_there(
         try:
             await lease.check_task()
         except OvertakenError:
-            refused.set_result(True)
+            await database().delete(records_key("task"))
+            await lease.end()
+            refused.set_result(not await database().exists(records_key("task")))
         else:
             refused.set_result(False)
 
