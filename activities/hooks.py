@@ -91,10 +91,10 @@ class Hooks:
             PluginFailedError: a hook raised, or returned something else, or a message of another id.
         """
 
-        def flaw(before: UserMessage, after: UserMessage) -> str:
+        def change_refused(before: UserMessage, after: UserMessage) -> str:
             return "" if after.message_id == before.message_id else "it changed the id of the message"
 
-        return await self._pass_on("before_request", message, flaw)
+        return await self._pass_on("before_request", message, change_refused)
 
     async def before_model_call(self, request: ModelRequest) -> ModelRequest | Veto:
         """Return the request as it is to be made, or why it may not.
@@ -103,14 +103,14 @@ class Hooks:
             PluginFailedError: a hook raised, returned something else, or added or changed a tool.
         """
 
-        def flaw(before: ModelRequest, after: ModelRequest) -> str:
+        def change_refused(before: ModelRequest, after: ModelRequest) -> str:
             if not isinstance(after.settings, ModelSettings):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may give anything
                 return f"its settings are of type {type(after.settings).__name__}, not ModelSettings"
             others = [tool for tool in after.tools if tool not in before.tools]
             names = ", ".join(sorted(str(getattr(tool, "name", tool)) for tool in others))
             return f"it added or changed the tools {names}; a hook may only take some away" if names else ""
 
-        return await self._pass_on("before_model_call", request, flaw)
+        return await self._pass_on("before_model_call", request, change_refused)
 
     async def after_model_call(self, reply: AssistantMessage) -> AssistantMessage | Veto:
         """Return the reply as it counts, or why the model has to give another one.
@@ -149,12 +149,12 @@ class Hooks:
             PluginFailedError: a hook raised, returned something else, or made it the result of another call.
         """
 
-        def flaw(before: ToolMessage, after: ToolMessage) -> str:
+        def change_refused(before: ToolMessage, after: ToolMessage) -> str:
             is_same = (after.call_id, after.name) == (before.call_id, before.name)
             problem = "it changed the id or the tool of the result; a hook may only change what it says"
             return "" if is_same else problem
 
-        return await self._pass_on("after_tool", result, flaw, call)
+        return await self._pass_on("after_tool", result, change_refused, call)
 
     async def after_completion(self, outcome: TaskOutcome) -> None:
         """Notify all plugins how the task ended; what one raises is logged."""
@@ -169,16 +169,19 @@ class Hooks:
             yield from (plugin for plugin in self._agent.ordered_plugins if plugin.overrides(hook))
 
     async def _pass_on(
-        self, hook: str, value: Answer, flaw: Callable[[Answer, Answer], str], *about: object
+        self, hook: str, value: Answer, change_refused: Callable[[Answer, Answer], str], *about: object
     ) -> Answer | Veto:
-        """Return what plugins make of a value; the first veto ends it. `flaw` names what may not change."""
+        """Return what plugins make of a value; the first veto ends it.
+
+        `change_refused` says what may not change; nothing if it may.
+        """
         kinds = (type(value), Veto)  # whatever class of its own a plugin makes of it
         for plugin in self._having(hook):
             answer = await self._ask(plugin, hook, (*about, value), kinds)
             if isinstance(answer, Veto):
                 return answer
             if answer is not None:
-                if problem := flaw(value, answer):
+                if problem := change_refused(value, answer):
                     raise PluginFailedError(plugin.name, hook, problem)
                 value = answer
         return value

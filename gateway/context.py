@@ -75,7 +75,7 @@ def caller_of(context: ServerCallContext) -> Caller:
 MAX_OWNER_BYTES = 255
 
 
-def flaw_of_owner(name: str) -> str:
+def problem_of_owner(name: str) -> str:
     """Return why nobody can be called that, empty if one can.
 
     At most 255 bytes of printable characters without a space at either end. Nobody is called "anonymous",

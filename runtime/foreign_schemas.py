@@ -85,8 +85,8 @@ def problem_of_schema(schema: Mapping[str, JsonValue]) -> str:
 
     A reference to another place is wrong: it would be fetched from there.
     """
-    if flaw := _flaw(schema):
-        return flaw
+    if problem := _problem(schema):
+        return problem
     return _problem_of(_written(schema).decode())
 
 
@@ -100,8 +100,8 @@ def find_schema_violations(
     Raises:
         SchemaUnfitError: it cannot be checked.
     """
-    if flaw := _flaw(schema):
-        raise SchemaUnfitError(flaw)
+    if problem := _problem(schema):
+        raise SchemaUnfitError(problem)
     if any(_is_deeper(value, MAX_VALUE_DEPTH) for value in values):
         raise SchemaUnfitError(f"the value is nested deeper than {MAX_VALUE_DEPTH} levels")
     answer = _ask({"schema": dict(schema), "values": list(values), "most": most})
@@ -129,7 +129,7 @@ async def in_schema_thread(make: Callable[[], Made]) -> Made:
     return await asyncio.get_running_loop().run_in_executor(_THREADS, make)
 
 
-def _flaw(schema: Mapping[str, JsonValue]) -> str:
+def _problem(schema: Mapping[str, JsonValue]) -> str:
     """Return what is wrong with a schema that is found without compiling it."""
     plain = dict(schema)
     if _is_deeper(plain, MAX_SCHEMA_DEPTH):

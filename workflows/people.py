@@ -171,8 +171,8 @@ def read(shape: type[Input], inputs: Sequence[object], example: str) -> Input:
     try:
         return shape.model_validate(inputs[0])
     except ValidationError as error:
-        flaws = "; ".join(_flaw(each["loc"], each["msg"]) for each in error.errors(include_input=False))
-        raise RefusedSignalError(f"its input does not fit: {flaws}; give it {example}") from None
+        problems = "; ".join(_located(each["loc"], each["msg"]) for each in error.errors(include_input=False))
+        raise RefusedSignalError(f"its input does not fit: {problems}; give it {example}") from None
 
 
 def unknown(name: str) -> RefusedSignalError:
@@ -182,7 +182,7 @@ def unknown(name: str) -> RefusedSignalError:
     return RefusedSignalError(f"there is no such signal; {meant}")
 
 
-def _flaw(where: tuple[int | str, ...], problem: str) -> str:
+def _located(where: tuple[int | str, ...], problem: str) -> str:
     field = ".".join(map(str, where))
     return f"{field}: {problem}" if field else problem
 

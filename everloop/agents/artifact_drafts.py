@@ -9,7 +9,7 @@ from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError,
 from pydantic_core import from_json
 
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart, join_texts
-from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
+from everloop.workflows.contract.parts import filename_problem, media_type_problem, url_problem
 
 Values = Mapping[str, JsonValue]
 
@@ -34,8 +34,8 @@ class WrittenPart(BaseModel):
 
     @model_validator(mode="after")
     def _holds_one_content(self) -> "WrittenPart":
-        if self._content == "url" and (flaw := url_flaw(self.url or "")):
-            raise ValueError(f"url {flaw}")
+        if self._content == "url" and (problem := url_problem(self.url or "")):
+            raise ValueError(f"url {problem}")
         _ = self.part
         return self
 
@@ -162,7 +162,7 @@ def _parts(known: JsonValue, open_: JsonValue, *, is_whole: bool) -> tuple[Part,
 
 def _to_show(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Leave out parts whose names the store will refuse: nobody gets to see those."""
-    return tuple(p for p in parts if not (media_type_flaw(p.media_type) or filename_flaw(p.filename)))
+    return tuple(p for p in parts if not (media_type_problem(p.media_type) or filename_problem(p.filename)))
 
 
 def _open_part(known: Values, open_: Values) -> Part | None:

@@ -47,10 +47,10 @@ def add(
 ) -> None:
     """Make a key, print it once, and keep its hash."""
     from everloop.gateway.auth.api_keys import ApiKeyFileError, add_key, new_key
-    from everloop.gateway.context import flaw_of_owner
+    from everloop.gateway.context import problem_of_owner
 
-    if flaw := flaw_of_owner(owner):
-        raise misused(f"nobody can be called {owner!r}: {flaw}; give another OWNER")
+    if problem := problem_of_owner(owner):
+        raise misused(f"nobody can be called {owner!r}: {problem}; give another OWNER")
     expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days) if days else None
     with reported(ApiKeyFileError):
         key, line = new_key(owner, _scopes(scopes), expires)
@@ -96,12 +96,12 @@ def _path(file: Path | None) -> Path:
 
 
 def _scopes(words: str) -> tuple[str, ...]:
-    from everloop.gateway.auth.scopes import flaw_of_scope
+    from everloop.gateway.auth.scopes import problem_of_scope
 
     scopes = tuple(dict.fromkeys(word.strip() for word in words.split(",")))
     for scope in scopes:
-        if flaw := flaw_of_scope(scope):
-            raise misused(f"--scopes: {flaw}")
+        if problem := problem_of_scope(scope):
+            raise misused(f"--scopes: {problem}")
     return scopes
 
 

@@ -68,10 +68,10 @@ def check_every(value: str) -> str:
 
 def check_owner(value: str) -> str:
     """Who can be an owner, or anonymous."""
-    from everloop.gateway.context import ANONYMOUS, flaw_of_owner
+    from everloop.gateway.context import ANONYMOUS, problem_of_owner
 
-    if value != ANONYMOUS and (flaw := flaw_of_owner(check_utf8(value))):
-        raise typer.BadParameter(f"nobody can be called {value!r}: {flaw}")
+    if value != ANONYMOUS and (problem := problem_of_owner(check_utf8(value))):
+        raise typer.BadParameter(f"nobody can be called {value!r}: {problem}")
     return value
 
 
@@ -89,10 +89,10 @@ def check_context(value: str) -> str:
 
 def check_schedule_id(value: str) -> str:
     """What a schedule can be called."""
-    from everloop.runtime.schedules.definition import flaw_of_id
+    from everloop.runtime.schedules.definition import problem_of_id
 
-    if value and (flaw := flaw_of_id(check_utf8(value))):
-        raise typer.BadParameter(flaw)
+    if value and (problem := problem_of_id(check_utf8(value))):
+        raise typer.BadParameter(problem)
     return value
 
 

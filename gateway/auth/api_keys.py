@@ -24,8 +24,8 @@ from a2a.types import a2a_pb2 as pb
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from everloop.gateway.auth.schemes import CredentialsError, Scheme
-from everloop.gateway.auth.scopes import flaw_of_scope
-from everloop.gateway.context import Caller, flaw_of_owner
+from everloop.gateway.auth.scopes import problem_of_scope
+from everloop.gateway.context import Caller, problem_of_owner
 from everloop.runtime.settings import OURS, warn_of_readers
 
 MARK = "everloop"
@@ -40,14 +40,14 @@ class ApiKeyFileError(Exception):
 
 
 def _check_owner(name: str) -> str:
-    if flaw := flaw_of_owner(name):
-        raise ValueError(f"nobody can be called {name!r}: {flaw}")
+    if problem := problem_of_owner(name):
+        raise ValueError(f"nobody can be called {name!r}: {problem}")
     return name
 
 
 def _check_scope(scope: str) -> str:
-    if flaw := flaw_of_scope(scope):
-        raise ValueError(flaw)
+    if problem := problem_of_scope(scope):
+        raise ValueError(problem)
     return scope
 
 

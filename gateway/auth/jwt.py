@@ -25,7 +25,7 @@ from pydantic import JsonValue
 
 from everloop.gateway.auth.schemes import CredentialsError, Scheme
 from everloop.gateway.auth.scopes import BEARER
-from everloop.gateway.context import Caller, flaw_of_owner
+from everloop.gateway.context import Caller, problem_of_owner
 from everloop.gateway.errors import UnavailableNowError
 from everloop.runtime.bounded_responses import UNCOMPRESSED, AnswerTooLargeError, bounding
 from everloop.runtime.settings import warn_of_readers
@@ -159,7 +159,7 @@ _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]+) *", re.ASCII | re.IGNORECAS
 _IS_MEANT = re.compile(r"(?:^|,)\s*bearer(?:[\s,]|$)", re.ASCII | re.IGNORECASE)
 """Whether one of the headers that were joined speaks of a bearer, well or not."""
 
-_FLAWS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
+_PROBLEMS: tuple[tuple[type[jwt.PyJWTError], str], ...] = (
     (jwt.ExpiredSignatureError, "the token has expired"),
     (jwt.ImmatureSignatureError, "the token is not valid yet"),
     (jwt.InvalidAudienceError, "the token is for another audience"),
@@ -208,8 +208,8 @@ class JwtScheme(Scheme):
         owner = claims.get(self._rules.owner_claim)
         if not isinstance(owner, str):
             raise CredentialsError(f"the token lacks the claim {self._rules.owner_claim}, a text")
-        if flaw := flaw_of_owner(owner):
-            raise CredentialsError(f"the claim {self._rules.owner_claim} names nobody: {_unquoted(flaw)}")
+        if problem := problem_of_owner(owner):
+            raise CredentialsError(f"the claim {self._rules.owner_claim} names nobody: {_unquoted(problem)}")
         kept = {name: value for name, value in claims.items() if name in self._rules.claims}
         subject = str(claims.get("sub") or owner)
         _check_printable([subject, kept])
@@ -249,8 +249,8 @@ class JwtScheme(Scheme):
                 "the token is signed with a key that its issuer does not publish"
             ) from None
         except jwt.PyJWTError as error:
-            flaw = next((text for kind, text in _FLAWS if isinstance(error, kind)), _UNSIGNED)
-            raise CredentialsError(flaw) from None
+            problem = next((text for kind, text in _PROBLEMS if isinstance(error, kind)), _UNSIGNED)
+            raise CredentialsError(problem) from None
         except (ValueError, TypeError, RecursionError):  # what the library does not expect of a token
             raise CredentialsError(_UNSIGNED) from None
         return claims

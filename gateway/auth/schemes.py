@@ -10,7 +10,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from a2a.types import a2a_pb2 as pb
 
-from everloop.gateway.context import Caller, flaw_of_owner
+from everloop.gateway.context import Caller, problem_of_owner
 from everloop.gateway.errors import UnauthenticatedError
 
 REALM = "everloop"
@@ -137,8 +137,8 @@ class ProxyCertificateScheme(Scheme):
                 "what clients send"
             )
         subject = forwarded_subject(sent) if self._header == FORWARDED_CERTIFICATE else sent
-        if flaw := flaw_of_owner(subject):
-            raise CredentialsError(f"the subject of the certificate cannot be an owner: {flaw}")
+        if problem := problem_of_owner(subject):
+            raise CredentialsError(f"the subject of the certificate cannot be an owner: {problem}")
         return Caller(owner=subject, scheme=self.name, subject=subject)
 
     def security_scheme(self) -> pb.SecurityScheme:

@@ -30,7 +30,7 @@ BEARER = "bearer"
 """The scheme whose challenges name a missing scope (RFC 6750 §3.1)."""
 
 
-def flaw_of_scope(scope: str) -> str:
+def problem_of_scope(scope: str) -> str:
     """Return why there is no such scope, empty if there is one."""
     if scope in {READ, WRITE, ADMIN, OPERATOR} or (
         scope.startswith(AGENTS) and is_agent_id(scope.removeprefix(AGENTS))

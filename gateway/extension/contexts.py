@@ -32,7 +32,7 @@ from everloop.gateway.tasks.snapshots import refuse_if_read_only
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp
 from everloop.stores.views.contexts import Context, ContextTask
 from everloop.workflows.contract.names import context_key, root_task_id
-from everloop.workflows.contract.parts import text_flaw
+from everloop.workflows.contract.parts import text_problem
 
 MAX_TITLE = 200
 """Characters of a title that somebody gives."""
@@ -223,8 +223,8 @@ def retention_text(retention: timedelta | None) -> str | None:
 
 def _title(text: str) -> str:
     title = " ".join(text.split())
-    if flaw := text_flaw(title, MAX_TITLE) or ("" if title else "is empty"):
-        raise InvalidParamsError(f"title {flaw}; send 1 to {MAX_TITLE} characters")
+    if problem := text_problem(title, MAX_TITLE) or ("" if title else "is empty"):
+        raise InvalidParamsError(f"title {problem}; send 1 to {MAX_TITLE} characters")
     return title
 
 

@@ -23,7 +23,7 @@ from everloop.gateway.requests.fields import check_id
 from everloop.gateway.requests.messages import IncomingMessage, read_message
 from everloop.gateway.requests.proto import read_params
 from everloop.gateway.services import Services
-from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES, ScheduleDefinition, flaw_of_id
+from everloop.runtime.schedules.definition import MAX_MESSAGE_BYTES, ScheduleDefinition, problem_of_id
 from everloop.runtime.schedules.recurrence import Recurrence, read_interval
 from everloop.stores.artifacts.changes import NewPart
 from everloop.stores.push.configs import PushConfig
@@ -72,8 +72,8 @@ async def read_new(services: Services, caller: Caller, body: NewSchedule) -> Wan
     """Return the schedule that is to be made."""
     if body.message is None:
         raise InvalidParamsError(f"message is missing; send {body.expected}")
-    if body.id and (flaw := flaw_of_id(body.id)):
-        raise InvalidParamsError(f"id does not fit: {flaw}")
+    if body.id and (problem := problem_of_id(body.id)):
+        raise InvalidParamsError(f"id does not fit: {problem}")
     agent = _agent(services, caller, body.agent or services.agents.default.id)
     plain = ScheduleDefinition(
         agent_id=agent.id,

@@ -36,7 +36,7 @@ from everloop.gateway.requests.fields import marked, page_token, unmarked
 from everloop.gateway.services import Services
 from everloop.runtime.at_once import for_each
 from everloop.runtime.protocol.tasks import TaskUrl, timestamp, to_message
-from everloop.runtime.schedules.definition import ScheduleDefinition, flaw_of_id, schedule_id
+from everloop.runtime.schedules.definition import ScheduleDefinition, problem_of_id, schedule_id
 from everloop.runtime.schedules.schedules import (
     START_TIMEOUT,
     KnownSchedule,
@@ -170,7 +170,7 @@ async def _find(services: Services, call: Call) -> tuple[str, KnownSchedule]:
         NotFoundError: there is none for this caller.
     """
     id_ = schedule_id(call.owner, call.id())
-    if flaw_of_id(call.id()):
+    if problem_of_id(call.id()):
         raise _unknown(call.id())
     try:
         with _translated():

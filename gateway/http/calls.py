@@ -27,7 +27,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from everloop.gateway.auth.scopes import ADMIN, READ, WRITE, check_scope, require_scope
-from everloop.gateway.context import Caller, flaw_of_owner
+from everloop.gateway.context import Caller, problem_of_owner
 from everloop.gateway.errors import to_a2a
 from everloop.gateway.http.errors import refusal, violation
 from everloop.gateway.http.requests import A2ARequest, HttpContext, HttpEndpoint
@@ -196,8 +196,8 @@ class _Served(HttpEndpoint):
         if owner == caller.owner:
             return owner
         require_scope(caller, ADMIN)
-        if flaw := flaw_of_owner(owner):
-            raise InvalidParamsError(f"owner is nobody's name: {flaw}")
+        if problem := problem_of_owner(owner):
+            raise InvalidParamsError(f"owner is nobody's name: {problem}")
         if not (is_reading or request.method == "DELETE"):
             raise InvalidParamsError(f"owner goes with GET and DELETE, not with {request.method}")
         _log.info(

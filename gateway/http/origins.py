@@ -112,13 +112,13 @@ class OwnPagesOnly:
         self._hosts = frozenset({"localhost", *(_plain(host) for host in hosts)}) - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = self._flaw(scope) if scope["type"] == "http" else None
+        error = self._refusal(scope) if scope["type"] == "http" else None
         if error is None:
             await self._app(scope, receive, send)
             return
         await refusal(error)(scope, receive, send)
 
-    def _flaw(self, scope: Scope) -> RefusalError | None:
+    def _refusal(self, scope: Scope) -> RefusalError | None:
         headers = Headers(scope=scope)
         host = _host_of(f"//{headers.get('host', '')}")
         if host and host not in self._hosts and not _is_address(host):

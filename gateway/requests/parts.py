@@ -19,7 +19,7 @@ from everloop.agents.agent import Agent
 from everloop.gateway.requests.fields import MAX_PARTS
 from everloop.stores.artifacts.changes import NewPart
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, StoredPart, TextPart
-from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
+from everloop.workflows.contract.parts import filename_problem, media_type_problem, url_problem
 
 MAX_FILES = 100
 """Files in one message, copies and URLs too: bytes are stored one by one before the task starts."""
@@ -60,10 +60,10 @@ def read_parts(parts: Sequence[pb.Part]) -> tuple[tuple[Part, ...], tuple[InputF
 
 
 def _read_part(part: pb.Part, field: str, files: dict[str, InputFile]) -> Part:
-    if flaw := media_type_flaw(part.media_type):
-        raise InvalidParamsError(f"{field}.mediaType {flaw}")
-    if flaw := filename_flaw(part.filename):
-        raise InvalidParamsError(f"{field}.filename {flaw}")
+    if problem := media_type_problem(part.media_type):
+        raise InvalidParamsError(f"{field}.mediaType {problem}")
+    if problem := filename_problem(part.filename):
+        raise InvalidParamsError(f"{field}.filename {problem}")
     name, semicolon, parameters = part.media_type.partition(";")
     media_type = f"{name.lower()}{semicolon}{parameters}"
     metadata = read_struct(part.metadata, f"{field}.metadata")
@@ -74,8 +74,8 @@ def _read_part(part: pb.Part, field: str, files: dict[str, InputFile]) -> Part:
         case "data":
             return DataPart(data=_read_value(part.data, field), media_type=media_type, **named)
         case "url":
-            if flaw := url_flaw(part.url):
-                raise InvalidParamsError(f"{field}.url {flaw}")
+            if problem := url_problem(part.url):
+                raise InvalidParamsError(f"{field}.url {problem}")
             return FilePart(url=part.url, media_type=media_type or BYTES, **named)
         case "raw":
             file = _file(part.raw, media_type or BYTES, part.filename)

@@ -133,17 +133,17 @@ def read_params(kind: type[_M], params: object) -> _M:
     Raises:
         InvalidParamsError: they do not fit; the text names the first field, and what was expected.
     """
-    if found := flaw(kind, params):
+    if found := problem_in(kind, params):
         raise InvalidParamsError(found)
     return ParseDict(cast("dict[str, Any]", params), kind(), ignore_unknown_fields=True)
 
 
-def flaw(kind: type[Message], value: object) -> str:
+def problem_in(kind: type[Message], value: object) -> str:
     """Return what is wrong with the first field that does not fit, and what was expected; empty: nothing."""
-    return _message_flaw(cast("Descriptor", kind.DESCRIPTOR), value, "")
+    return _message_problem(cast("Descriptor", kind.DESCRIPTOR), value, "")
 
 
-def _message_flaw(message: Descriptor, value: object, path: str) -> str:
+def _message_problem(message: Descriptor, value: object, path: str) -> str:
     if not isinstance(value, dict):
         return _violation(path or "params", value, "has to be an object")
     sent = cast("dict[str, object]", value)
@@ -156,7 +156,7 @@ def _message_flaw(message: Descriptor, value: object, path: str) -> str:
             return f"{path or 'params'} has both {names[0]} and {names[1]}; send one of them"
         name = names[0]
         where = f"{path}.{name}" if path else name
-        if found := _field_flaw(field, sent[name], where):
+        if found := _field_problem(field, sent[name], where):
             return found
         if field.containing_oneof and chosen.setdefault(field.containing_oneof.name, name) != name:
             other = chosen[field.containing_oneof.name]
@@ -164,9 +164,9 @@ def _message_flaw(message: Descriptor, value: object, path: str) -> str:
     return ""
 
 
-def _field_flaw(field: FieldDescriptor, value: object, path: str) -> str:
+def _field_problem(field: FieldDescriptor, value: object, path: str) -> str:
     if not field.is_repeated:
-        return _single_flaw(field, value, path)
+        return _single_problem(field, value, path)
     if not isinstance(value, list):
         return _violation(path, value, "has to be a list")
     sent = cast("list[object]", value)
@@ -174,12 +174,12 @@ def _field_flaw(field: FieldDescriptor, value: object, path: str) -> str:
         kind = "parts" if field.message_type else "entries"
         return f"{path} has {len(sent)} {kind}; one message may have {MAX_PARTS}"
     elements = enumerate(sent)
-    return next(filter(None, (_single_flaw(field, each, f"{path}[{n}]") for n, each in elements)), "")
+    return next(filter(None, (_single_problem(field, each, f"{path}[{n}]") for n, each in elements)), "")
 
 
-def _single_flaw(field: FieldDescriptor, value: object, path: str) -> str:
+def _single_problem(field: FieldDescriptor, value: object, path: str) -> str:
     if field.message_type and field.message_type.full_name not in _WELL_KNOWN:
-        return _message_flaw(field.message_type, value, path)
+        return _message_problem(field.message_type, value, path)
     if field.message_type:
         fits, rule = _WELL_KNOWN[field.message_type.full_name]
     elif field.enum_type:

@@ -58,7 +58,7 @@ MAX_SUMMARY_BYTES = 200
 _MARK = "\x1f"
 
 
-def flaw_of_id(text: str) -> str:
+def problem_of_id(text: str) -> str:
     """Return why a schedule cannot be called that, empty if it can."""
     if len(text) <= MAX_ID_LENGTH and _ID.fullmatch(text):
         return ""

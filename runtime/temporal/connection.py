@@ -69,7 +69,7 @@ async def _connect(plugins: Sequence[Plugin], converter: DataConverter) -> Clien
             **config, data_converter=converter, plugins=plugins, keep_alive_config=KEEP_ALIVE
         )
     except ValueError as error:
-        raise TemporalUnreachableError(_flaw(error)) from error
+        raise TemporalUnreachableError(_problem(error)) from error
     except RuntimeError as error:
         raise TemporalUnreachableError(
             f"cannot reach Temporal at {config.get('target_host')}: {_reason(error)}. "
@@ -111,7 +111,7 @@ def _read_settings() -> ClientConnectConfig:
     except OSError as error:
         raise TemporalUnreachableError(_unreadable(error)) from error
     except (RuntimeError, ValueError) as error:  # ConfigError is a RuntimeError
-        raise TemporalUnreachableError(_flaw(error)) from error
+        raise TemporalUnreachableError(_problem(error)) from error
     config.setdefault("target_host", DEFAULT_ADDRESS)
     return config
 
@@ -127,7 +127,7 @@ def _unreadable(error: OSError) -> str:
     )
 
 
-def _flaw(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     """Return what is wrong without what follows it: lines of the file, and values in double quotes."""
     reason = _QUOTED.sub("", str(error).partition("\n")[0])
     return (

@@ -15,7 +15,7 @@ from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_viola
 from everloop.stores.artifacts.errors import RowInvalidError, RowSchemaError
 from everloop.workflows.contract.artifacts import PartKind, StoredArtifact
 from everloop.workflows.contract.events import TaskEvent
-from everloop.workflows.contract.parts import text_flaw
+from everloop.workflows.contract.parts import text_problem
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ def check_schema(schema: Mapping[str, JsonValue] | None) -> None:
     """
     if schema is not None:
         text = json.dumps(schema, ensure_ascii=False)
-        if flaw := text_flaw(text, len(text)):
-            raise RowSchemaError(flaw)
+        if problem := text_problem(text, len(text)):
+            raise RowSchemaError(problem)
         if problem := problem_of_schema(schema):
             raise RowSchemaError(problem[:_MAX_REASON])
 

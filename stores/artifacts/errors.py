@@ -40,10 +40,10 @@ class ArtifactIdError(ArtifactError, ValueError):
 
 
 class ArtifactNameError(ArtifactError, ValueError):
-    """A name, a media type or a URL is none; `flaw` says why, and what is expected."""
+    """A name, a media type or a URL is none; `problem` says why, and what is expected."""
 
-    def __init__(self, artifact_id: str, field: str, flaw: str) -> None:
-        super().__init__(f"{field} of artifact {artifact_id!r} {flaw}")
+    def __init__(self, artifact_id: str, field: str, problem: str) -> None:
+        super().__init__(f"{field} of artifact {artifact_id!r} {problem}")
 
 
 class ArtifactMissingError(ArtifactError, LookupError):

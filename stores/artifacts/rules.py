@@ -35,7 +35,13 @@ from everloop.stores.artifacts.errors import (
     RowInvalidError,
 )
 from everloop.workflows.contract.artifacts import ArtifactPart, ArtifactStatus, Operation, StoredArtifact
-from everloop.workflows.contract.parts import PATH_STEPS, filename_flaw, media_type_flaw, text_flaw, url_flaw
+from everloop.workflows.contract.parts import (
+    PATH_STEPS,
+    filename_problem,
+    media_type_problem,
+    text_problem,
+    url_problem,
+)
 
 MAX_OPERATIONS = 100
 """Operations that an artifact remembers; one that is older than these could be repeated."""
@@ -147,8 +153,8 @@ def _create(before: StoredArtifact | None, change: Create, operation: OperationC
     _check_names(
         operation,
         {
-            "name": text_flaw(change.name, MAX_NAME),
-            "description": text_flaw(change.description, MAX_DESCRIPTION),
+            "name": text_problem(change.name, MAX_NAME),
+            "description": text_problem(change.description, MAX_DESCRIPTION),
         },
     )
     artifact = StoredArtifact(
@@ -237,9 +243,9 @@ def _new_part(operation: OperationContext, part: NewPart, index: int) -> Artifac
     _check_names(
         operation,
         {
-            "media type": media_type_flaw(part.media_type),
-            "file name": filename_flaw(part.filename),
-            "url": url_flaw(part.url) if part.url else "",
+            "media type": media_type_problem(part.media_type),
+            "file name": filename_problem(part.filename),
+            "url": url_problem(part.url) if part.url else "",
         },
     )
     if part.kind == "data" and not _is_json(part.content):
@@ -257,11 +263,11 @@ def _new_part(operation: OperationContext, part: NewPart, index: int) -> Artifac
     )
 
 
-def _check_names(operation: OperationContext, flaws: Mapping[str, str]) -> None:
-    """Raise ArtifactNameError for the first field that has a flaw."""
-    for field, flaw in flaws.items():
-        if flaw:
-            raise ArtifactNameError(operation.artifact_id, field, flaw)
+def _check_names(operation: OperationContext, problems: Mapping[str, str]) -> None:
+    """Raise ArtifactNameError for the first field that has a problem."""
+    for field, problem in problems.items():
+        if problem:
+            raise ArtifactNameError(operation.artifact_id, field, problem)
 
 
 def _is_json(content: bytes) -> bool:

@@ -34,7 +34,7 @@ _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _NO_ADDRESS = "is no web address; give one with http:// or https:// and a host"
 
 
-def media_type_flaw(written: str) -> str:
+def media_type_problem(written: str) -> str:
     """Check a media type; none at all is fine."""
     if not written or (len(written) <= MAX_MEDIA_TYPE and _MEDIA_TYPE.fullmatch(written)):
         return ""
@@ -44,7 +44,7 @@ def media_type_flaw(written: str) -> str:
     )
 
 
-def filename_flaw(name: str) -> str:
+def filename_problem(name: str) -> str:
     """Check the name of one file; none at all is fine."""
     if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
         return "has control characters; use letters, digits and punctuation"
@@ -55,7 +55,7 @@ def filename_flaw(name: str) -> str:
     return ""
 
 
-def url_flaw(url: str) -> str:
+def url_problem(url: str) -> str:
     """Check the address of a file, or of a peer."""
     if len(url) > MAX_URL:
         return f"has {len(url)} characters; a URL may have {MAX_URL}"
@@ -76,7 +76,7 @@ def is_http_url(url: str) -> bool:
     return is_address and url.isprintable()
 
 
-def text_flaw(text: str, limit: int) -> str:
+def text_problem(text: str, limit: int) -> str:
     """Check a text for people."""
     if len(text) > limit:
         return f"has {len(text)} characters; it may have {limit}"

@@ -228,17 +228,17 @@ class McpSession:
         tool = self.tools.known(name)
         if tool is None or tool.output_schema is None:
             return
-        flaw = ""
+        problem = ""
         try:
             if violations := await find_schema_violations_soon(
                 tool.output_schema, [result.structured_content]
             ):
-                flaw = f"it breaks the rule {violations[0].rule} at {violations[0].json_path}"
+                problem = f"it breaks the rule {violations[0].rule} at {violations[0].json_path}"
         except SchemaUnfitError as error:
-            flaw = f"it cannot be checked: {error}"
-        if flaw:
+            problem = f"it cannot be checked: {error}"
+        if problem:
             what = "its structured result does not fit the schema that the server gives for it"
-            raise self._unusable(name, f"{what}: {flaw}")
+            raise self._unusable(name, f"{what}: {problem}")
 
     def _unusable(self, name: str, why: str) -> McpProtocolError:
         """Return the error for what a call came to; whoever reads it may want to call again."""

@@ -17,7 +17,7 @@ from everloop.agents.peer.errors import PeerError
 from everloop.agents.tool_context import ToolContext
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT
 from everloop.workflows.contract.messages import DataPart, FilePart, Part, TextPart
-from everloop.workflows.contract.parts import filename_flaw, media_type_flaw, url_flaw
+from everloop.workflows.contract.parts import filename_problem, media_type_problem, url_problem
 
 # What is said to a peer and what it says, part by part.
 
@@ -206,7 +206,7 @@ class _Import:
                 self._left = f"a file could not be fetched ({error})"
             else:
                 return _file(content, media_type, filename)
-        if url_flaw(part.url):
+        if url_problem(part.url):
             self._left = "a file of it has no usable address"
             return None
         return FilePart(url=part.url, media_type=media_type or _ANY_MEDIA_TYPE, filename=filename)
@@ -235,11 +235,11 @@ def _id_of(task_id: str, artifact_id: str, prefix: str) -> str:
 
 
 def _media_type(part: pb.Part) -> str:
-    return "" if media_type_flaw(part.media_type) else part.media_type
+    return "" if media_type_problem(part.media_type) else part.media_type
 
 
 def _filename(part: pb.Part) -> str:
-    return "" if filename_flaw(part.filename) else part.filename
+    return "" if filename_problem(part.filename) else part.filename
 
 
 MAX_INLINE = 50_000

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from everloop.agents.errors import AgentDefinitionError
 from everloop.runtime.outbound import Allowance, Headers
-from everloop.workflows.contract.parts import url_flaw
+from everloop.workflows.contract.parts import url_problem
 
 if TYPE_CHECKING:
     from a2a.types import a2a_pb2 as pb
@@ -43,8 +43,8 @@ class Peer:
 
 def card_address(card_url: str) -> str:
     """Return where the card itself is."""
-    if flaw := url_flaw(card_url):
-        raise AgentDefinitionError(f"peer({redacted(card_url)}): the address {flaw}")
+    if problem := url_problem(card_url):
+        raise AgentDefinitionError(f"peer({redacted(card_url)}): the address {problem}")
     parts = urlsplit(card_url)
     if parts.path.endswith(".json"):
         return card_url

@@ -166,11 +166,11 @@ class _Session:
         try:
             await reloader.replace()
         except NotReadyError as error:
-            flaw = show_flaw(str(error))
+            problem = show_problem(str(error))
             then = "it is tried again when you save" if is_first else "the last good version is still served"
             _show(f"  {then}", "dim")
             if is_first:
-                errors.tell(f"no agent can be loaded:\n{flaw}\n{then}")
+                errors.tell(f"no agent can be loaded:\n{problem}\n{then}")
         else:
             await errors.stop()
             agents = ", ".join(_agents_in(stack.logs / "worker.log"))
@@ -230,7 +230,7 @@ def _with_settings(stack: "LocalStack") -> "LocalStack":
     try:
         settings = load_settings()
     except StackSettingsError as error:
-        show_flaw(str(error))
+        show_problem(str(error))
         _show("  until then the settings before count", "dim")
         return stack
     if settings.uses_demo_model and not stack.settings.uses_demo_model:
@@ -286,7 +286,7 @@ def _announce(stack: "LocalStack", project: Project) -> None:
     sys.stdout.flush()
 
 
-def show_flaw(message: str) -> str:
+def show_problem(message: str) -> str:
     """Show what is wrong with a file, and the line of it; return what was shown."""
     from everloop.runtime.settings import unknown_settings
 

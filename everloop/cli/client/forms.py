@@ -167,11 +167,11 @@ class Form:
             except ValueError:
                 self._say(f"  that is not {wanted}", "red")
                 continue
-            if not (flaw := await self._flaw(value, schema)):
+            if not (problem := await self._problem(value, schema)):
                 return value
-            self._say(f"  {flaw}", "red")
+            self._say(f"  {problem}", "red")
 
-    async def _flaw(self, value: JsonValue, schema: Schema) -> str:
+    async def _problem(self, value: JsonValue, schema: Schema) -> str:
         """Say what is wrong with a value; what cannot be checked here is by the server."""
         form = str(schema.get("format"))
         if isinstance(value, str) and form in _FORMATS:

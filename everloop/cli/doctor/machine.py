@@ -76,14 +76,14 @@ async def look_at_model() -> list[Finding]:
         chosen = catalogue.choose(None, "doctor")
     except StartError as error:
         return [problem("model", str(error).replace("agent 'doctor' asks", "EVERLOOP_MODEL is"))]
-    flaw = await _flaw_of(chosen.provider)
+    reason = await _why_unusable(chosen.provider)
     price = "" if chosen.price else "; its price is not known, so no cost is counted"
-    if flaw:
-        return [problem("model", f"{chosen.name}: {flaw}")]
+    if reason:
+        return [problem("model", f"{chosen.name}: {reason}")]
     return [ok("model", f"{chosen.name} at {_host(chosen.provider.base_url) or chosen.provider.name}{price}")]
 
 
-async def _flaw_of(provider: Provider) -> str:
+async def _why_unusable(provider: Provider) -> str:
     """Return why a provider cannot be asked, as far as its list of models tells: that costs nothing."""
     if not provider.base_url:
         return ""

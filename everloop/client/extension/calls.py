@@ -70,9 +70,9 @@ def read(kind: type[AnswerT], answer: Mapping[str, Any]) -> AnswerT:
     try:
         return kind.model_validate(answer)
     except ValidationError as error:
-        flaw = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, flaw["loc"]))
-        raise ServerError(f"the server's {kind.__name__} cannot be read: {place}: {flaw['msg']}") from None
+        problem = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise ServerError(f"the server's {kind.__name__} cannot be read: {place}: {problem['msg']}") from None
 
 
 def segment(name: str) -> str:

@@ -77,7 +77,7 @@ async def test_what_a_provider_wants_back_nobody_else_reads(zoo: Zoo, name: str)
                 listed = await client.list_tasks(ListTasksRequest(include_artifacts=True))
             wires += [*streamed.responses, task, listed]
             assert secret in str(zoo.servers[name].requests[1].body)
-        await hook.until_told("TASK_STATE_COMPLETED")
+        await hook.until_delivered("TASK_STATE_COMPLETED")
         told = [each.content.decode() for each in (*hook.taken, *hook.refused)]
 
     assert [wire for wire in (*map(MessageToJson, wires), *told) if secret in wire] == []

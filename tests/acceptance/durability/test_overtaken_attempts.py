@@ -176,7 +176,7 @@ async def test_what_arrives_late_is_written_nowhere(model: ScriptedOpenAI, tmp_p
             _, question = await _asked(asks, task_id, INPUT_REQUIRED)
             await _until_narrated(everloop, task_ids["narrates"])
             gate.touch()
-            await hook.until_told("TASK_STATE_COMPLETED")
+            await hook.until_delivered("TASK_STATE_COMPLETED")
             await _until_ended(everloop, task_ids)
             tasks = await _tasks(clients, task_ids)
             before, told = await kept_by(everloop), list(hook.taken)

@@ -82,7 +82,7 @@ async def _watch(everloop: Deployment, hook: Webhook) -> Watched:
         answer, half = Answer(), asyncio.Event()
         reading = asyncio.create_task(_read(client, hook, answer, half))
         await half.wait()
-        await hook.until_told("TASK_STATE_WORKING")
+        await hook.until_delivered("TASK_STATE_WORKING")
         killed, told = await _until_counted(ports[0], len(hook.taken)), len(hook.taken)
         before = await scrape(ports[1])
         worker.kill()
@@ -90,7 +90,7 @@ async def _watch(everloop: Deployment, hook: Webhook) -> Watched:
         everloop.environment["EVERLOOP_MAX_CACHED_WORKFLOWS"] = "0"
         await everloop.add_worker()
         await reading
-        await hook.until_told("TASK_STATE_COMPLETED")
+        await hook.until_delivered("TASK_STATE_COMPLETED")
         await _lose_view(everloop.redis_url, answer.task_id)
         task = await client.get_task(GetTaskRequest(id=answer.task_id))
     after = await _until(ports[1], lambda it: {"everloop_tasks_open"} <= it.names and not _subscribers(it))

@@ -105,23 +105,23 @@ async def test_notifications_survive_all_that_dies(
         async with connected(gateway.url, streaming=False) as client:
             task = await send(client, _pays(ledger, lame, secret))
             await client.create_task_push_notification_config(_config(steady, secret, task.id))
-        await steady.until_told(ASKS)
+        await steady.until_delivered(ASKS)
         await _everything_dies(everloop, worker, gateway.process)
         await lame.start()
         worker = await everloop.add_worker()
-        await lame.until_told(ASKS)
+        await lame.until_delivered(ASKS)
         asked = _heard(lame)
 
         await lame.stop()
         gateway = await everloop.add_gateway()
         async with connected(gateway.url, streaming=False) as client:
             await _answer(client, task)
-            await steady.until_told(COMPLETED)
+            await steady.until_delivered(COMPLETED)
             done = await client.get_task(GetTaskRequest(id=task.id))
         await _everything_dies(everloop, worker, gateway.process)
         await lame.start()
         await everloop.add_worker()
-        await lame.until_told(COMPLETED)
+        await lame.until_delivered(COMPLETED)
         places = await redis_keys_with(everloop.redis_url, secret)
 
     assert asked == [WORKING, ASKS]
@@ -145,7 +145,7 @@ async def test_a_config_that_redis_forgot_is_set_again(
     harness.expect(call("pay", {"amount": 5000, "to": "Ada", "ledger": str(ledger)}))
     async with running_webhook() as hook, connected(gateway.url, streaming=False) as client:
         task = await send(client, _pays(ledger, hook, secret))
-        await hook.until_told(ASKS)
+        await hook.until_delivered(ASKS)
         async with connect_redis(everloop.redis_url, NO_CIPHER) as redis:
             await redis.flushall()
         left = await client.list_task_push_notification_configs(
@@ -154,7 +154,7 @@ async def test_a_config_that_redis_forgot_is_set_again(
         await client.create_task_push_notification_config(_config(hook, secret, task.id))
         await hook.until(lambda hook: "task" in hook.taken[-1].body)
         await _answer(client, task)
-        await hook.until_told(COMPLETED)
+        await hook.until_delivered(COMPLETED)
 
     assert not left.configs
     assert _heard(hook)[:2] == [WORKING, ASKS]

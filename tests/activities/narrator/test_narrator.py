@@ -23,9 +23,9 @@ async def test_it_tells_what_happens_until_the_task_ends() -> None:
     async with narrator_rig(script) as rig:
         async with rig.narrating():
             await rig.call_tool("search")
-            await rig.until_told(1)
+            await rig.until_delivered(1)
             await rig.call_tool("paint")
-            told = await rig.until_told(2)
+            told = await rig.until_delivered(2)
         assert told == ["Searching the library", "Painting the picture"]
         first, second = (str(request.conversation[-1]["content"]) for request in rig.provider.requests)
         assert "Sum it up" in first
@@ -51,7 +51,7 @@ async def test_it_ends_when_there_is_something_better_to_look_at(end: str, *, is
     async with narrator_rig([Reply([*[gate] * is_late, "Searching"])]) as rig:
         running = rig.start()
         await rig.call_tool("search")
-        await (rig.provider.request(1) if is_late else rig.until_told(1))
+        await (rig.provider.request(1) if is_late else rig.until_delivered(1))
         await rig.publish(ENDS[end])
         gate.set()
         await running
@@ -64,7 +64,7 @@ async def test_nothing_new_costs_nothing() -> None:
     async with narrator_rig([SEARCHING], views) as rig:
         async with rig.narrating():
             await rig.call_tool("search")
-            await rig.until_told(1)
+            await rig.until_delivered(1)
             await views.looks(10)
         assert len(rig.provider.requests) == 1
 
@@ -77,7 +77,7 @@ async def test_it_does_not_repeat_itself() -> None:
             for number in range(1, 5):
                 await rig.call_tool("search")
                 await rig.provider.request(number)
-            await rig.until_told(2)
+            await rig.until_delivered(2)
         assert await rig.told() == ["Searching", "Painting"]
 
 
@@ -91,7 +91,7 @@ async def test_a_second_attempt_goes_on_where_the_first_one_died() -> None:
             for number, tool in enumerate(("search", "paint"), start=1):
                 await rig.call_tool(tool)
                 await rig.provider.request(number)
-            await rig.until_told(2)
+            await rig.until_delivered(2)
         assert await rig.told() == ["Searching", "Painting"]
         assert "<already_said>\nSearching\n" in str(rig.provider.requests[0].conversation[-1]["content"])
 
@@ -115,7 +115,7 @@ async def test_a_model_that_fails_costs_a_narration(failure: Refusal | Reply) ->
         await rig.call_tool("search")
         await rig.provider.request(1)
         await rig.call_tool("search")
-        assert await rig.until_told(1) == ["Searching"]
+        assert await rig.until_delivered(1) == ["Searching"]
 
 
 async def test_a_cancelled_narrator_hangs_up() -> None:
@@ -158,7 +158,7 @@ async def test_an_outage_of_the_store_is_waited_out() -> None:
             await views.looks(3)
             await rig.call_tool("search")
             views.away = False
-            await rig.until_told(1)
+            await rig.until_delivered(1)
             views.away = True
             await views.looks(3)
             views.away = False
@@ -171,7 +171,7 @@ async def test_it_asks_only_so_often_for_one_task() -> None:
         rig.after(START, 1)
         running = rig.start()
         await rig.call_tool("search")
-        await rig.until_told(1)
+        await rig.until_delivered(1)
         await rig.call_tool("paint")
         await running
         assert await rig.told() == ["Searching", "Painting"]

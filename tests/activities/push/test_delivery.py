@@ -36,7 +36,7 @@ def read(notification: Notification) -> StreamResponse:
     return ParseDict(notification.body, StreamResponse())
 
 
-async def test_every_status_is_told_in_order() -> None:
+async def test_every_status_is_delivered_in_order() -> None:
     """From the beginning for a client who was there then; deltas are not told."""
     async with push_rig() as (rig, hook):
         await rig.begin(position=START)
@@ -53,7 +53,7 @@ async def test_every_status_is_told_in_order() -> None:
     assert first.status.timestamp.ToDatetime() == at(1).replace(tzinfo=None)
 
 
-async def test_narrations_and_sub_agents_are_not_told() -> None:
+async def test_narrations_and_sub_agents_are_not_delivered() -> None:
     """Who is notified is not there to watch; on the stores of a deployment, with many deltas in between."""
     async with push_rig() as (rig, hook):
         await rig.begin(position=START)
@@ -92,7 +92,7 @@ ARTIFACTS: Mapping[str, tuple[Batches, Sequence[str], Sequence[str]]] = {
 
 
 @pytest.mark.parametrize(("batches", "states", "texts"), ARTIFACTS.values(), ids=ARTIFACTS.keys())
-async def test_an_artifact_is_told_whole(
+async def test_an_artifact_is_delivered_whole(
     batches: Batches, states: Sequence[str], texts: Sequence[str]
 ) -> None:
     """Where it stands among the statuses; an empty batch lets all before it be delivered."""
@@ -128,7 +128,7 @@ async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "is_told"),
+    ("state", "is_delivered"),
     [
         (TaskState.WORKING, False),
         (TaskState.INPUT_REQUIRED, True),
@@ -136,7 +136,7 @@ async def test_who_comes_while_a_task_waits_hears_all_of_it_later() -> None:
         (TaskState.FAILED, True),
     ],
 )
-async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, *, is_told: bool) -> None:
+async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, *, is_delivered: bool) -> None:
     """If it has ended, or waits for somebody; what came before is not told one by one."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1), chunk("Hello", last=True), status(2, state))
@@ -145,8 +145,8 @@ async def test_who_comes_later_hears_how_the_task_stands(state: TaskState, *, is
         await rig.deliver_all()
     tasks = [task for each in hook.taken if (task := read(each).task).id]
     assert result.done == state.is_terminal
-    assert [task.artifacts[0].parts[0].text for task in tasks] == ["Hello"] * is_told
-    assert len(hook.taken) == is_told + 1
+    assert [task.artifacts[0].parts[0].text for task in tasks] == ["Hello"] * is_delivered
+    assert len(hook.taken) == is_delivered + 1
 
 
 async def test_the_headers_say_who_it_is_and_which_notification() -> None:
@@ -213,11 +213,11 @@ async def test_what_was_not_taken_is_sent_again_under_its_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told_to_wait", "attempt", "waits"), [("7", 1, 7), ("7", 9, None), ("99999", 1, 600), ("x", 1, None)]
+    ("retry_after", "attempt", "waits"), [("7", 1, 7), ("7", 9, None), ("99999", 1, 600), ("x", 1, None)]
 )
-async def test_a_webhook_may_ask_for_time(told_to_wait: str, attempt: int, waits: int | None) -> None:
+async def test_a_webhook_may_ask_for_time(retry_after: str, attempt: int, waits: int | None) -> None:
     """It is not asked sooner; if our own backoff is longer, that holds, and ten minutes are the most."""
-    async with push_rig((429, {"Retry-After": told_to_wait})) as (rig, _):
+    async with push_rig((429, {"Retry-After": retry_after})) as (rig, _):
         await rig.begin(ENDED)
         rig.attempt = attempt - 1
         (failed,) = await rig.failures(1)
@@ -294,7 +294,7 @@ async def test_a_trimmed_stream_is_no_reason_to_miss_the_end() -> None:
     assert hook.states == [ASKS, COMPLETED]
 
 
-async def test_a_task_that_goes_on_after_its_end_is_told_again() -> None:
+async def test_a_task_that_goes_on_after_its_end_is_delivered_again() -> None:
     """An operator has reset it: what was heard before is not repeated."""
     async with push_rig() as (rig, hook):
         await rig.begin(status(1, TaskState.FAILED))

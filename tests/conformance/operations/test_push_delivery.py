@@ -7,7 +7,7 @@ from tests.support.servers.webhook import running_webhook
 from tests.support.wires.agent import Agent
 
 
-async def test_a_deleted_config_is_told_nothing_more(agent: Agent) -> None:
+async def test_a_deleted_config_gets_nothing_more(agent: Agent) -> None:
     """Of what happens after the deletion its webhook hears nothing; the others go on (§3.1.10)."""
     task = await agent.send(message(ASKS))
     async with running_webhook() as gone, running_webhook() as staying:
@@ -21,5 +21,5 @@ async def test_a_deleted_config_is_told_nothing_more(agent: Agent) -> None:
         deletion = pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id=created[0])
         await agent.call("DeleteTaskPushNotificationConfig", deletion)
         await agent.send(message(COMPLETES, taskId=task.id))
-        await staying.until_told("TASK_STATE_COMPLETED")
+        await staying.until_delivered("TASK_STATE_COMPLETED")
     assert set(gone.states) <= {"TASK_STATE_INPUT_REQUIRED"}

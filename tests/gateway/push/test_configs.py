@@ -72,7 +72,7 @@ async def test_a_config_is_what_the_client_set(a2a: A2AClient, hook: Webhook) ->
         pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id="my config")
     )
     listed = await a2a.list_task_push_notification_configs(listing(task.id))
-    await hook.until_told("TASK_STATE_COMPLETED")
+    await hook.until_delivered("TASK_STATE_COMPLETED")
     for _ in range(2):
         await a2a.delete_task_push_notification_config(
             pb.DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="my config")
@@ -91,7 +91,7 @@ async def test_a_message_that_is_sent_again_makes_no_second_config(jsonrpc: A2AC
     message = request(unique("prompt"))
     message.configuration.task_push_notification_config.CopyFrom(wanted("", hook.url))
     task, *_ = [await send(jsonrpc, message) for _ in range(3)]
-    await hook.until_told("TASK_STATE_COMPLETED")
+    await hook.until_delivered("TASK_STATE_COMPLETED")
     listed = await jsonrpc.list_task_push_notification_configs(listing(task.id))
     assert len(listed.configs) == 1
     assert len({each.id for each in hook.taken}) == len(hook.taken) == 3
@@ -187,7 +187,7 @@ async def test_a_client_of_the_old_version_gets_tasks(harness: PushHarness, hook
         "message/send", {"message": message, "configuration": {"pushNotificationConfig": config}}, **old
     )
     task_id = sent.json()["result"]["id"]
-    await hook.until_told("working", "completed")
+    await hook.until_delivered("working", "completed")
     read = (await gateway.call("tasks/pushNotificationConfig/get", {"id": task_id}, **old)).json()["result"]
     deletion = {"id": task_id, "pushNotificationConfigId": read["pushNotificationConfig"]["id"]}
     deleted = [
@@ -248,7 +248,7 @@ async def test_a_message_with_an_eleventh_config_is_not_taken_in(harness: PushHa
         refused = await gateway.call("SendMessage", a_message("pay 5", hook.url, "more", task_id))
         taken = await gateway.call("SendMessage", a_message("pay 7", hook.url, "3", task_id))
         gate.set()
-        await hook.until_told("TASK_STATE_COMPLETED")
+        await hook.until_delivered("TASK_STATE_COMPLETED")
     task = (await gateway.call("GetTask", {"id": task_id})).json()["result"]
     assert "Delete one" in refused.json()["error"]["message"]
     assert "error" not in taken.json()
@@ -267,7 +267,7 @@ async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhil
         await harness.gateway.http.call("SendMessage", a_message(prompt, hook.url, "away"))
         await hook.until(lambda hook: not hook.script)
         gate.set()
-        await hook.until_told("TASK_STATE_COMPLETED")
+        await hook.until_delivered("TASK_STATE_COMPLETED")
     assert len({each.id for each in hook.refused}) == 1
     assert hook.states == ["TASK_STATE_COMPLETED"]
 
@@ -283,9 +283,9 @@ async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> No
         )
         await held.wait()
         await gateway.call("SendMessage", params)
-        await hook.until_told("TASK_STATE_WORKING")
+        await hook.until_delivered("TASK_STATE_WORKING")
         gate.set()
-        await hook.until_told("TASK_STATE_COMPLETED")
+        await hook.until_delivered("TASK_STATE_COMPLETED")
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
 
 

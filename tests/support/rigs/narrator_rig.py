@@ -119,7 +119,7 @@ class NarratorRig:
         read = await self.views.read({self.task.task_id: START}, wait=0, limit=10_000)
         return [streamed.event for streamed in read]
 
-    async def until_told(self, count: int) -> list[str]:
+    async def until_delivered(self, count: int) -> list[str]:
         """Wait for so many narrations."""
         position = START
         told: list[str] = []

@@ -88,7 +88,7 @@ class Webhook:
         async with self._changed:
             await self._changed.wait_for(lambda: is_so(self))
 
-    async def until_told(self, *states: str) -> None:
+    async def until_delivered(self, *states: str) -> None:
         """Wait until the last states that were told are these."""
         await self.until(lambda hook: hook.states[-len(states) :] == list(states))
 

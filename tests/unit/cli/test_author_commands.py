@@ -8,7 +8,7 @@ import pytest
 
 from everloop.agents.registry import load_agents
 from everloop.cli.app import run
-from everloop.cli.author.dev import show_flaw
+from everloop.cli.author.dev import show_problem
 
 BY_HAND = '''"""An agent on one line, and another import."""
 import everloop as library
@@ -166,7 +166,7 @@ def test_each_line_that_a_process_wrote_is_a_line(
     misspelt = "EVERLOOP_MODLE is set, but no setting is called so: it changes nothing"
     lines = (f"{misspelt}; did you mean EVERLOOP_MODEL?", "agent.py:1: no agent", "so it ends")
 
-    shown = show_flaw("\n".join(f"worker: {line}" for line in lines))
+    shown = show_problem("\n".join(f"worker: {line}" for line in lines))
 
     assert shown.splitlines() == ["✗ agent.py:1: no agent", "  so it ends", "  >    1 │ agent = 1"]
     assert capsys.readouterr().out.splitlines() == shown.splitlines()

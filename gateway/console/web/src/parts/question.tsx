@@ -10,18 +10,18 @@ export type Given = { answer: JsonValue } | { approved: boolean; note: string } 
 
 export function QuestionForm({ question, onGiven }: { question: Question; onGiven: (given: Given) => Promise<void> }) {
   const [busy, setBusy] = useState(false);
-  const [flaw, setFlaw] = useState("");
+  const [problem, setProblem] = useState("");
   const place = useRef<HTMLElement>(null);
   const give = async (given: Given): Promise<void> => {
     setBusy(true);
-    setFlaw("");
+    setProblem("");
     try {
       const had = place.current?.contains(document.activeElement);
       await onGiven(given);
       // The form goes. Who uses keys goes on from here, not from the beginning of the page.
       if (had) document.querySelector<HTMLElement>(".turns")?.focus({ preventScroll: true });
     } catch (error) {
-      setFlaw((error as Error).message);
+      setProblem((error as Error).message);
     } finally {
       setBusy(false);
     }
@@ -39,9 +39,9 @@ export function QuestionForm({ question, onGiven }: { question: Question; onGive
         </div>
       )}
       {mine ? <Fields question={question} busy={busy} give={give} /> : <p class="quiet">Somebody with the scope {question.approvers} has to answer.</p>}
-      {flaw && (
+      {problem && (
         <p class="call-error" role="alert">
-          {flaw}
+          {problem}
         </p>
       )}
     </section>
@@ -143,7 +143,7 @@ function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; giv
   const fields = schema["type"] === "object" ? Object.entries((schema["properties"] ?? {}) as { [name: string]: Schema }) : [];
   const [value, setValue] = useState<{ [name: string]: JsonValue }>(() => defaults(fields, schema));
   const [text, setText] = useState("{}");
-  const [flaw, setFlaw] = useState("");
+  const [problem, setProblem] = useState("");
   const required = new Set((schema["required"] ?? []) as string[]);
   return (
     <form
@@ -153,9 +153,9 @@ function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; giv
         if (fields.length) return void give({ answer: value });
         try {
           void give({ answer: JSON.parse(text) as JsonValue });
-          setFlaw("");
+          setProblem("");
         } catch (error) {
-          setFlaw(`That is no JSON: ${(error as Error).message}`);
+          setProblem(`That is no JSON: ${(error as Error).message}`);
         }
       }}
     >
@@ -170,7 +170,7 @@ function SchemaForm({ schema, busy, give }: { schema: Schema; busy: boolean; giv
           <WhatFits schema={schema} />
         </>
       )}
-      {flaw && <p class="call-error">{flaw}</p>}
+      {problem && <p class="call-error">{problem}</p>}
       <button class="primary" disabled={busy}>
         Answer
       </button>
