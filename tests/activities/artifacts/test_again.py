@@ -17,7 +17,7 @@ from everloop.stores.keys import outcomes_key, records_key
 from everloop.stores.steps import OvertakenError
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart, ToolMessage
-from tests.support.rigs.artifact_rig import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
+from tests.support.rigs.artifacts.rig import CONTEXT, MIB, RecordingArtifacts, content_of, shown, stored
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.stores import database
 

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from everloop.agents.artifact_tools import LISTED, PAGE, artifacts
 from everloop.agents.errors import AgentDefinitionError
 from everloop.workflows.contract.messages import DataPart, TextPart
-from tests.support.rigs.artifact_harness import ArtifactHarness
+from tests.support.rigs.artifacts.harness import ArtifactHarness
 
 
 async def test_an_update_creates_appends_and_completes() -> None:

@@ -29,7 +29,7 @@ from everloop.workflows.contract.names import context_key
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState
 from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.stores.examples import chunk
-from tests.support.rigs.artifact_rig import RecordingArtifacts
+from tests.support.rigs.artifacts.rig import RecordingArtifacts
 from tests.support.rigs.model_rig import new_view
 from tests.support.stores import database, new_artifacts
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from everloop.stores.artifacts.changes import Complete
 from everloop.workflows.contract.events import ArtifactChunk
 from everloop.workflows.contract.messages import FilePart
-from tests.support.rigs.artifact_drafting import CONTEXT, POSITION, TASK, Publish, Reader, update
+from tests.support.rigs.artifacts.drafting import CONTEXT, POSITION, TASK, Publish, Reader, update
 
 CONTENT = st.one_of(st.text(), st.text('aé\n"\\😀\u2028'))
 STEPS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(Publish)), max_size=15)

@@ -11,7 +11,7 @@ from everloop.activities.model.reply import ArgumentsDelta
 from everloop.stores.artifacts.changes import Complete
 from everloop.workflows.contract.messages import TextPart, ToolCall
 from tests.support.cutting import cut
-from tests.support.rigs.artifact_drafting import CONTEXT, POSITION, Reader, update
+from tests.support.rigs.artifacts.drafting import CONTEXT, POSITION, Reader, update
 
 CONTENT = st.one_of(st.text(), st.text('aé\n"\\😀\u2028'))
 CUTS = st.sets(st.integers(1, 200), max_size=12)

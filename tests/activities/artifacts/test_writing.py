@@ -23,7 +23,7 @@ from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.artifacts import ArtifactStatus
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk
 from everloop.workflows.contract.messages import DataPart, FilePart, StoredPart, TextPart
-from tests.support.rigs.artifact_rig import (
+from tests.support.rigs.artifacts.rig import (
     CONTEXT,
     MIB,
     Act,

@@ -15,7 +15,7 @@ from everloop.workflows.contract.calls import RunToolInput
 from everloop.workflows.contract.events import ArtifactChunk, ToolCalled
 from everloop.workflows.contract.messages import AssistantMessage, TextPart, ToolCall
 from tests.support.fakes.failing import failing
-from tests.support.rigs.artifact_writer_rig import BASE, WRITER, arguments, begin_doc, fragments
+from tests.support.rigs.artifacts.writer_rig import BASE, WRITER, arguments, begin_doc, fragments
 from tests.support.rigs.model_rig import model_rig
 from tests.support.servers.scripted_openai import Reply
 from tests.support.stores import database, new_artifacts

@@ -14,7 +14,7 @@ from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import CREATE_TASK
 from everloop.workflows.contract.events import RESPONSE_ARTIFACT, ArtifactChunk, Thought
 from everloop.workflows.contract.messages import AssistantMessage, DataPart, Part, UserMessage, text_of
-from tests.support.rigs.artifact_writer_rig import WRITER, arguments
+from tests.support.rigs.artifacts.writer_rig import WRITER, arguments
 from tests.support.rigs.model_rig import ModelRig, agent, model_rig, search
 from tests.support.servers.scripted_openai import Answer, Reasoning, Refusal, Reply, Step, tool_call
 

@@ -19,7 +19,7 @@ from everloop.workflows.contract.events import ToolCompleted
 from everloop.workflows.contract.messages import ToolCall, ToolMessage
 from everloop.workflows.contract.names import call_key, result_artifact
 from tests.support.fakes.failing import failing
-from tests.support.rigs.artifact_rig import CONTEXT, RecordingArtifacts, content_of
+from tests.support.rigs.artifacts.rig import CONTEXT, RecordingArtifacts, content_of
 from tests.support.rigs.tool_rig import ToolRig, after, before
 from tests.support.stores import database
 

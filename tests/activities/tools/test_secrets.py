@@ -15,7 +15,7 @@ from everloop.stores.secrets import Secrets
 from everloop.workflows.contract.messages import DataPart, TextPart, UserMessage
 from everloop.workflows.contract.questions import WITHHELD, Answer, Question, QuestionKind, read_answer
 from tests.support.fakes.failing import failing
-from tests.support.rigs.artifact_rig import content_of, stored
+from tests.support.rigs.artifacts.rig import content_of, stored
 from tests.support.rigs.tool_rig import ToolRig, unkeyed
 from tests.support.stores import database
 

@@ -8,7 +8,7 @@ from everloop.workflows.contract.events import FINAL_ATTEMPT, RESPONSE_ARTIFACT,
 from everloop.workflows.contract.messages import TextPart, text_of
 from everloop.workflows.contract.tasks import Artifact, TaskRef
 from tests.support.fold import FoldedTask
-from tests.support.rigs.artifact_drafting import Publish
+from tests.support.rigs.artifacts.drafting import Publish
 from tests.support.rigs.model_rig import new_view
 
 TASK = TaskRef(task_id="t", run_id="run", context_id="c", owner="o", agent_id="a")
