@@ -16,7 +16,7 @@ from tests.support.fakes.ports import TASK_WORK, FakePorts, ScriptedModel, answe
 from tests.support.servers.processes import until
 from tests.workflows.conftest import Handle, start_workflow, unique_queue
 from tests.workflows.people.asking import asking
-from tests.workflows.test_model_turn import WAITS, fails
+from tests.workflows.turns.test_model_turn import WAITS, fails
 
 
 async def _approve(handle: Handle) -> None:
