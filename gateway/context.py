@@ -99,6 +99,9 @@ def problem_of_owner(name: str) -> str:
 # A2A 1.0 §4.4.6: an interface of a card may have a tenant, which its clients send back. Ours is the id of the
 # agent, for gRPC has no paths; JSON-RPC and REST take it too.
 
+_SHOWN = 100
+"""How many characters of a wrong tenant are repeated."""
+
 AGENT = "everloop.agent"
 """Where a call's state holds the id of the agent whose address was called; not there: the default one's."""
 
@@ -115,7 +118,8 @@ def agent_of(context: ServerCallContext, agents: AgentRegistry) -> Agent:
         agent = agents.find(named)
     except UnknownAgentError:
         raise InvalidParamsError(
-            f"tenant is {named!r}, which is no agent of this server; leave it out, or send the one of a card"
+            f"tenant is {named[:_SHOWN]!r}, which is no agent of this server; "
+            "leave it out, or send the one of a card"
         ) from None
     if addressed and agent.id != addressed:
         raise InvalidParamsError(

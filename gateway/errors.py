@@ -130,7 +130,7 @@ class TaskUnknownError(GatewayError):
     """No such task. The same answer for another owner's task: ids are not to be probed."""
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"no task {task_id!r} here")
+        super().__init__(f"no task {task_id[:255]!r} here")
 
 
 class TaskReadOnlyError(GatewayError):

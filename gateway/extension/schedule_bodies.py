@@ -3,6 +3,7 @@
 Everything here raises A2A errors that name the field, what was wrong with it and what was expected.
 """
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,13 +13,13 @@ from zoneinfo import ZoneInfo
 
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from everloop.agents.agent import Agent
 from everloop.agents.errors import UnknownAgentError
 from everloop.gateway.auth.scopes import check_agent
 from everloop.gateway.context import Caller, identity_of
-from everloop.gateway.http.calls import Body
+from everloop.gateway.http.calls import MAX_NOTE, Body
 from everloop.gateway.requests.fields import check_id
 from everloop.gateway.requests.messages import IncomingMessage, read_message
 from everloop.gateway.requests.proto import read_params
@@ -32,6 +33,15 @@ Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate
 
 _TIMES = ("cron", "every", "at")
 
+_MAX_TIME = 200
+"""Characters of what says when; Temporal's own answer to much more is that of an outage."""
+
+_ZONE = re.compile(r"(?!Local$)[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+"""What may be the name of a time zone. `Local` is that of Temporal's machine."""
+
+_LAST_YEAR = 2100
+"""Up to which Temporal keeps times."""
+
 
 class ScheduleChange(Body):
     """What of a schedule is to be another; what is left out stays."""
@@ -42,13 +52,13 @@ class ScheduleChange(Body):
     )
 
     message: dict[str, JsonValue] | None = None
-    cron: str = ""
-    every: str = ""
-    at: str = ""
-    time_zone: str = ""
+    cron: str = Field(default="", max_length=_MAX_TIME)
+    every: str = Field(default="", max_length=_MAX_TIME)
+    at: str = Field(default="", max_length=_MAX_TIME)
+    time_zone: str = Field(default="", max_length=_MAX_TIME)
     overlap: Overlap = "skip"
     context_id: str = ""
-    note: str = ""
+    note: str = Field(default="", max_length=MAX_NOTE)
     push_config: dict[str, JsonValue] | None = None
 
 
@@ -171,6 +181,8 @@ def _recurrence(body: ScheduleChange, before: Recurrence | None) -> Recurrence:
     if len(given) > 1 or not (given or before):
         raise InvalidParamsError("a schedule has one of cron, every and at; send one of them")
     zone = body.time_zone or (before.time_zone if before else "UTC")
+    if body.time_zone and not _ZONE.fullmatch(zone):
+        raise InvalidParamsError("timeZone is no name of the IANA database; give one, such as Europe/Berlin")
     if not given and before:
         return before if before.at else replace(before, time_zone=zone)
     if body.every:
@@ -191,4 +203,6 @@ def _time(text: str, zone: str) -> datetime:
         ) from None
     if at <= datetime.now(UTC):
         raise InvalidParamsError("at is over; give a time to come")
+    if at.year > _LAST_YEAR:
+        raise InvalidParamsError(f"at is behind the year {_LAST_YEAR}; give an earlier time")
     return at

@@ -39,7 +39,7 @@ MAX_PAGE = 100
 USUAL_PAGE = 50
 
 MAX_NOTE = 2000
-"""Characters of what somebody adds to an answer or a skipped call; the model reads it."""
+"""Characters of what somebody adds: to an answer or a skipped call, which the model reads; to a schedule."""
 
 _log = structlog.get_logger()
 

@@ -76,6 +76,9 @@ class RangeError(RefusalError):
 # The SDK knows it on JSON-RPC only, where its status is 200.
 known_as(-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR")(JSONParseError)
 
+_SHOWN = 100
+"""How many characters of a wrong address, or of the name of a wrong field, are repeated."""
+
 _TYPE_NAME = re.compile("[A-Z][A-Za-z]*Part|File[A-Za-z]+|[a-z-]*\\[.*")
 """What pydantic puts between the names of fields: the members of a union that it tried."""
 
@@ -112,14 +115,13 @@ def violation(failure: ValidationError, whole: str = "params") -> str:
     first = (meant or violations)[0]
     steps = [step for step in first["loc"] if isinstance(step, int) or not _TYPE_NAME.fullmatch(step)]
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
-    path = path.removeprefix(".params").removeprefix(".") or whole
+    path = path.removeprefix(".params").removeprefix(".")[:_SHOWN] or whole  # a client chooses the names
+    if first["type"].startswith("recursion_"):
+        return f"{path} is nested too deeply"
     return f"{path} does not fit: {str(first['msg']).lower()}"
 
 
 # What is answered where nothing is served, or what serves it fails in a way that nobody foresaw.
-
-_SHOWN = 100
-"""How many characters of a wrong address are repeated."""
 
 
 async def unserved(request: Request, failure: Exception) -> Response:

@@ -186,6 +186,7 @@ REQUESTS: list[tuple[str, Json, int, str]] = [
     ("GetTask", {}, INVALID_PARAMS, "id is empty"),
     ("CancelTask", {}, INVALID_PARAMS, "id is empty"),
     ("GetTask", {"id": 7}, INVALID_PARAMS, "id"),
+    ("GetTask", {"id": "x", "tenant": "t" * 10_000}, INVALID_PARAMS, "which is no agent of this server"),
     ("GetTask", {"id": "a\tb"}, INVALID_PARAMS, "id has control characters"),
     ("GetTask", {"id": "nobody", "historyLength": -2}, INVALID_PARAMS, "historyLength is -2"),
     ("GetTask", {"id": "nobody", "historyLength": "many"}, INVALID_PARAMS, "historyLength"),
@@ -221,7 +222,9 @@ REQUESTS: list[tuple[str, Json, int, str]] = [
 async def test_a_request_that_makes_no_sense_is_refused(served: GrpcGateway) -> None:
     """Every operation checks what it is given."""
     for method, params, code, words in REQUESTS:
-        check_error(await served.http.call(method, params), code, words)
+        response = await served.http.call(method, params)
+        check_error(response, code, words)
+        assert len(response.content) < 1_000
 
 
 async def test_what_nobody_foresaw_is_answered_as_json(
