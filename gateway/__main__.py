@@ -44,6 +44,10 @@ OWN_FILES = 240
 """What a gateway opens besides its connections, with some to spare. Of the 10,240 of macOS it leaves as many
 as there may be streams by default."""
 
+GRPC_SHARE = 4
+"""One in so many connections may be gRPC's, each of which has many streams. What is beyond is closed at once:
+else strangers could take all there are."""
+
 _log = structlog.get_logger()
 
 
@@ -114,15 +118,17 @@ async def run(
             app, access = await opened.enter_async_context(
                 opened_app(settings, agents, telemetry.plugins, measures=measures)
             )
-            stops = [telemetry.stopping]
+            stops, connections = [telemetry.stopping], _connections(settings)
             if settings.grpc_port is not None:
                 from everloop.gateway.bindings.grpc import GrpcServer  # noqa: PLC0415 -- 9 MiB, for who wants it
 
-                grpc_server = GrpcServer(settings, access)
+                of_grpc = max(connections // GRPC_SHARE, 1)
+                connections -= of_grpc
+                grpc_server = GrpcServer(settings, access, connections=of_grpc)
                 await grpc_server.start(app.state.handler)
                 opened.push_async_callback(grpc_server.stopped)
                 stops.append(grpc_server.stop)
-            server = GatewayServer(app, settings, _connections(settings))
+            server = GatewayServer(app, settings, connections)
             _on_signals(*stops, server.stop)
             if inherited:
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.leave)

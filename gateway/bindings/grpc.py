@@ -46,20 +46,27 @@ _OPTIONS = (
 class GrpcServer:
     """Listens on the configured port as soon as it is made, and answers once it is started.
 
+    It closes connections beyond so many `connections`; None: it takes all.
+
     Raises:
         AddressInUseError: somebody else listens there, or it is not ours to use.
     """
 
     def __init__(
-        self, settings: GatewaySettings, access: AccessControl, *, stalled_after: float = STALLED_AFTER
+        self,
+        settings: GatewaySettings,
+        access: AccessControl,
+        *,
+        connections: int | None = None,
+        stalled_after: float = STALLED_AFTER,
     ) -> None:
         self._calls = Calls(access, stalled_after=stalled_after)
         self._grace = settings.shutdown_grace
         self._stops: list[asyncio.Task[None]] = []
-        self._server = grpc.aio.server(
-            interceptors=[self._calls],
-            options=[*_OPTIONS, ("grpc.max_receive_message_length", settings.max_body_bytes)],
-        )
+        options = [*_OPTIONS, ("grpc.max_receive_message_length", settings.max_body_bytes)]
+        if connections is not None:
+            options.append(("grpc.max_allowed_incoming_connections", connections))
+        self._server = grpc.aio.server(interceptors=[self._calls], options=options)
         self.port = self._listen(settings.host, settings.grpc_port or 0)
 
     async def start(self, handler: RequestHandler) -> None:
