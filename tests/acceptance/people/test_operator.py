@@ -170,16 +170,6 @@ async def test_a_reset_activity_is_retried_at_once(harness: Harness) -> None:
     assert response_of(task) == "At last."
 
 
-async def _until_heard(harness: Harness, task_id: str) -> None:
-    """Wait until the answers to two heartbeats have told the running activity that it is paused."""
-    for _ in range(2):
-        before = await harness.heartbeat(task_id)
-        await until(
-            lambda: asyncio.gather(harness.heartbeat(task_id), harness.activity(task_id)),
-            does=lambda seen, last=before: seen[0] != last or seen[1][1] == "PAUSED",
-        )
-
-
 @pytest.mark.parametrize("tool", ["pay", "look_up"])
 async def test_a_paused_tool_has_its_effect_once(harness: Harness, tmp_path: Path, tool: str) -> None:
     """An idempotent one stops and runs again with its key; another one comes to its end. None is an error."""
@@ -191,7 +181,7 @@ async def test_a_paused_tool_has_its_effect_once(harness: Harness, tmp_path: Pat
         of_it = ("--workflow-id", task_id, "--activity-id", activity)
         await harness.temporal("activity", "pause", *of_it)
         held = "PAUSED" if tool == "look_up" else "PAUSE_REQUESTED"
-        await _until_heard(harness, task_id)
+        await harness.until_heard(task_id)
         await until(lambda: harness.activity(task_id), does=lambda pending: pending == (activity, held))
         gate.touch()
         if tool == "look_up":
@@ -227,7 +217,7 @@ async def _touch(harness: Harness, task_id: str, *commands: str) -> None:
     activity, _ = await harness.activity(task_id)
     for command in commands:
         await harness.temporal("activity", command, "--workflow-id", task_id, "--activity-id", activity)
-        await _until_heard(harness, task_id)
+        await harness.until_heard(task_id)
 
 
 async def test_a_paused_workflow_goes_on_where_it_was(harness: Harness) -> None:
@@ -334,7 +324,7 @@ async def test_a_worker_ends_although_a_paused_tool_goes_on(harness: Harness, tm
         activity, _ = await harness.activity(task_id)
         of_it = ("--workflow-id", task_id, "--activity-id", activity)
         await harness.temporal("activity", "pause", *of_it)
-        await _until_heard(harness, task_id)
+        await harness.until_heard(task_id)
         code = await asyncio.to_thread(worker.stop)
         await harness.everloop.add_worker()
         await harness.temporal("activity", "unpause", *of_it)

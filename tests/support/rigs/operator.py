@@ -3,13 +3,18 @@
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from a2a.client import Client
 from a2a.types.a2a_pb2 import GetTaskRequest, Task, TaskState
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import Client as Temporal
 
 from tests.support.a2a_client import request, send
 from tests.support.rigs.deployment import Deployment, Gateway
@@ -17,6 +22,7 @@ from tests.support.servers.scripted_openai import Answer, ReceivedRequest, Refus
 
 Fact = TypeVar("Fact")
 _PAUSE = 0.05
+_PAUSED = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
 
 
 async def until(look: Callable[[], Awaitable[Fact]], *, does: Callable[[Fact], bool] = bool) -> Fact:
@@ -34,6 +40,7 @@ class Harness:
     gateway: Gateway
     scripts: dict[str, list[Answer]] = field(default_factory=dict[str, list[Answer]])
     requests: dict[str, list[ReceivedRequest]] = field(default_factory=dict[str, list[ReceivedRequest]])
+    _client: Temporal | None = None
 
     def answer(self, received: ReceivedRequest) -> Answer:
         """Play the script of the task that asks."""
@@ -79,16 +86,30 @@ class Harness:
 
     async def activity(self, task_id: str) -> tuple[str, str]:
         """Return id and state of the activity that the task waits for, empty if there is none."""
-        described = await self.ask("workflow", "describe", "--workflow-id", task_id)
-        for pending in described.get("pendingActivities", []):
-            state = str(pending["state"]).removeprefix("PENDING_ACTIVITY_STATE_")
-            return str(pending["activityId"]), state
+        for pending in await self._pending(task_id):
+            state = PendingActivityState.Name(pending.state).removeprefix("PENDING_ACTIVITY_STATE_")
+            return pending.activity_id, state
         return "", ""
 
-    async def heartbeat(self, task_id: str) -> str:
-        """Return when the activity that the task waits for was last heard of."""
-        described = await self.ask("workflow", "describe", "--workflow-id", task_id)
-        return "".join(str(pending.get("lastHeartbeatTime")) for pending in described["pendingActivities"])
+    async def until_heard(self, task_id: str) -> None:
+        """Wait until the answers to two heartbeats have told the running activity that it is paused."""
+        for _ in range(2):
+            before = _heartbeats(await self._pending(task_id))
+            await until(
+                lambda: self._pending(task_id),
+                does=lambda seen, last=before: (
+                    _heartbeats(seen) != last or any(each.state == _PAUSED for each in seen)
+                ),
+            )
+
+    async def _pending(self, task_id: str) -> Sequence[PendingActivityInfo]:
+        """Ask as `temporal workflow describe` does, without its process: tests ask again and again."""
+        if not self._client:
+            self._client = await Temporal.connect(self.everloop.temporal_address)
+        asked = DescribeWorkflowExecutionRequest(
+            namespace="default", execution=WorkflowExecution(workflow_id=task_id)
+        )
+        return (await self._client.workflow_service.describe_workflow_execution(asked)).pending_activities
 
     async def history(self, task_id: str) -> list[dict[str, Any]]:
         """Return the events of the newest run."""
@@ -105,6 +126,10 @@ class Harness:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+
+
+def _heartbeats(pending: Sequence[PendingActivityInfo]) -> list[int]:
+    return [each.last_heartbeat_time.ToNanoseconds() for each in pending]
 
 
 async def in_state(client: Client, task_id: str, state: TaskState) -> Task:
