@@ -7,16 +7,19 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
+import pytest_asyncio
 from a2a.types.a2a_pb2 import TASK_STATE_COMPLETED
 
 from everloop.client import Client, Result, TaskState, TextDelta
 from everloop.deploy.demo_model.script import SCRIPTED
 from everloop.deploy.local.servers import free_port
+from tests.acceptance.cli.terminal import Ran, Shell
 from tests.support.a2a_client import connected as over_grpc
 from tests.support.a2a_client import request, response_of, send
 from tests.support.seeded_secrets import seed_text
@@ -116,43 +119,69 @@ async def start_counting(url: str) -> str:
     raise AssertionError("the task wrote nothing")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills the children of a killed process")
-async def test_a_killed_stack_leaves_no_process_and_its_task_goes_on_at_the_next_start(
-    tmp_path: Path,
-) -> None:
-    """SIGKILL in the middle of an answer; the next start has the same addresses and brings the whole answer.
+@dataclass(frozen=True)
+class Restarted:
+    """A stack that was killed in the middle of an answer, and runs again."""
 
-    SIGTERM then ends it in order.
-    """
-    directory, environment = tmp_path / "state", {"EVERLOOP_PORT": str(free_port())}
+    directory: Path
+    environment: Mapping[str, str]
+    killed: Run
+    code: int
+    task_id: str
+    again: Run
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def restarted(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Restarted]:
+    """One for tests that only look at it; SIGTERM then ends it in order."""
+    directory = tmp_path_factory.mktemp("stack") / "state"
+    environment = {"EVERLOOP_PORT": str(free_port()), "EVERLOOP_GRPC_PORT": str(free_port())}
     async with stack(directory, environment) as first:
         task_id = await start_counting(first.addresses["A2A gateway"])
-        assert await first.end(signal.SIGKILL) == -signal.SIGKILL
-        assert len(first.family) == 6
+        code = await first.end(signal.SIGKILL)
         await until(lambda: first.is_gone)
-
     async with stack(directory, environment) as second:
-        assert second.addresses == first.addresses
-        task = await completed(second.addresses["A2A gateway"], task_id)
+        yield Restarted(directory, environment, first, code, task_id, second)
         assert await second.end(signal.SIGTERM) == 0
-
-    assert task.text.endswith(" 299 300")
     assert second.is_gone
 
 
-async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path: Path) -> None:
+ONLY_LINUX = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux kills the children of a killed process"
+)
+
+
+@ONLY_LINUX
+async def test_a_killed_stack_leaves_no_process_and_its_task_goes_on_at_the_next_start(
+    restarted: Restarted,
+) -> None:
+    """SIGKILL in the middle of an answer; the next start has the same addresses and the whole answer."""
+    again = restarted.again
+    task = await completed(again.addresses["A2A gateway"], restarted.task_id)
+
+    assert restarted.code == -signal.SIGKILL
+    assert len(restarted.killed.family) == 6
+    assert restarted.killed.is_gone
+    assert again.addresses == restarted.killed.addresses
+    assert task.text.endswith(" 299 300")
+
+
+@ONLY_LINUX
+async def test_the_printed_addresses_answer_and_the_directory_is_taken(
+    restarted: Restarted, tmp_path: Path
+) -> None:
     """Card, gRPC and UI are where the table says; a second stack and a taken port get one line each."""
-    directory, port, grpc_port = tmp_path / "state", free_port(), free_port()
-    async with stack(directory, {"EVERLOOP_PORT": str(port), "EVERLOOP_GRPC_PORT": str(grpc_port)}) as run:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            card = await client.get(run.addresses["Agent card"])
-            catalogue = await client.get(run.addresses["All agents"])
-            ui = await client.get(run.addresses["Temporal UI"])
-        async with over_grpc(run.addresses["A2A gateway"], binding="GRPC", streaming=False) as caller:
-            answered = await send(caller, request("Hello"))
-        code, second = await run_everloop(WITHOUT_MODEL, "up", "--directory", str(directory))
-        taken = {**WITHOUT_MODEL, "EVERLOOP_PORT": str(port)}
-        other_code, third = await run_everloop(taken, "up", "--directory", str(tmp_path / "other"))
+    run, variables = restarted.again, restarted.environment
+    port, grpc_port = variables["EVERLOOP_PORT"], variables["EVERLOOP_GRPC_PORT"]
+    async with httpx.AsyncClient(trust_env=False) as client:
+        card = await client.get(run.addresses["Agent card"])
+        catalogue = await client.get(run.addresses["All agents"])
+        ui = await client.get(run.addresses["Temporal UI"])
+    async with over_grpc(run.addresses["A2A gateway"], binding="GRPC", streaming=False) as caller:
+        answered = await send(caller, request("Hello"))
+    code, second = await run_everloop(WITHOUT_MODEL, "up", "--directory", str(restarted.directory))
+    taken = {**WITHOUT_MODEL, "EVERLOOP_PORT": port}
+    other_code, third = await run_everloop(taken, "up", "--directory", str(tmp_path / "other"))
 
     assert run.addresses["A2A gateway"] == f"http://127.0.0.1:{port}"
     assert (card.status_code, ui.status_code, code, other_code) == (200, 200, 1, 1)
@@ -162,7 +191,7 @@ async def test_the_printed_addresses_answer_and_the_directory_is_taken(tmp_path:
     assert answered.status.state == TASK_STATE_COMPLETED
     assert SCRIPTED in response_of(answered)
     assert re.fullmatch(
-        rf"everloop: a stack runs in {directory} already \(process {run.process.pid}\).*\n", second
+        rf"everloop: a stack runs in {restarted.directory} already \(process {run.process.pid}\).*\n", second
     )
     assert re.fullmatch(rf"everloop: port {port} \(EVERLOOP_PORT\) is in use.*\n", third)
 
@@ -174,21 +203,10 @@ agent = Agent(id="clock", name="Clock", description="Tells the time.", plugins=[
 """
 
 
-async def _schedule(project: Path, agent: str) -> tuple[int | None, str]:
+async def _schedule(project: Path, agent: str) -> Ran:
     """Make a schedule in a directory where agents are served, with nothing in the environment."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "EVERLOOP_"))
-    }
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "everloop", "schedules", "add", "--id", "noon"),
-        *("--agent", agent, "--text", "Tell the time.", "--every", "1h"),
-        env={**kept, "PYTHONPATH": str(ROOT)},
-        cwd=project,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode, output.decode()
+    words = ("--id", "noon", "--agent", agent, "--text", "Tell the time.", "--every", "1h")
+    return await Shell(project).run("schedules", "add", *words)
 
 
 async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: Path) -> None:
@@ -210,12 +228,11 @@ async def test_whoever_asks_while_no_agent_can_be_loaded_is_told_why(tmp_path: P
         (project / "agent.py").write_text(BROKEN.replace("watch", ""))
         await run.says("serves clock")
         card = await client.get(f"{url}/.well-known/agent-card.json")
-        code, added = await _schedule(project, "clock")
-        wrong_code, wrong = await _schedule(project, "demo")
+        added, wrong = await _schedule(project, "clock"), await _schedule(project, "demo")
         assert await run.end(signal.SIGINT) == 0
 
-    assert (code, added.splitlines()[0]) == (0, "added noon: agent clock, every 1h")
-    assert (wrong_code, wrong) == (1, "everloop: no agent 'demo' here; this process serves: clock\n")
+    assert (added.code, added.out.splitlines()[0]) == (0, "added noon: agent clock, every 1h")
+    assert (wrong.code, wrong.err) == (1, "everloop: no agent 'demo' here; this process serves: clock\n")
     assert (told.status_code, told.headers["retry-after"]) == (503, "1")
     message = told.json()["error"]["message"]
     assert "agent.py:4: NameError: name 'watch' is not defined" in message
