@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from everloop.activities.lease import PUSH_LEASE, CallLease
 from everloop.activities.push.feed import News, Nothing, PushFeed, Subject, TaskWorkflows
 from everloop.activities.telemetry import DeliveryOutcome, record_delivery
-from everloop.runtime.outbound import (
+from everloop.runtime.outbound.policy import (
     ForbiddenAddressError,
     UnfitUrlError,
     WebhookPolicy,
@@ -104,7 +104,7 @@ class Webhooks:
     async def _post(self, url: "URL", content: bytes, headers: Mapping[str, str], owner: str) -> Answer:
         import httpcore  # noqa: PLC0415 -- as in `post`
 
-        from everloop.runtime.outbound_backend import OutboundBackend  # noqa: PLC0415 -- likewise
+        from everloop.runtime.outbound.backend import OutboundBackend  # noqa: PLC0415 -- likewise
 
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         backend = OutboundBackend(self._policy, is_plain=url.scheme == "http", owner=owner)

@@ -29,7 +29,7 @@ from everloop.deploy.local.readiness import (
 from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_command, valkey_command
 from everloop.deploy.local.settings import StackSettings
 from everloop.deploy.local.supervisor import Supervisor
-from everloop.runtime.outbound import is_loopback
+from everloop.runtime.outbound.policy import is_loopback
 
 LEDGER = "ledger.jsonl"
 AGENTS = "agents"

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from everloop.agents.errors import definition
-from everloop.runtime.outbound import problem_of_headers
+from everloop.runtime.outbound.policy import problem_of_headers
 from everloop.workflows.contract import settings
 from everloop.workflows.contract.names import WORKER_QUEUES
 

@@ -15,7 +15,7 @@ import orjson
 from everloop.models.catalogue import Provider
 from everloop.models.failures import Failures
 from everloop.models.interface import SILENCE, Delta, Model, ModelRequest
-from everloop.runtime.bounded_responses import UNCOMPRESSED, AnswerTooLargeError, bounding
+from everloop.runtime.outbound.responses import UNCOMPRESSED, AnswerTooLargeError, bounding
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.settings import ModelSettings
 

@@ -26,8 +26,8 @@ from everloop.models.interface import (
     PromptTooLongError,
     UnreadableReplyError,
 )
-from everloop.runtime.bounded_responses import AnswerTooLargeError
-from everloop.runtime.outbound import MAX_ASKED_DELAY, is_loopback, retry_after
+from everloop.runtime.outbound.policy import MAX_ASKED_DELAY, is_loopback, retry_after
+from everloop.runtime.outbound.responses import AnswerTooLargeError
 
 _TOO_LONG = re.compile(
     r"context.length|context.window|context.size|context.limit|maximum.(context|(model|prompt).length)"

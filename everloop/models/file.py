@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Va
 from pydantic.dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
-from everloop.runtime.outbound import problem_of_headers
+from everloop.runtime.outbound.policy import problem_of_headers
 from everloop.runtime.settings import OURS, StartError
 from everloop.workflows.contract.messages import Usage
 from everloop.workflows.contract.parts import is_http_url

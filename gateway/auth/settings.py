@@ -11,7 +11,7 @@ from pydantic_settings import NoDecode
 
 from everloop.gateway.auth.api_keys import ApiKeyFileError, ApiKeyScheme
 from everloop.gateway.auth.schemes import Authenticator, Network, ProxyCertificateScheme, Scheme
-from everloop.runtime.outbound import is_loopback
+from everloop.runtime.outbound.policy import is_loopback
 from everloop.runtime.settings import WORDS, Settings, StartError
 
 if TYPE_CHECKING:

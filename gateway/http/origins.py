@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from everloop.gateway.errors import RefusalError
 from everloop.gateway.http.errors import CrossSiteError, MisdirectedError, refusal
-from everloop.runtime.outbound import is_loopback
+from everloop.runtime.outbound.policy import is_loopback
 
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN = 100

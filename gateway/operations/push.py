@@ -8,7 +8,7 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.requests.fields import check_id, page_token, read_token
-from everloop.runtime.outbound import UnfitUrlError, WebhookPolicy
+from everloop.runtime.outbound.policy import UnfitUrlError, WebhookPolicy
 from everloop.stores.push.configs import MAX_CONFIGS, PushConfig, PushConfigs, TooManyPushConfigsError
 from everloop.stores.push.deliveries import Notify, PushSettings
 from everloop.workflows.contract.names import derive_push_config_id

@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.service import RPCError
 
-from everloop.runtime.outbound import WebhookPolicy, read_allowance
+from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
 from everloop.runtime.settings import Settings
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.retention import DEFAULT_RETENTION, RetentionSettings

@@ -34,7 +34,7 @@ from everloop.gateway.operations.push import PushOperations
 from everloop.gateway.settings import Attachments, GatewaySettings
 from everloop.gateway.tasks.fanout import EventFanout
 from everloop.gateway.tasks.tasks import submitted_view
-from everloop.runtime.outbound import WebhookPolicy
+from everloop.runtime.outbound.policy import WebhookPolicy
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.secrets import Secrets

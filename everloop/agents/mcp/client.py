@@ -29,7 +29,7 @@ from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
 from everloop.agents.tool_signature import LONGEST_NAME, as_tool_name
 from everloop.runtime.foreign_schemas import in_schema_thread
-from everloop.runtime.outbound import HeadersError, headers_for
+from everloop.runtime.outbound.policy import HeadersError, headers_for
 from everloop.workflows.contract.tasks import Identity
 
 # From the tools that an MCP server lists to those that a model is offered.

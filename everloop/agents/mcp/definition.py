@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.limits import LONGEST
 from everloop.agents.tool import DEFAULT_TIMEOUT
-from everloop.runtime.outbound import Headers, problem_of_headers
+from everloop.runtime.outbound.policy import Headers, problem_of_headers
 from everloop.workflows.contract.parts import is_http_url
 
 

@@ -11,7 +11,7 @@ from everloop.agents.hooks import HookContext
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import DEFAULT_TIMEOUT, Tool
-from everloop.runtime.outbound import Headers
+from everloop.runtime.outbound.policy import Headers
 
 if TYPE_CHECKING:
     from everloop.agents.mcp.client import McpClient

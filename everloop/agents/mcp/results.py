@@ -30,7 +30,7 @@ from pydantic_core import to_json
 
 from everloop.agents.mcp.errors import McpError, McpToolError
 from everloop.agents.tool_context import ToolArtifacts
-from everloop.runtime.outbound import hide, secret_words
+from everloop.runtime.outbound.policy import hide, secret_words
 
 MOST_LINKS = 20
 """How many resources that a result links to are fetched; of others the model reads the address."""

@@ -26,7 +26,7 @@ from opentelemetry import propagate
 from everloop.agents.mcp import launcher
 from everloop.agents.mcp.definition import McpDefinition
 from everloop.agents.mcp.errors import Fault, McpUnavailableError
-from everloop.runtime.bounded_responses import (
+from everloop.runtime.outbound.responses import (
     UNCOMPRESSED,
     AnswerBound,
     AnswerTooLargeError,

@@ -33,7 +33,7 @@ from everloop.agents.peer.task import (
 from everloop.agents.questions import AuthRequired
 from everloop.agents.tool_context import ToolContext
 from everloop.runtime.foreign_schemas import in_schema_thread
-from everloop.runtime.outbound import HeadersError, headers_for, hide, secret_words
+from everloop.runtime.outbound.policy import HeadersError, headers_for, hide, secret_words
 from everloop.workflows.contract.questions import QUESTION
 
 TIME_TO_REPORT = 5.0

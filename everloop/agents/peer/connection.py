@@ -23,9 +23,9 @@ from opentelemetry import propagate
 
 from everloop.agents.peer.definition import Peer
 from everloop.agents.peer.errors import PeerAwayError, PeerError, PeerRefusedError, peer_error
-from everloop.runtime.bounded_responses import UNCOMPRESSED, bounding
-from everloop.runtime.outbound import WebhookPolicy
-from everloop.runtime.outbound_backend import OutboundBackend
+from everloop.runtime.outbound.backend import OutboundBackend
+from everloop.runtime.outbound.policy import WebhookPolicy
+from everloop.runtime.outbound.responses import UNCOMPRESSED, bounding
 
 CARD_TTL = 300.0
 """Seconds for which a card is taken for current."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from everloop.agents.errors import AgentDefinitionError
-from everloop.runtime.outbound import Allowance, Headers
+from everloop.runtime.outbound.policy import Allowance, Headers
 from everloop.workflows.contract.parts import url_problem
 
 if TYPE_CHECKING:

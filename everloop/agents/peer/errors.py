@@ -17,7 +17,7 @@ import structlog
 from a2a.client.errors import A2AClientError, A2AClientTimeoutError
 from a2a.utils.errors import A2AError, MethodNotFoundError, TaskNotFoundError, UnsupportedOperationError
 
-from everloop.runtime.outbound import retry_after
+from everloop.runtime.outbound.policy import retry_after
 
 _log = structlog.get_logger()
 

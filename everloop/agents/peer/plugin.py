@@ -16,7 +16,7 @@ from everloop.agents.peer.definition import (
 from everloop.agents.plugins import Plugin
 from everloop.agents.tool import Tool
 from everloop.agents.tool_context import ToolContext
-from everloop.runtime.outbound import Headers, problem_of_headers, read_allowance
+from everloop.runtime.outbound.policy import Headers, problem_of_headers, read_allowance
 
 
 def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name

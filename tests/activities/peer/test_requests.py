@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from everloop.agents.peer import connection
 from everloop.agents.peer.answers import MAX_SENT
 from everloop.agents.peer.plugin import peer
-from everloop.runtime.outbound import Allowance, WebhookPolicy
+from everloop.runtime.outbound.policy import Allowance, WebhookPolicy
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import Identity
 from tests.support.rigs.peer_rig import PeerRig, Settings, ann

@@ -9,7 +9,7 @@ import pytest
 
 from everloop.activities.push.delivery import RefusedError, UndeliveredError, Webhooks
 from everloop.deploy.local.servers import LOOPBACK
-from everloop.runtime.outbound import WebhookPolicy, read_allowance
+from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 from tests.support.servers.tls import certificate_of
 from tests.support.servers.webhook import running_webhook

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from everloop.gateway.errors import UnavailableNowError
 from everloop.gateway.operations.push import PushOperations, make_push
-from everloop.runtime.outbound import WebhookPolicy
+from everloop.runtime.outbound.policy import WebhookPolicy
 from everloop.runtime.redis import connect_redis
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.deliveries import PushSettings

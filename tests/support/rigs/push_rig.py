@@ -10,7 +10,7 @@ from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.push.delivery import PushDelivering, Webhooks
 from everloop.activities.push.feed import TaskWorkflows
-from everloop.runtime.outbound import WebhookPolicy, read_allowance
+from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
 from everloop.stores.push.configs import PushConfig, PushConfigs, first_position
 from everloop.stores.tool_records import ToolRecords
 from everloop.stores.views.store import TaskViews

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everloop.activities.model.failures import retry_delay
-from everloop.runtime.outbound import MAX_ASKED_DELAY, retry_after
+from everloop.runtime.outbound.policy import MAX_ASKED_DELAY, retry_after
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 CHANCES = st.floats(0, 1)

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from everloop.runtime.bounded_responses import AnswerBound, AnswerTooLargeError, check_encoding
+from everloop.runtime.outbound.responses import AnswerBound, AnswerTooLargeError, check_encoding
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text('a,[{"\\}]é', max_size=8),

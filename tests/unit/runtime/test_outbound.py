@@ -10,8 +10,8 @@ from typing import NoReturn
 import pytest
 from pydantic import ValidationError
 
-from everloop.runtime import outbound
-from everloop.runtime.outbound import (
+from everloop.runtime.outbound import policy as outbound
+from everloop.runtime.outbound.policy import (
     MAX_LOOK_UPS,
     MAX_LOOK_UPS_OF_AN_OWNER,
     ForbiddenAddressError,

@@ -11,7 +11,7 @@ from everloop.gateway.auth.schemes import Authenticator
 from everloop.gateway.auth.settings import AuthSettings, AuthSettingsError, make_authenticator
 from everloop.gateway.context import Caller
 from everloop.gateway.errors import UnauthenticatedError
-from everloop.runtime.outbound import is_loopback
+from everloop.runtime.outbound.policy import is_loopback
 from everloop.runtime.settings import explain
 from tests.support.servers.tokens import AUDIENCE, ISSUER, SigningKey
 

@@ -6,7 +6,7 @@ from typing import cast
 
 import httpcore
 
-from everloop.runtime.outbound import WebhookPolicy
+from everloop.runtime.outbound.policy import WebhookPolicy
 
 MOST_READ = 32_768
 """Bytes that are read of a connection. Heads that precede the answer (1xx) have no end otherwise, and reading
