@@ -29,6 +29,11 @@ PRODUCT = [
 MOST_ENTRIES = 17
 """Of a folder: what has more holds a concept that wants a room of its own (ADR 25)."""
 
+AIM = 15
+"""Entries of a folder, unless the table of this page says why it is not parted."""
+
+ROOMS = Path("docs/adr/0025-one-package-of-links.md")
+
 MOST_LINES = 450
 """Of a module: what is longer is not seen at once."""
 
@@ -72,20 +77,24 @@ NUMBERED = {"docs/adr", "tests/replay/histories"}
 """Folders that are lists: what is in them has numbers or names of one kind, and is never looked through."""
 
 
+UNCOUNTED = {"__init__.py", "__pycache__", ".ruff_cache"}
+
 BUILT = {"__pycache__", "dist", "node_modules"}
 
 
 def test_a_folder_can_be_taken_in_at_a_look() -> None:
-    """A fuller one names its parts, and no longer what it is about."""
+    """A fuller one names its parts, and no longer what it is about. ADR 25 says why some are near to that."""
     roots = ("bench", "docs", "everloop", "examples", "tests")
     folders = (each for root in roots for each in os.walk(root, followlinks=True))
     entries = {
-        folder: [name for name in (*inner, *files) if name not in {"__init__.py", "__pycache__"}]
+        folder: [name for name in (*inner, *files) if name not in UNCOUNTED]
         for folder, inner, files in folders
         if not BUILT & {*Path(folder).parts} and folder not in NUMBERED
     }
 
     assert {folder: len(names) for folder, names in entries.items() if len(names) > MOST_ENTRIES} == {}
+    full = {folder for folder, names in entries.items() if len(names) > AIM}
+    assert full == {*re.findall(r"^\| `(.+?)` \|", ROOMS.read_text(encoding="utf-8"), re.MULTILINE)}
 
 
 def test_a_module_can_be_read_at_once() -> None:
