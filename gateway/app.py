@@ -26,6 +26,7 @@ from everloop.gateway.downloads.routes import download_routes
 from everloop.gateway.extension.codec import codec_routes
 from everloop.gateway.extension.health import Gauges, health_routes
 from everloop.gateway.extension.routes import extension_routes
+from everloop.gateway.http.calls import RawRoute
 from everloop.gateway.http.errors import failed, unserved
 from everloop.gateway.http.origins import page_rules
 from everloop.gateway.http.requests import BodyLimits, HttpContext
@@ -193,7 +194,7 @@ def _binding_routes(handler: "RequestHandler", http: HttpContext, agents: AgentR
     def add(prefix: str, addresses: RestCalls, version: str) -> None:
         for path, calls in addresses.items():
             endpoint = RestEndpoint(http, agents, calls, version)
-            routes.append(Route(prefix + path, endpoint, methods=list(calls)))
+            routes.append(RawRoute(prefix + path, endpoint, methods=list(calls)))
 
     for prefix in (_AGENT, ""):
         add(prefix, legacy_rest_calls(handler), PROTOCOL_VERSION_0_3)

@@ -41,6 +41,9 @@ USUAL_PAGE = 50
 MAX_NOTE = 2000
 """Characters of what somebody adds: to an answer or a skipped call, which the model reads; to a schedule."""
 
+_KEPT = re.compile("%(?=2[5Ff])")
+"""What is decoded with the ids alone: slashes, and what would be decoded twice."""
+
 _log = structlog.get_logger()
 
 
@@ -133,18 +136,19 @@ def call_route(
 
     `authorize` takes the place of tasks:read and tasks:write; it raises ForbiddenError.
     """
-    return _RawRoute(path, _Served(http, path, handlers, authorize), methods=list(handlers))
+    return RawRoute(path, _Served(http, path, handlers, authorize), methods=list(handlers))
 
 
-class _RawRoute(Route):
-    """A route that is matched before ids are decoded: they may hold slashes."""
+class RawRoute(Route):
+    """A route that is matched before slashes in ids are decoded: those of sub-agents' tasks have some."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http":
             return Match.NONE, {}
         # Starlette decodes the whole path, after which a slash of an id is one between segments.
         raw = bytes(scope["raw_path"]).decode("ascii", errors="replace")
-        match, child = super().matches({**scope, "path": raw, "root_path": ""})
+        path = unquote(_KEPT.sub("%25", raw))
+        match, child = super().matches({**scope, "path": path, "root_path": ""})
         if match is not Match.NONE:
             child["path_params"] = {name: unquote(part) for name, part in child["path_params"].items()}
         return match, child

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import pytest
 from a2a.client import Client as A2AClient
@@ -67,14 +68,20 @@ async def notify(a2a: A2AClient, task_id: str) -> None:
 
 
 async def test_its_owner_reads_the_task_of_a_sub_agent(
-    client: Client, blocking: A2AClient, a2a: A2AClient
+    client: Client, blocking: A2AClient, a2a: A2AClient, gateway: RunningGateway
 ) -> None:
-    """By GetTask and by subscribing; lists tell of the tasks that clients began."""
+    """By GetTask, also where its id, which has a slash, is in an address, and by subscribing.
+
+    Lists tell of the tasks that clients began.
+    """
     root = await begun(blocking)
     async with child_of(client, root.id, root.context_id) as child_id:
         task = await blocking.get_task(GetTaskRequest(id=child_id))
         assert (task.id, task.context_id) == (child_id, root.context_id)
         assert [part.text for part in task.history[0].parts] == ["write"]
+        for base, version in (("", "1.0"), ("/v1", "0.3")):
+            address, headers = f"{base}/tasks/{quote(child_id, safe='')}", {"A2A-Version": version}
+            assert (await gateway.http.get(address, headers=headers)).json()["id"] == child_id
         first = await anext(a2a.subscribe(SubscribeToTaskRequest(id=child_id)))
         assert first.task.id == child_id
         listed = (await blocking.list_tasks(ListTasksRequest(context_id=root.context_id))).tasks
