@@ -33,10 +33,10 @@ def main() -> None:
     """Read the plan from stdin: a directory of ours, and the servers' commands by name; keep them."""
     plan = json.load(sys.stdin)
     directory = Path(plan["directory"])
-    is_told, tells = os.pipe()
+    started, starting = os.pipe()
     if os.fork():  # whoever started us goes on when the servers are on their way, and has no child
-        os.close(tells)
-        os._exit(0 if os.read(is_told, 1) else 1)
+        os.close(starting)
+        os._exit(0 if os.read(started, 1) else 1)
     signal.signal(signal.SIGTERM, _end)
     servers: list[subprocess.Popen[bytes]] = []
     try:
@@ -45,7 +45,7 @@ def main() -> None:
             dies_with_us = dies_with(os.getpid())
             for name, command in plan["commands"].items():
                 servers.append(_start(command, directory, directory / f"{name}.log", dies_with_us))
-            os.write(tells, b".")
+            os.write(starting, b".")
             _keep(listener, servers)
     finally:
         for server in servers:

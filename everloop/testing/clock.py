@@ -18,11 +18,10 @@ from temporalio.client import (
     ScheduleActionExecutionStartWorkflow,
     ScheduleBackfill,
     ScheduleHandle,
-    WorkflowExecutionStatus,
-    WorkflowHandle,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from everloop.runtime.temporal.describe import describe_raw, run_of
 from everloop.testing.errors import TaskError
 
 TIMEOUT = 10.0
@@ -42,24 +41,22 @@ async def skip_time(client: Client, task_ids: set[str], duration: timedelta) -> 
     Raises:
         TaskError: one is busy with a model or a tool: what they do takes real time.
     """
-    await asyncio.gather(
-        *(_skip(client.get_workflow_handle(task_id), client, duration) for task_id in task_ids)
-    )
+    await asyncio.gather(*(_skip(client, task_id, duration) for task_id in task_ids))
 
 
-async def _skip(handle: WorkflowHandle[object, object], client: Client, duration: timedelta) -> None:
+async def _skip(client: Client, task_id: str, duration: timedelta) -> None:
     length, name = Duration(), str(uuid4())
     length.FromTimedelta(duration)
     ahead = FastForwardConfig(id=name, duration=length)
     request = UpdateWorkflowExecutionOptionsRequest(
         namespace=client.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=handle.id),
+        workflow_execution=WorkflowExecution(workflow_id=task_id),
         workflow_execution_options=WorkflowExecutionOptions(
             time_skipping_config=TimeSkippingConfig(enabled=True, fast_forward_config=ahead)
         ),
         update_mask=FieldMask(paths=["time_skipping_config"]),
     )
-    described = (await handle.describe()).raw_description
+    described = await describe_raw(client, task_id)
     children = [child.workflow_id for child in described.pending_children]
     try:
         await client.workflow_service.update_workflow_execution_options(request)
@@ -67,31 +64,29 @@ async def _skip(handle: WorkflowHandle[object, object], client: Client, duration
         if error.status is RPCStatusCode.NOT_FOUND:  # it has ended
             return
         raise
-    await asyncio.gather(
-        _arrived(handle), *(_skip(client.get_workflow_handle(i), client, duration) for i in children)
-    )
+    await asyncio.gather(_arrived(client, task_id), *(_skip(client, child, duration) for child in children))
 
 
-async def _arrived(handle: WorkflowHandle[object, object]) -> None:
+async def _arrived(client: Client, task_id: str) -> None:
     """Wait until the time is over, and what fell due by then has been done."""
     is_there, steps, quiet = False, 0, 0
     try:
         async with asyncio.timeout(TIMEOUT):
             while quiet < _QUIET_LOOKS:
-                described = await handle.describe()
-                raw = described.raw_description
-                is_there = not raw.workflow_extended_info.time_skipping_info.effective_config.enabled
-                if described.status is not WorkflowExecutionStatus.RUNNING:
+                described = await describe_raw(client, task_id)
+                is_there = not described.workflow_extended_info.time_skipping_info.effective_config.enabled
+                if not run_of(described).is_running:
                     return
-                is_busy = bool(raw.HasField("pending_workflow_task") or raw.pending_activities)
-                is_quiet = is_there and not is_busy and steps == described.history_length
-                quiet, steps = (quiet + 1 if is_quiet else 0), described.history_length
+                is_busy = bool(described.HasField("pending_workflow_task") or described.pending_activities)
+                length = described.workflow_execution_info.history_length
+                is_quiet = is_there and not is_busy and steps == length
+                quiet, steps = (quiet + 1 if is_quiet else 0), length
                 await asyncio.sleep(_LOOK)
     except TimeoutError:
         if is_there:  # what fell due takes its time
             return
         raise TaskError(
-            f"no time can be skipped in task {handle.id} while it calls a model, a tool or a sub-agent that "
+            f"no time can be skipped in task {task_id} while it calls a model, a tool or a sub-agent that "
             f"works: that took longer than {TIMEOUT:g} s. Skip when it waits for an answer or for its time"
         ) from None
 

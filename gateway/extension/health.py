@@ -12,7 +12,7 @@ from temporalio.client import Client
 from everloop.gateway.errors import RPC_TIMEOUT, translate_temporal_errors
 from everloop.gateway.instruments import begin_counters, server_reachable, tasks_open
 from everloop.gateway.services import Probe
-from everloop.gateway.tasks.sweep import Attempts
+from everloop.gateway.tasks.sweep import RecurringSteps
 from everloop.workflows.contract import names
 from everloop.workflows.contract.tasks import TERMINAL_STATES, TaskState
 
@@ -97,9 +97,9 @@ class Gauges:
     async def run(self) -> None:
         """Do rounds until cancelled; what fails is logged once and asked again."""
         begin_counters(self._agent_ids)
-        attempts = Attempts()
+        steps = RecurringSteps()
         while True:
-            await attempts.make("count open tasks", self.round)
+            await steps.run("count open tasks", self.round)
             await asyncio.sleep(GAUGES_PAUSE)
 
     async def round(self) -> None:

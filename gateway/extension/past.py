@@ -22,7 +22,7 @@ from everloop.gateway.context import Viewer
 from everloop.gateway.errors import TaskUnknownError
 from everloop.gateway.http.calls import Call, answer
 from everloop.gateway.services import Services
-from everloop.gateway.tasks.history import Place
+from everloop.gateway.tasks.history import EventPosition
 from everloop.gateway.tasks.past_items import Data, Item, message_data, reply_data, result_data
 from everloop.runtime.protocol.tasks import TaskUrl, task_url_of, timestamp, to_task
 from everloop.stores.views.interface import Snapshot
@@ -61,7 +61,7 @@ async def find_task(services: Services, call: Call, task_id: str) -> Snapshot:
 async def list_events(services: Services, call: Call) -> Response:
     """List what happened."""
     page = call.page
-    after = Place.parse(call.query("after") or page.token)
+    after = EventPosition.parse(call.query("after") or page.token)
     events, has_more = await services.histories.page(await _url(services, call), after, page.size)
     following = str(events[-1].place) if has_more else ""
     return answer({"events": [event.to_json() for event in events], "nextPageToken": following})

@@ -47,11 +47,11 @@ _ID = re.compile(
 
 
 @dataclass(frozen=True)
-class Place:
+class EventPosition:
     """Where an event of a task stands, which is its id.
 
     The `index`th thing that the event `number` tells of a run, which is named by the beginning of its id.
-    `version`, of the last status that was told before, and `iteration` are what a reader has to know.
+    `version`, of the last status before it, and `iteration` are what a reader has to know.
     `at`: the milliseconds at which it was written; of a narration behind it, its place in the stream.
     """
 
@@ -92,7 +92,7 @@ class Place:
 class PastEvent:
     """Something that happened, and where it stands."""
 
-    place: Place
+    place: EventPosition
     item: Item
 
     @property
@@ -116,7 +116,7 @@ class Histories:
         self._client = client
         self._views = views
 
-    async def page(self, task: TaskUrl, after: Place, size: int) -> tuple[Sequence[PastEvent], bool]:
+    async def page(self, task: TaskUrl, after: EventPosition, size: int) -> tuple[Sequence[PastEvent], bool]:
         """Return what happened behind a place, at most `size` and the narrations between; is there more?
 
         Raises:
@@ -134,24 +134,26 @@ class Histories:
                 events.append(event)
         return await self._narrated(task.task_id, after, events, is_end=not has_more), has_more
 
-    async def events(self, task: TaskUrl, after: Place | None = None) -> AsyncGenerator[PastEvent]:
+    async def events(self, task: TaskUrl, after: EventPosition | None = None) -> AsyncGenerator[PastEvent]:
         """Yield what happened behind a place, but for narrations.
 
         Raises:
             as `page` does.
         """
-        after, converter = after or Place(), self._client.data_converter
+        after, converter = after or EventPosition(), self._client.data_converter
         reader = HistoryReader(converter, task, version=after.version, iteration=after.iteration)
         for run_id in _from(after, await self._runs(task.task_id)):
             run, first = run_id[:8], (after.number, after.index)
             is_behind = run == after.run
             async for event in history_of(self._client, task.task_id, run_id):
-                told, at = reader.version, str(event.event_time.ToMilliseconds())
+                version, at = reader.version, str(event.event_time.ToMilliseconds())
                 async with translate_blob_errors():
                     items = await reader.read(event, told=is_behind and event.event_id < after.number)
                 for index, item in enumerate(items):
                     if not is_behind or (event.event_id, index) > first:
-                        yield PastEvent(Place(run, event.event_id, index, told, reader.iteration, at), item)
+                        yield PastEvent(
+                            EventPosition(run, event.event_id, index, version, reader.iteration, at), item
+                        )
 
     async def _runs(self, task_id: str) -> list[str]:
         """Return the runs that the newest one continues, and itself, the first one first.
@@ -177,18 +179,18 @@ class Histories:
         return runs[::-1]
 
     async def _narrated(
-        self, task_id: str, after: Place, events: Sequence[PastEvent], *, is_end: bool
+        self, task_id: str, after: EventPosition, events: Sequence[PastEvent], *, is_end: bool
     ) -> list[PastEvent]:
         """Put in what the narrator said meanwhile, as long as the stream of the task holds it."""
         last = None if is_end else events[-1].written_at
-        told = [each async for each in self._narrations(task_id, after.stream_position, last)]
+        narrations = [each async for each in self._narrations(task_id, after.stream_position, last)]
         merged, before = list[PastEvent](), PastEvent(after, Item("", _EPOCH, {}))
         for event in events:
-            while told and position_order(told[0][0])[0] <= event.written_at:
-                merged.append(_narration(before, *told.pop(0)))
+            while narrations and position_order(narrations[0][0])[0] <= event.written_at:
+                merged.append(_narration(before, *narrations.pop(0)))
             before = event
             merged.append(event)
-        return [*merged, *(_narration(before, *each) for each in told)]
+        return [*merged, *(_narration(before, *each) for each in narrations)]
 
     async def _narrations(
         self, task_id: str, position: str, last: int | None
@@ -203,7 +205,7 @@ class Histories:
                     yield position, streamed.event.text
 
 
-def _from(after: Place, runs: list[str]) -> list[str]:
+def _from(after: EventPosition, runs: list[str]) -> list[str]:
     """Return the runs from that of a place on."""
     places = [run_id[:8] for run_id in runs]
     if after.run and after.run not in places:

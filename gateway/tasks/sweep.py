@@ -37,13 +37,13 @@ _log = structlog.get_logger()
 Found = TypeVar("Found")
 
 
-class Attempts:
-    """Does again and again what may fail, and logs each failure once as long as it lasts."""
+class RecurringSteps:
+    """Steps that are done again and again: a failure is logged once as long as it lasts, and ends nothing."""
 
     def __init__(self) -> None:
         self._failing: dict[str, type[Exception]] = {}
 
-    async def make(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
         """Do a step; `what` names it in the log if it fails."""
         try:
             await step()
@@ -72,7 +72,7 @@ class Sweep:
         self._since = self._begun_since = datetime.now(UTC) - TASK_TTL
         self._pause = pause
         self._next = 0
-        self._attempts = Attempts()
+        self._steps = RecurringSteps()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
@@ -83,11 +83,11 @@ class Sweep:
 
     async def sweep(self) -> None:
         """Look through all tasks once."""
-        await self._attempts.make("finalize ended tasks", self.finalize_ended)
-        await self._attempts.make("look at open tasks", self.reconcile_open)
-        await self._attempts.make("look at tasks that were read", self.reconcile_read)
-        await self._attempts.make("find tasks that were reset", self.find_reset)
-        await self._attempts.make("report stuck tasks", self.report_stuck)
+        await self._steps.run("finalize ended tasks", self.finalize_ended)
+        await self._steps.run("look at open tasks", self.reconcile_open)
+        await self._steps.run("look at tasks that were read", self.reconcile_read)
+        await self._steps.run("find tasks that were reset", self.find_reset)
+        await self._steps.run("report stuck tasks", self.report_stuck)
 
     async def finalize_ended(self) -> None:
         """Finalize every task whose workflow was closed since the last sweep and did not say so.
