@@ -22,7 +22,7 @@ from everloop.workflows.contract.questions import (
     not_open,
     read_answer,
 )
-from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState, ToolSpec
+from everloop.workflows.contract.tasks import AgentSpec, TaskInput, TaskState
 from everloop.workflows.state import OpenQuestion, TaskRunState
 
 PLACEHOLDER = "…"
@@ -31,11 +31,17 @@ PLACEHOLDER = "…"
 
 def ready_calls(state: TaskRunState, agent: AgentSpec) -> list[ToolCall]:
     """Return the pending calls that wait neither for people nor for a serial call before them."""
-    tools = {**state.listed_tools, **agent.tools}
-    serial = [call for call in state.pending if tools.get(call.name, ToolSpec()).serial]
-    asking = {entry.question.call.id for entry in state.questions if not entry.asked_by}
-    waiting = asking | {call.id for call in serial[1:]}
+    waiting = waiting_calls(state, agent)
     return [call for call in state.pending if call.id not in waiting]
+
+
+def waiting_calls(state: TaskRunState, agent: AgentSpec) -> set[str]:
+    """Return the ids of the others. Each call of a reply asks: with many calls, it has to be cheap."""
+    tools = {**state.listed_tools, **agent.tools}
+    serial = {name for name, tool in tools.items() if tool.serial}
+    in_turn = [call.id for call in state.pending if call.name in serial] if serial else []
+    asking = {entry.question.call.id for entry in state.questions if not entry.asked_by}
+    return asking | {*in_turn[1:]}
 
 
 def find_answer(state: TaskRunState, message: UserMessage) -> Answer | None:

@@ -365,7 +365,7 @@ class TaskRunState(BaseModel):
     def end_call(self, call: ToolCall, result: ToolMessage) -> None:
         """Keep the result of a pending call until the other calls of its reply have ended."""
         self.results[call.id] = result
-        self.pending.remove(call)
+        self.pending = [each for each in self.pending if each.id != call.id]
 
     def skip_call(self, call: ToolCall, result: ToolMessage) -> None:
         """End a pending call with a result of ours; nothing of it, or of its sub-agent, is asked any more."""

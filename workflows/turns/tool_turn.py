@@ -114,7 +114,7 @@ class ToolTurn:
             this = asyncio.current_task()
             if call.id not in self._skipping or (this and this.uncancel()):
                 raise  # the task was cancelled, or this call has failed by itself
-        if call in self._state.pending:
+        if call.id not in self._state.results:
             await self._skip(call)
 
     async def _skip(self, call: ToolCall) -> None:
@@ -133,7 +133,7 @@ class ToolTurn:
     async def _work(self, call: ToolCall) -> None:
         """Run the call, wait for what it asks people, and run it again, until it has a result."""
         state = self._state
-        while call in state.pending:
+        while call.id not in state.results:
             await self._until_ready(call)
             # Calls of one batch run as one, and none of them may wait for another one to end.
             async with contextlib.nullcontext() if self._scope.tool(call.name).batch else self._slots:
@@ -177,7 +177,7 @@ class ToolTurn:
         return reply
 
     def _is_ready(self, call: ToolCall) -> bool:
-        return call in approvals.ready_calls(self._state, self._scope.agent)
+        return call.id not in approvals.waiting_calls(self._state, self._scope.agent)
 
     def _has_next_call(self) -> bool:
         """Whether a call begins as soon as it notices that it may."""
@@ -244,7 +244,7 @@ class ToolTurn:
         begin = (
             each for each in approvals.ready_calls(state, self._scope.agent) if each.id not in state.answers
         )
-        return max(1, sum(self._with_fallback(each).name == call.name for each in begin))
+        return max(1, sum(state.fallbacks.get(each.id, each.name) == call.name for each in begin))
 
     def _is_quick(self, call: ToolCall, tool: str, spec: ToolSpec) -> bool:
         """Whether a call runs inside the workflow.

@@ -7,6 +7,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 import pytest
+from pydantic import BaseModel
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
@@ -18,6 +19,7 @@ from everloop.workflows import scope
 from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
+from everloop.workflows.contract.messages import ToolCall
 from everloop.workflows.contract.questions import Question, QuestionKind
 from everloop.workflows.contract.tasks import AgentSpec, TaskResult, ToolSpec
 from everloop.workflows.turns import tool_turn
@@ -92,6 +94,30 @@ async def test_many_quick_calls_of_one_reply(start_task: StartTask) -> None:
     assert sorted(tools.local) == sorted(id_ for id_, _ in calls)
     assert [m.call_id for m in page.messages if m.role == "tool"] == [id_ for id_, _ in calls]
     assert (events["MARKER_RECORDED"], events["run_tool"]) == (20, 0)
+
+
+async def test_calls_of_one_reply_do_not_look_at_one_another(
+    start_task: StartTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hundreds, a workflow task would take seconds, which Temporal takes for a deadlock."""
+    looks = Counter[str]()
+    for name in ("__eq__", "__copy__"):
+
+        def look(one: ToolCall, *other: object, of: str = name) -> object:
+            looks[of] += 1
+            return getattr(BaseModel, of)(one, *other)
+
+        monkeypatch.setattr(ToolCall, name, look)
+    monkeypatch.setattr(tool_turn, "QUICK_BYTES", 10**9)
+    many = 100
+    ports = FakePorts(
+        ScriptedModel(asks(*((f"c{n}", "look") for n in range(many))), answer("done")), QuickTools()
+    )
+    together = QUICK.model_copy(update={"tools": {"look": ToolSpec(quick=True, batch=True)}})
+    async with start_task(ports, together) as handle:
+        await handle.result()
+        steps = Counter(await _events(handle))["WORKFLOW_TASK_COMPLETED"]
+    assert looks.total() < 4 * many * steps
 
 
 async def test_calls_of_a_batch_begin_together(start_task: StartTask) -> None:
