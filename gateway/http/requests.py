@@ -112,7 +112,8 @@ class A2ARequest(Request):
         return read_json(await self.body())
 
     def _check_media_type(self) -> None:
-        if (coding := self.headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        coding = self.headers.get("content-encoding", "").strip().lower()
+        if coding not in {"", "identity"}:
             raise MediaTypeError(
                 f"Content-Encoding is {coding[:_SHOWN]!r}; send the body as it is, without that header"
             )

@@ -80,8 +80,10 @@ async def test_a_body_has_to_be_declared_as_json(over_http: HttpWire) -> None:
         text = check(refused, over_http, UNFIT)
         assert "Content-Type: application/json" in text
     json_type = {"Content-Type": "application/json"}
-    plain = await answer(over_http, over_http.raw_body(body, **json_type, **{"Content-Encoding": "Identity"}))
-    assert (plain.status, plain.refusal) == (200, None)
+    for coding in ("", "Identity"):
+        sent = over_http.raw_body(body, **json_type, **{"Content-Encoding": coding})
+        plain = await answer(over_http, sent)
+        assert (plain.status, plain.refusal) == (200, None)
     packed = over_http.raw_body(gzip.compress(body), **json_type, **{"Content-Encoding": "gzip"})
     text = check(await answer(over_http, packed), over_http, UNFIT)
     assert "Content-Encoding is 'gzip'; send the body as it is" in text
