@@ -47,6 +47,10 @@ TIME_LIMIT = 10.0
 ANSWER_BYTES = 4_096
 """How much of an answer is read, so that its sender hears no error; nobody looks at it."""
 
+MOST_BYTES = 32_768
+"""Of all that a webhook sends. Heads that precede its answer (1xx) need have no end, and reading them keeps a
+worker from all else."""
+
 
 class UndeliveredError(Exception):
     """The webhook did not take the notification. The message holds nothing of the URL but its host."""
@@ -107,7 +111,8 @@ class Webhooks:
         from everloop.runtime.outbound.backend import OutboundBackend  # noqa: PLC0415 -- likewise
 
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        backend = OutboundBackend(self._policy, is_plain=url.scheme == "http", owner=owner)
+        is_plain = url.scheme == "http"
+        backend = OutboundBackend(self._policy, is_plain=is_plain, owner=owner, most=MOST_BYTES)
         sent = [("Host", url.netloc.decode("ascii")), ("Connection", "close"), *headers.items()]
         async with (
             httpcore.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,

@@ -8,21 +8,21 @@ import httpcore
 
 from everloop.runtime.outbound.policy import WebhookPolicy
 
-MOST_READ = 32_768
-"""Bytes that are read of a connection. Heads that precede the answer (1xx) have no end otherwise, and reading
-them keeps a process from all else."""
-
 
 class OutboundBackend(httpcore.AsyncNetworkBackend):
     """Resolves a host once, lets the policy check its addresses, and connects to one of them.
 
-    A second look-up could give others (DNS rebinding).
+    A second look-up could give others (DNS rebinding). `most`: how many bytes are read of a connection, None:
+    all that come.
     """
 
-    def __init__(self, policy: WebhookPolicy, *, is_plain: bool, owner: str = "") -> None:
+    def __init__(
+        self, policy: WebhookPolicy, *, is_plain: bool, owner: str = "", most: int | None = None
+    ) -> None:
         self._policy = policy
         self._owner = owner
         self._is_plain = is_plain
+        self._most = most
         self._inner = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
     async def connect_tcp(
@@ -41,16 +41,16 @@ class OutboundBackend(httpcore.AsyncNetworkBackend):
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
             else:
-                return _BoundedStream(stream)
+                return stream if self._most is None else _BoundedStream(stream, self._most)
         raise failure
 
 
 class _BoundedStream(httpcore.AsyncNetworkStream):
-    """A connection of which no more is read than `MOST_READ`."""
+    """A connection of which no more bytes than `most` are read."""
 
-    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+    def __init__(self, inner: httpcore.AsyncNetworkStream, most: int) -> None:
         self._inner = inner
-        self._left = MOST_READ
+        self._left = most
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 -- the interface's
         if not self._left:
@@ -71,7 +71,8 @@ class _BoundedStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 -- the interface's
     ) -> httpcore.AsyncNetworkStream:
-        return _BoundedStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+        inner = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        return _BoundedStream(inner, self._left)
 
     def get_extra_info(self, info: str) -> object:
         return self._inner.get_extra_info(info)
