@@ -5,10 +5,12 @@ import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
+import httpcore
 import pytest
 
-from everloop.activities.push.delivery import RefusedError, UndeliveredError, Webhooks
+from everloop.activities.push.delivery import MOST_BYTES, RefusedError, UndeliveredError, Webhooks
 from everloop.deploy.local.servers import LOOPBACK
+from everloop.runtime.outbound.backend import OutboundBackend
 from everloop.runtime.outbound.policy import WebhookPolicy, read_allowance
 from tests.support.rigs.push_rig import LOOPBACK_ALLOWED
 from tests.support.servers.tls import certificate_of
@@ -178,6 +180,17 @@ async def test_nonsense_is_no_answer(nonsense: bytes) -> None:
     async with raw_server(nonsense) as url:
         with pytest.raises(UndeliveredError, match="no answer"):
             await Webhooks(LOOPBACK_ALLOWED).post(url, b"{}", {})
+
+
+async def test_peers_that_a_card_names_may_answer_more() -> None:
+    """Their addresses are judged as those of webhooks are; their answers are bounded elsewhere."""
+    content = b"x" * 10 * MOST_BYTES
+    backend = OutboundBackend(LOOPBACK_ALLOWED, is_plain=True)
+    async with (
+        raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(content) + content) as url,
+        httpcore.AsyncConnectionPool(network_backend=backend) as pool,
+    ):
+        assert (await pool.request("GET", url)).content == content
 
 
 async def test_nobody_listens() -> None:
