@@ -186,7 +186,7 @@ async def test_slow_webhooks_of_one_owner_do_not_keep_another_owners_one_waiting
         await released.wait()
         return DONE
 
-    crowd = 3 * MAX_CONCURRENT_DELIVERIES
+    crowd = 2 * MAX_CONCURRENT_DELIVERIES
     owners = {f"{queue}-{number}": "busy" for number in range(crowd)} | {f"{queue}-last": "other"}
     push = ScriptedPush(*[post_slowly] * len(owners))
     ports = FakePorts(ScriptedModel())
