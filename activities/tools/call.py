@@ -1,5 +1,6 @@
 """Runs the tools of agents, each call at most once unless its tool is idempotent."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -69,6 +70,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.agents.tool import Tool
 from everloop.agents.tool_arguments import values_of
 from everloop.agents.tool_context import ToolContext
+from everloop.agents.tool_signature import Arguments
 from everloop.runtime.telemetry.logs import exception_fields, full_text
 from everloop.stores.artifacts.changes import attempt_prefix
 from everloop.stores.artifacts.publisher import ArtifactPublisher
@@ -91,6 +93,10 @@ _log = structlog.get_logger()
 
 _ANSWER_OUTAGE = 10.0
 """Seconds for which an outage is waited out for the answer of a sub-agent: that activity has 30 in all."""
+
+
+_ABANDON_TIME = 10.0
+"""Seconds for letting go of what an abandoned call has begun elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +157,8 @@ class AgentTools(ToolPort):
                 if call.tried == failures.TOOL_FAILED and not heartbeat.carried:
                     heartbeat.count_failure()
                 agent = agent_of(self.agents, call.task)
+                if call.abandoned:
+                    return await self._end_abandoned(agent, call, heartbeat)
                 reply, is_published = await self._reply(agent, call, heartbeat)
                 if isinstance(reply, ToolMessage):
                     key = phase_key(call.call, len(call.answers))
@@ -211,6 +219,7 @@ class AgentTools(ToolPort):
     ) -> ToolReply:
         """Ask for an approval that is needed, or bring the call to its next question or its end."""
         if ended := ending(call):
+            await self._abandon(agent, tool, call, heartbeat, claim)
             reply = await claim.close(ended)
             await self._announce(call, heartbeat, warning, starts=False)
             return reply
@@ -225,11 +234,45 @@ class AgentTools(ToolPort):
             return vetted
         # All that the tool may ask for is got ready before the claim: if Redis fails here, nothing has begun
         # whose outcome would be unknown.
+        run = await self._run_of(agent, tool, call, heartbeat, claim, vetted)
+        return await self._claim(run, self._announcing(call, heartbeat, warning, starts=False))
+
+    async def _run_of(  # noqa: PLR0913, PLR0917 -- what is called, and as what
+        self,
+        agent: Agent,
+        tool: Tool,
+        call: RunToolInput,
+        heartbeat: Heartbeat,
+        claim: ToolClaim,
+        vetted: VettedCall,
+    ) -> _Run:
         secrets = SecretReader(self.secrets, call.task.task_id)
         await secrets.accept(call.answers)
         artifacts = TaskArtifacts.of_call(self._publisher(call), tool, call, claim.check, secrets)
-        run = _Run(agent, tool, call, vetted, secrets, artifacts, claim, None, heartbeat)
-        return await self._claim(run, self._announcing(call, heartbeat, warning, starts=False))
+        return _Run(agent, tool, call, vetted, secrets, artifacts, claim, None, heartbeat)
+
+    async def _end_abandoned(self, agent: Agent, call: RunToolInput, heartbeat: Heartbeat) -> ToolMessage:
+        """Let a tool let go of a call for which nobody waits any more; the task has ended it by itself."""
+        found = await find_tool(agent, call)
+        if not isinstance(found, ToolMessage):
+            tool, _ = found
+            await self._abandon(agent, tool, call, heartbeat, self._claim_of(call, tool))
+        return message(call.call, "nobody waits for it any more", "rejected")
+
+    async def _abandon(
+        self, agent: Agent, tool: Tool, call: RunToolInput, heartbeat: Heartbeat, claim: ToolClaim
+    ) -> None:
+        """Let a tool let go of what a call has begun elsewhere. It may be away: then only the log knows."""
+        if tool.abandoned is None:
+            return
+        kept, *_ = await run_steps(self.views, call.task, claim.reading_kept())
+        asked = VettedCall(call.call, Arguments())  # nobody reads its arguments again
+        run = replace(await self._run_of(agent, tool, call, heartbeat, claim, asked), kept=kept)
+        try:
+            async with asyncio.timeout(_ABANDON_TIME):
+                await tool.abandoned(self._context(run))
+        except Exception as error:  # noqa: BLE001 -- whatever their function raises
+            _log.warning("an abandoned call was not let go of", tool=tool.name, **exception_fields(error))
 
     async def _warn_of_slow(self, call: RunToolInput, seconds: float) -> None:
         about = {"tool": call.call.name, "seconds": round(seconds, 1)}

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
@@ -138,6 +138,9 @@ class Tool(Generic[Given, Returned]):
     schema: SkipValidation[Mapping[str, JsonValue] | None] = None
     """The JSON schema of the arguments, in place of a signature: the function is then async, and called with
     `arguments`, a dict that fits it, and `context`, a `ToolContext`."""
+    abandoned: SkipValidation[Callable[[ToolContext], Awaitable[None]] | None] = None
+    """Lets go of what a call has begun elsewhere. It is called where the call asks people, and they decline,
+    do not answer in time, or the task ends meanwhile; it may be called again."""
     told: Mapping[str, str] = Field(default_factory=dict)
     """What each parameter is, by its name; `tool` reads it off the docstring."""
 
@@ -346,6 +349,7 @@ def spec_of(tool: Tool, *, asks: bool = False) -> ToolSpec:
         asks=asks,
         quick=tool.quick,
         batch=tool.batch,
+        abandons=tool.abandoned is not None,
     )
 
 

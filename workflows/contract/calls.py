@@ -159,6 +159,9 @@ class RunToolInput(ToolCallInput):
     """When Temporal's server had this attempt begin; known of quick ones alone, which it does not see."""
     tried: str = ""
     """Why the quick attempt before this one came to nothing: the name of its failure."""
+    abandoned: bool = False
+    """Nobody waits any more for the call, which asks people: its tool lets go of what it has begun, and no
+    more (`ToolSpec.abandons`)."""
 
     @property
     def asked_at(self) -> int:

@@ -127,6 +127,8 @@ class ToolSpec(Wire):
     """Calls of one reply run as one."""
     quick: bool = False
     """It runs as a local activity, unless calls of tools have a queue of their own."""
+    abandons: bool = False
+    """It wants to know when nobody waits any more for a call of it that asks people."""
     plugin: str = ""
     """The plugin that listed the tool for this task."""
     digest: str = ""

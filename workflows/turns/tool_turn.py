@@ -112,10 +112,23 @@ class ToolTurn:
             await self._work(call)
         except (asyncio.CancelledError, ActivityError, ChildWorkflowError):
             this = asyncio.current_task()
+            await self._abandon(call)
             if call.id not in self._skipping or (this and this.uncancel()):
                 raise  # the task was cancelled, or this call has failed by itself
         if call.id not in self._state.results:
             await self._skip(call)
+
+    async def _abandon(self, call: ToolCall) -> None:
+        """Let the tool of a call know that nobody waits any more, if the call asks people."""
+        asking, spec = self._with_fallback(call), self._scope.tool(self._with_fallback(call).name)
+        if not (spec.abandons and approvals.asked_by(self._state, call)):
+            return
+        run, _ = self._run_input(asking, spec, self._position(call), (), "")
+        options = tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, f"{asking.name} abandoned")
+        options["schedule_to_close_timeout"] = GIVE_UP
+        with contextlib.suppress(ActivityError):
+            run = run.model_copy(update={"abandoned": True})
+            await workflow.execute_activity_method(ToolPort.run_tool, run, **options)
 
     async def _skip(self, call: ToolCall) -> None:
         """Let the model read that the call was skipped, and go on."""

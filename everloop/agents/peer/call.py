@@ -20,6 +20,7 @@ from everloop.agents.peer.errors import (
 )
 from everloop.agents.peer.task import (
     ASKING,
+    CANCEL_TIME,
     Kept,
     PeerTask,
     answer_parts,
@@ -66,6 +67,18 @@ async def ask_peer(peer: Peer, call: ToolContext, request: str, context: str, fi
     except PeerError as error:
         peer.card_until = 0.0  # what it says may be what does not work
         raise _with_advice(peer, error, hidden(str(error))) from None
+
+
+async def abandon_peer(peer: Peer, call: ToolContext) -> None:
+    """Tell a peer that nobody wants the answer of its task any more, if it has one.
+
+    Raises:
+        PeerError: the author's function for the headers failed.
+    """
+    kept = read_kept(call.kept)
+    if kept.task:
+        async with connected(peer, await _headers(peer, call)) as connection:
+            await PeerTask(connection, call, kept, CANCEL_TIME, str).cancel()
 
 
 async def _headers(peer: Peer, call: ToolContext) -> dict[str, str]:

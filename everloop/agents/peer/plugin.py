@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from everloop.agents.errors import AgentDefinitionError
 from everloop.agents.peer.definition import (
@@ -78,5 +79,13 @@ def peer(  # noqa: PLR0913 -- what may be said of a peer, each by its name
         "\n\nIt knows nothing but the `request`, and the artifacts that `files` names by their ids. To go on "
         "with a conversation, give the `context` that its earlier answer named."
     )
-    tool = Tool(ask, tool_name, purpose, timeout=timeout, idempotent=idempotent)
+    tool = Tool(
+        ask, tool_name, purpose, timeout=timeout, idempotent=idempotent, abandoned=partial(_abandon, asked)
+    )
     return Plugin(name="peer", tools=(tool,))
+
+
+async def _abandon(asked: Peer, call: ToolContext) -> None:
+    from everloop.agents.peer.call import abandon_peer  # noqa: PLC0415 -- as above
+
+    await abandon_peer(asked, call)

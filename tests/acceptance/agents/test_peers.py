@@ -91,15 +91,19 @@ async def test_a_question_of_the_peer(pair: Pair, ledger: Path) -> None:
     assert effects(ledger) == [["20:00", "user"]]
 
 
-async def test_a_canceled_task_cancels_that_of_the_peer(pair: Pair) -> None:
+@pytest.mark.parametrize("peer", ["works", "waits for an answer"])
+async def test_a_canceled_task_cancels_that_of_the_peer(pair: Pair, peer: str, ledger: Path) -> None:
     """The peer's task ends before the asker's does."""
-    pair.expect(Reply(["Half an ", asyncio.Event()]))
+    asks = Reply([call("book", {"kind": "selection", "ledger": str(ledger)})])
+    pair.expect(Reply(["Half an ", asyncio.Event()]) if peer == "works" else asks)
     known = await _tasks(pair.asked)
 
     async with connected(pair.asker.gateway.url) as client:
         answer = Answer()
         reading = asyncio.create_task(answer.read(client.send_message(request("Ask."))))
         await pair.asked.model.request(1)
+        if peer != "works":
+            await reading  # until it is asked
         canceled = await client.cancel_task(CancelTaskRequest(id=answer.task_id))
         await reading
     async with connected(pair.asked.gateway.url) as client:

@@ -11,7 +11,7 @@ from temporalio.activity import ActivityCancellationDetails
 
 from everloop.deploy.local.servers import LOOPBACK, free_port
 from everloop.workflows.contract.names import call_key
-from everloop.workflows.contract.questions import QuestionKind
+from everloop.workflows.contract.questions import QuestionKind, answer_with
 from tests.support.rigs.peer_rig import PeerRig, Settings, ann
 from tests.support.rigs.tool_rig import ToolRig
 from tests.support.servers.peer_agent import RemoteAgent
@@ -244,6 +244,36 @@ async def test_a_call_that_nobody_wants_cancels_the_peers_task(remote: RemoteAge
         rig.is_wanted = False
         await rig.lose(attempt)
     assert remote.canceled.is_set()
+
+
+@pytest.mark.parametrize("how", ["nobody waits for it", "the user declines", "before it asks"])
+async def test_a_question_that_nobody_answers_cancels_the_peers_task(remote: RemoteAgent, how: str) -> None:
+    """It would wait for ever, and for nobody; a peer that was not asked yet is not asked now."""
+    (tool,) = ann(remote).tools
+    rig = ToolRig(tool)
+    call = rig.call("ann", '{"request": "ask once"}')
+    abandoned = call.model_copy(update={"abandoned": True})
+    if how != "before it asks":
+        declined = answer_with(await rig.ask(call), {"approved": False}, by="user")
+        abandoned = (
+            abandoned if how == "nobody waits for it" else rig.call("ann", call.call.arguments, declined)
+        )
+    assert (await rig.run(abandoned)).outcome == "rejected"
+    assert remote.canceled.is_set() == (how != "before it asks")
+    assert len(remote.messages) == remote.canceled.is_set()
+
+
+async def test_a_peer_that_is_away_keeps_no_call_from_its_end(remote: RemoteAgent) -> None:
+    """Nor does what its author's function for the headers raises."""
+    made: list[dict[str, str]] = [{}, {}]
+    (tool,) = ann(remote, Settings(headers=lambda _: made.pop())).tools
+    rig = ToolRig(tool)
+    call = rig.call("ann", '{"request": "ask once"}')
+    await rig.ask(call)
+    for refusals in ([503], []):
+        remote.refusals = refusals
+        assert (await rig.run(call.model_copy(update={"abandoned": True}))).outcome == "rejected"
+    assert not remote.canceled.is_set()
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from everloop.workflows.agent_task import AgentTask
 from everloop.workflows.contract import names
 from everloop.workflows.contract.calls import RunToolInput, ToolReply
 from everloop.workflows.contract.messages import DataPart, text_of
-from everloop.workflows.contract.questions import Approval
-from everloop.workflows.contract.tasks import AgentSpec, TaskState
+from everloop.workflows.contract.questions import Approval, SkippedCall
+from everloop.workflows.contract.tasks import AgentSpec, TaskState, ToolSpec
 from tests.support.fakes.ports import CountingTools, FakePorts, ScriptedModel, answer, asks
-from tests.workflows.conftest import StartTask, run, say, user
+from tests.workflows.conftest import StartTask, run, say, until_canceled, user
 from tests.workflows.people.asking import HeldUp, asking, naming
 
 
@@ -146,3 +146,21 @@ async def test_a_question_runs_out_of_time(
     await run(start_task(ports))
     (given,) = ports.tools.calls[1].answers
     assert (given.by, given.approved) == ("timeout", approved)
+
+
+@pytest.mark.parametrize("how", ["the task is canceled", "an operator skips it"])
+async def test_a_tool_hears_that_nobody_waits_any_more(start_task: StartTask, how: str) -> None:
+    """While its call asks people, and only if it wants to; what it does then is waited for."""
+    ports = asking("a", "b", "c", a={}, b={})
+    agent = AgentSpec(id="agent", tools={"x": ToolSpec(abandons=True), "y": ToolSpec()})
+    ports.model = ScriptedModel(asks(("a", "x"), ("b", "y"), ("c", "x")), answer("done"))
+    async with start_task(ports, agent) as handle:
+        await ports.publish.until_open(2)
+        if how == "an operator skips it":
+            await handle.signal(AgentTask.skip_call, SkippedCall(call_id="a"))
+            await handle.signal(AgentTask.skip_call, SkippedCall(call_id="b"))
+            await handle.result()
+        else:
+            await handle.cancel()
+            await until_canceled(handle)
+    assert [call.call.id for call in ports.tools.calls if call.abandoned] == ["a"]
