@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 import structlog
+from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent
@@ -17,6 +18,7 @@ from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelRequest
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from everloop.workflows.contract.payloads import Wire
 from everloop.workflows.contract.settings import ModelSettings
 from everloop.workflows.contract.tasks import Identity, TaskRef, strictest
 
@@ -24,6 +26,7 @@ HOOK_TIMEOUT = 20.0
 """Seconds that one hook of one plugin may take; a later one counts as failed."""
 
 Answer = TypeVar("Answer")
+WireAnswer = TypeVar("WireAnswer", bound=Wire)
 
 _log = structlog.get_logger()
 
@@ -106,6 +109,11 @@ class Hooks:
         def change_refused(before: ModelRequest, after: ModelRequest) -> str:
             if not isinstance(after.settings, ModelSettings):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may give anything
                 return f"its settings are of type {type(after.settings).__name__}, not ModelSettings"
+            for name in ("messages", "tools"):
+                if not isinstance(getattr(after, name), list | tuple):
+                    return f"its {name} are no list"
+            if not isinstance(after.model, str):  # pyright: ignore[reportUnnecessaryIsInstance] -- as above
+                return "its model is no text"
             others = [tool for tool in after.tools if tool not in before.tools]
             names = ", ".join(sorted(str(getattr(tool, "name", tool)) for tool in others))
             return f"it added or changed the tools {names}; a hook may only take some away" if names else ""
@@ -197,10 +205,10 @@ class Hooks:
         self, plugin: Plugin, hook: str, about: tuple[object, ...], kinds: tuple[type[Answer], ...]
     ) -> Answer | None:
         answer = await self._call(plugin, hook, *about)
-        if isinstance(answer, Veto) and not answer.reason.strip():
+        if isinstance(answer, Veto) and not (isinstance(answer.reason, str) and answer.reason.strip()):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may give anything
             answer = replace(answer, reason=f"the plugin {plugin.name!r} does not allow it")
         if answer is None or isinstance(answer, kinds):
-            return answer
+            return _checked(plugin, hook, answer) if isinstance(answer, Wire) else answer
         expected = ", ".join(kind.__name__ for kind in kinds)
         problem = f"it returned a {type(answer).__name__}, not {expected} or None"
         raise PluginFailedError(plugin.name, hook, problem)
@@ -208,6 +216,23 @@ class Hooks:
     async def _call(self, plugin: Plugin, hook: str, *about: object) -> object:
         asked: Callable[..., Awaitable[object]] = getattr(plugin, hook)
         return await in_time(plugin, hook, partial(asked, self._context, *about), self._timeout)
+
+
+def _checked(plugin: Plugin, hook: str, answer: WireAnswer) -> WireAnswer:
+    """Return what a hook has made with fields as they have to be; `model_copy` takes anything for one.
+
+    Raises:
+        PluginFailedError: a field is of another type, or there is none of its name.
+    """
+    kind, fields = type(answer), dict(answer)
+    if unknown := [name for name in fields if name not in kind.model_fields and not hasattr(kind, name)]:
+        raise PluginFailedError(plugin.name, hook, f"a {kind.__name__} has no {', '.join(unknown)}")
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        flaws = error.errors(include_url=False, include_context=False, include_input=False)
+        said = "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in flaws)
+        raise PluginFailedError(plugin.name, hook, f"it made a wrong {kind.__name__}: {said}") from None
 
 
 def hook_context(

@@ -121,8 +121,15 @@ async def test_what_a_plugin_makes_more_special_binds_no_plugin_behind_it() -> N
 
 
 @each_hook
-@pytest.mark.parametrize(("reason", "expected"), [("no", "no"), (" ", "the plugin 'no' does not allow it")])
-async def test_a_veto_ends_the_asking(hook: str, reason: str, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("no", "no"),
+        (" ", "the plugin 'no' does not allow it"),
+        (None, "the plugin 'no' does not allow it"),
+    ],
+)
+async def test_a_veto_ends_the_asking(hook: str, reason: Any, expected: str) -> None:  # noqa: ANN401 -- as above
     """Nobody behind it is asked; a veto without a reason gets one, for no reason would mean no veto."""
     behind = _saying(None, "behind", priority=2)
     said = await ASKED[hook](_hooks(_saying(Veto(reason), "no", priority=1), behind, Adding(name="A")))
@@ -178,12 +185,28 @@ async def test_whoever_asks_can_be_cancelled() -> None:
         await asking
 
 
+def request(**fields: Any) -> ModelRequest:  # noqa: ANN401 -- as above
+    return replace(REQUEST, **fields)
+
+
 FORBIDDEN: Sequence[tuple[str, object, str]] = [
     ("before_request", MESSAGE.model_copy(update={"message_id": "x"}), "changed the id of the message"),
     ("before_model_call", ModelRequest("m", (), named("a", "z", "y")), "changed the tools y, z"),
     ("before_model_call", replace(REQUEST, tools=("a",)), "changed the tools a; a hook"),
     ("before_model_call", replace(REQUEST, tools=OTHER), "changed the tools a; a hook"),
     ("before_model_call", replace(REQUEST, settings={"seed": 1}), "of type dict, not ModelSettings"),
+    ("before_model_call", request(tools=None), "its tools are no list"),
+    ("before_model_call", request(messages=iter(())), "its messages are no list"),
+    ("before_model_call", request(model=None), "its model is no text"),
+    ("before_request", MESSAGE.model_copy(update={"parts": ("hi",)}), r"parts\.0.* valid"),
+    ("after_model_call", REPLY.model_copy(update={"text": None}), "text: Input should be a valid string"),
+    (
+        "before_tool",
+        CALL.model_copy(update={"arguments": {"a": 1}}),
+        "arguments: Input should be a valid str",
+    ),
+    ("after_tool", RESULT.model_copy(update={"content": 17}), "content: Input should be a valid string"),
+    ("after_tool", RESULT.model_copy(update={"text": "hidden"}), "a ToolMessage has no text"),
     ("before_tool", CALL.model_copy(update={"id": "x"}), "changed the id or the tool of the call"),
     ("before_tool", CALL.model_copy(update={"name": "x"}), "changed the id or the tool of the call"),
     ("after_tool", RESULT.model_copy(update={"call_id": "x"}), "changed the id or the tool of the result"),
