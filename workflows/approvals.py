@@ -156,18 +156,18 @@ def date(questions: Sequence[OpenQuestion], now: datetime) -> None:
 
 def seconds_left(state: TaskRunState, call: ToolCall, now: datetime) -> float | None:
     """Return the seconds until what a call asks runs out of time; None if it does not, or not yet."""
-    deadlines = [entry.deadline for entry in asked_by(state, call) if entry.deadline]
+    deadlines = [entry.deadline for entry in _asked_by(state, call) if entry.deadline]
     return max(0.0, (min(deadlines) - now).total_seconds()) if deadlines else None
 
 
 def is_timed(state: TaskRunState, call: ToolCall) -> bool:
     """Whether the time of what a call asks runs."""
-    return any(entry.deadline for entry in asked_by(state, call))
+    return any(entry.deadline for entry in _asked_by(state, call))
 
 
 def expired(state: TaskRunState, call: ToolCall, now: datetime) -> list[Answer]:
     """Return the answers to what a call asks if its time is up."""
-    asked = asked_by(state, call)
+    asked = _asked_by(state, call)
     return [_default(entry.question) for entry in asked if entry.deadline and entry.deadline <= now]
 
 
@@ -214,7 +214,7 @@ def approve_signal(question: Question) -> str:
     return json.dumps(signal, ensure_ascii=False)
 
 
-def asked_by(state: TaskRunState, call: ToolCall) -> list[OpenQuestion]:
+def _asked_by(state: TaskRunState, call: ToolCall) -> list[OpenQuestion]:
     """Return what a call itself asks, and no sub-agent of it."""
     return [entry for entry in state.questions if not entry.asked_by and entry.question.call.id == call.id]
 

@@ -139,8 +139,8 @@ class Tool(Generic[Given, Returned]):
     """The JSON schema of the arguments, in place of a signature: the function is then async, and called with
     `arguments`, a dict that fits it, and `context`, a `ToolContext`."""
     abandoned: SkipValidation[Callable[[ToolContext], Awaitable[None]] | None] = None
-    """Lets go of what a call has begun elsewhere. It is called where the call asks people, and they decline,
-    do not answer in time, or the task ends meanwhile; it may be called again."""
+    """Lets go of what a call has begun elsewhere, and may have let go of already. It is called where people
+    decline what the call asks, or do not answer in time, and where the call or its task is cancelled."""
     told: Mapping[str, str] = Field(default_factory=dict)
     """What each parameter is, by its name; `tool` reads it off the docstring."""
 

@@ -160,8 +160,8 @@ class RunToolInput(ToolCallInput):
     tried: str = ""
     """Why the quick attempt before this one came to nothing: the name of its failure."""
     abandoned: bool = False
-    """Nobody waits any more for the call, which asks people: its tool lets go of what it has begun, and no
-    more (`ToolSpec.abandons`)."""
+    """Nobody waits any more for the call: its tool lets go of what it has begun, and no more
+    (`ToolSpec.abandons`)."""
 
     @property
     def asked_at(self) -> int:

@@ -128,7 +128,7 @@ class ToolSpec(Wire):
     quick: bool = False
     """It runs as a local activity, unless calls of tools have a queue of their own."""
     abandons: bool = False
-    """It wants to know when nobody waits any more for a call of it that asks people."""
+    """It wants to know when nobody waits any more for a call of it."""
     plugin: str = ""
     """The plugin that listed the tool for this task."""
     digest: str = ""

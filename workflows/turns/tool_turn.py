@@ -119,12 +119,16 @@ class ToolTurn:
             await self._skip(call)
 
     async def _abandon(self, call: ToolCall) -> None:
-        """Let the tool of a call know that nobody waits any more, if the call asks people."""
-        asking, spec = self._with_fallback(call), self._scope.tool(self._with_fallback(call).name)
-        if not (spec.abandons and approvals.asked_by(self._state, call)):
+        """Let the tool of a call know that nobody waits any more, if it wants to.
+
+        It may ask people, or its worker may be lost: then no attempt hears of it.
+        """
+        begun = self._with_fallback(call)
+        spec = self._scope.tool(begun.name)
+        if not spec.abandons or call not in self._state.pending:
             return
-        run, _ = self._run_input(asking, spec, self._position(call), (), "")
-        options = tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, f"{asking.name} abandoned")
+        run, _ = self._run_input(begun, spec, self._position(call), (), "")
+        options = tool_call(self._scope.queue(names.TOOLS_QUEUE), spec, f"{begun.name} abandoned")
         options["schedule_to_close_timeout"] = GIVE_UP
         with contextlib.suppress(ActivityError):
             run = run.model_copy(update={"abandoned": True})

@@ -160,7 +160,7 @@ class CountingTools(ToolPort):
             self._called.notify_all()
         self._running += 1
         self.most_at_once = max(self.most_at_once, self._running)
-        if self._gate:
+        if self._gate and not call.abandoned:
             if self._running == self._gate_size:
                 self._gate.set()
             await self._gate.wait()

@@ -148,6 +148,18 @@ async def test_a_question_runs_out_of_time(
     assert (given.by, given.approved) == ("timeout", approved)
 
 
+@pytest.mark.slow
+async def test_a_tool_hears_that_nobody_waits_for_a_call_that_runs(start_task: StartTask) -> None:
+    """Its attempt may be lost, and hear of nothing."""
+    tools = CountingTools(asyncio.Event(), 2)
+    ports = FakePorts(ScriptedModel(asks(("a", "x"))), tools)
+    async with start_task(ports, AgentSpec(id="agent", tools={"x": ToolSpec(abandons=True)})) as handle:
+        await tools.until_called("a")
+        await handle.cancel()
+        await until_canceled(handle)
+    assert [call.abandoned for call in tools.calls] == [False, True]
+
+
 @pytest.mark.parametrize("how", ["the task is canceled", "an operator skips it"])
 async def test_a_tool_hears_that_nobody_waits_any_more(start_task: StartTask, how: str) -> None:
     """While its call asks people, and only if it wants to; what it does then is waited for."""
