@@ -82,13 +82,16 @@ class Asking:
     async def _hand_down(self) -> None:
         """Hand sub-agents the answers to what they ask."""
         state = self._state
-        for call_id in list(state.relayed):
-            answers, child = state.relayed.pop(call_id), state.asked_agents.get(call_id)
-            for answer in answers if child else ():
+        for call_id, answers in list(state.relayed.items()):
+            child = state.asked_agents.get(call_id)
+            for answer in tuple(answers):
                 with contextlib.suppress(ApplicationError):  # it has ended meanwhile
-                    await workflow.get_external_workflow_handle(child or "").signal(
-                        names.PEOPLE_ANSWER, answer
-                    )
+                    if child:
+                        handle = workflow.get_external_workflow_handle(child)
+                        await handle.signal(names.PEOPLE_ANSWER, answer)
+                answers.remove(answer)
+            if not answers:
+                state.relayed.pop(call_id, None)
 
     async def _publish(self) -> None:
         """Publish what is open, or that the task works again; then the time to answer begins."""

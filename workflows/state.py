@@ -117,8 +117,6 @@ class TaskRunState(BaseModel):
     """Answers to the calls of the last reply, by call id."""
     relayed: dict[str, list[Answer]] = {}
     """Answers that sub-agents are still to be handed, by the call that asked them."""
-    unheard: list[str] = Field(default_factory=list[str])
-    """Questions that are answered, of sub-agents that may not know it yet."""
     asked_agents: dict[str, str] = {}
     """Calls whose sub-agents work, with the ids of their tasks."""
 
@@ -385,14 +383,16 @@ class TaskRunState(BaseModel):
     def relay_questions(self, call_id: str, questions: Sequence[Question]) -> None:
         """Let the open questions of a call's sub-agent be these; they stand under ids of our own.
 
-        One that was answered here is not opened again by a sub-agent that had not heard the answer yet.
+        One that was answered here is not opened again before the sub-agent was handed the answer.
         """
         kept = [entry for entry in self.questions if entry.asked_by != call_id]
         open_now = {entry.question.id: entry for entry in self.questions if entry.asked_by == call_id}
-        asked = [q.model_copy(update={"id": relayed_question(call_id, q.id)}) for q in questions]
-        own, ids = relayed_question(call_id, ""), [question.id for question in asked]
-        self.unheard = [each for each in self.unheard if each in ids or not each.startswith(own)]
-        relayed = [question for question in asked if question.id not in self.unheard]
+        answered = {answer.question_id for answer in self.relayed.get(call_id, ())}
+        relayed = [
+            question.model_copy(update={"id": relayed_question(call_id, question.id)})
+            for question in questions
+            if question.id not in answered
+        ]
         self.asked.extend(question.id for question in relayed if question.id not in self.asked)
         self.questions = kept
         self._open([open_now.get(q.id) or OpenQuestion(question=q, asked_by=call_id) for q in relayed])
@@ -424,7 +424,6 @@ class TaskRunState(BaseModel):
             theirs = answer.question_id.removeprefix(relayed_question(entry.asked_by, ""))
             passed_on = answer.model_copy(update={"question_id": theirs})
             self.relayed.setdefault(entry.asked_by, []).append(passed_on)
-            self.unheard.append(answer.question_id)
         else:
             self.answers.setdefault(entry.question.call.id, []).append(answer)
         if message:
