@@ -208,7 +208,10 @@ class Hooks:
         if isinstance(answer, Veto) and not (isinstance(answer.reason, str) and answer.reason.strip()):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may give anything
             answer = replace(answer, reason=f"the plugin {plugin.name!r} does not allow it")
         if answer is None or isinstance(answer, kinds):
-            return _checked(plugin, hook, answer) if isinstance(answer, Wire) else answer
+            try:
+                return check_fields(answer) if isinstance(answer, Wire) else answer
+            except ValueError as error:
+                raise PluginFailedError(plugin.name, hook, str(error)) from None
         expected = ", ".join(kind.__name__ for kind in kinds)
         problem = f"it returned a {type(answer).__name__}, not {expected} or None"
         raise PluginFailedError(plugin.name, hook, problem)
@@ -218,21 +221,21 @@ class Hooks:
         return await in_time(plugin, hook, partial(asked, self._context, *about), self._timeout)
 
 
-def _checked(plugin: Plugin, hook: str, answer: WireAnswer) -> WireAnswer:
-    """Return what a hook has made with fields as they have to be; `model_copy` takes anything for one.
+def check_fields(answer: WireAnswer) -> WireAnswer:
+    """Return what an author's code has made with fields as they have to be; `model_copy` takes anything.
 
     Raises:
-        PluginFailedError: a field is of another type, or there is none of its name.
+        ValueError: a field is of another type, or there is none of its name.
     """
     kind, fields = type(answer), dict(answer)
     if unknown := [name for name in fields if name not in kind.model_fields and not hasattr(kind, name)]:
-        raise PluginFailedError(plugin.name, hook, f"a {kind.__name__} has no {', '.join(unknown)}")
+        raise ValueError(f"a {kind.__name__} has no {', '.join(unknown)}")
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
         flaws = error.errors(include_url=False, include_context=False, include_input=False)
         said = "; ".join(f"{'.'.join(map(str, flaw['loc']))}: {flaw['msg']}" for flaw in flaws)
-        raise PluginFailedError(plugin.name, hook, f"it made a wrong {kind.__name__}: {said}") from None
+    raise ValueError(f"it made a wrong {kind.__name__}: {said}")
 
 
 def hook_context(

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everloop.activities.hooks import agent_of
+from everloop.activities.hooks import agent_of, check_fields
 from everloop.activities.lease import MODEL_LEASE, CallLease, Heartbeat, heartbeating
 from everloop.activities.model.artifacts import LOOK_UP, ArtifactStreams
 from everloop.activities.model.compaction import ContextCompactor
@@ -254,11 +254,7 @@ class ModelCalls(ModelPort):
     ) -> AssistantMessage:
         """Take the reply from the agent's own function; store it before its end is published."""
         call = attempt.call
-        try:
-            ours = await respond(Turn(transcript, decides=call.routing))
-        except Exception as error:  # noqa: BLE001 -- it is the user's code
-            problem = f"the agent's own function failed: {type(error).__name__}: {error}"
-            raise ApplicationError(problem, type=failures.MODEL_REFUSED, non_retryable=True) from None
+        ours = await _response(respond, Turn(transcript, decides=call.routing))
         ours = ours.model_copy(update={"tool_calls": name_calls(ours.tool_calls, call.length)})
         ours = await self._judged(attempt, ours, transcript, call.settings)
         return await self._close(attempt, ours, attempt.last_events(ours))
@@ -423,3 +419,24 @@ class ModelCalls(ModelPort):
     async def _try_publish(self, attempt: _Attempt, events: Sequence[TaskEvent]) -> bool:
         await attempt.lease.check_task()
         return await try_publish(self.views, attempt.call.task, events, attempt.lease.lease)
+
+
+async def _response(respond: Responder, turn: Turn) -> AssistantMessage:
+    """Return the reply of the agent's own function.
+
+    Raises:
+        ApplicationError: it failed, or that is no reply; the same turn would fail again.
+    """
+    try:
+        made: object = await respond(turn)
+        if isinstance(made, AssistantMessage):  # pyright: ignore[reportUnnecessaryIsInstance] -- a function may return anything
+            return check_fields(made)
+        problem = f"it returned a {type(made).__name__}, not an AssistantMessage"
+    except asyncio.CancelledError as error:
+        if (this := asyncio.current_task()) is None or this.cancelling():
+            raise
+        problem = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code; an exit would end the worker
+        problem = f"{type(error).__name__}: {error}"
+    failed = f"the agent's own function failed: {problem}"
+    raise ApplicationError(failed, type=failures.MODEL_REFUSED, non_retryable=True)

@@ -75,6 +75,9 @@ def read_arguments(tool: Tool, text: str) -> BaseModel:
         return model.model_validate_json(text.strip() or "{}")
     except ValidationError as error:
         raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
+    except Exception as error:  # noqa: BLE001 -- its validators are the user's code
+        problem = f"arguments: a validator raised {type(error).__name__}: {error}"
+        raise InvalidArgumentsError(_explain(tool, [problem])) from None
 
 
 def values_of(arguments: BaseModel) -> dict[str, object]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -158,16 +159,32 @@ async def test_a_function_stands_in_for_the_model() -> None:
         assert [turn.decides for turn in turns] == [False]
 
 
-async def test_a_function_that_fails_ends_the_call() -> None:
+WRONG = AssistantMessage().model_copy(update={"text": 4})
+
+
+@pytest.mark.parametrize(
+    ("says", "problem"),
+    [
+        (ValueError("no idea"), "ValueError: no idea"),
+        (SystemExit(3), "SystemExit: 3"),
+        (asyncio.CancelledError(), "CancelledError: "),
+        ("Four.", "it returned a str, not an AssistantMessage"),
+        (WRONG, "ValueError: it made a wrong AssistantMessage: text: Input should be a valid string"),
+    ],
+    ids=["error", "exit", "cancelled", "text", "number"],
+)
+async def test_a_function_that_fails_ends_the_call(says: Any, problem: str) -> None:  # noqa: ANN401 -- whatever a function may do
     """The failure is named and final: the same turn would fail again."""
 
     async def respond(_: Turn) -> AssistantMessage:
-        raise ValueError("no idea")
+        if isinstance(says, BaseException):
+            raise says
+        return says
 
     async with model_rig(agent=agent(respond=respond)) as rig:
         failure = await rig.fail()
     assert (failure.type, failure.non_retryable) == (failures.MODEL_REFUSED, True)
-    assert "ValueError: no idea" in failure.message
+    assert failure.message.startswith(f"the agent's own function failed: {problem}")
 
 
 async def test_a_deciding_call_offers_one_tool_and_shows_nothing() -> None:

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import AfterValidator
 from structlog.testing import capture_logs
 from temporalio.testing import ActivityEnvironment
 
@@ -109,6 +111,25 @@ async def test_bad_arguments_go_back_to_the_model(arguments: str, expected: str)
     assert result.outcome == "invalid"
     assert expected in result.content
     assert "expected arguments: number" in result.content
+
+
+async def test_arguments_whose_validator_fails_go_back_to_the_model() -> None:
+    """It should raise ValueError, and is the author's code: the call would come again for ever."""
+
+    def look_up(given: str) -> str:
+        return {"a": "b"}[given]
+
+    @tool
+    async def find(name: Annotated[str, AfterValidator(look_up)]) -> str:
+        """Find it."""
+        return name
+
+    rig = ToolRig(find)
+    result = await rig.run(rig.call("find", '{"name": "x"}'))
+    assert result.outcome == "invalid"
+    assert result.content.startswith(
+        "invalid arguments for find:\n- arguments: a validator raised KeyError: 'x'"
+    )
 
 
 async def test_an_unknown_tool_is_an_error_that_lists_the_known_ones() -> None:
