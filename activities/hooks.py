@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError
 
 from everloop.agents.agent import Agent
-from everloop.agents.errors import UnknownAgentError
+from everloop.agents.errors import UnknownAgentError, error_text
 from everloop.agents.hooks import ANYBODY, HookContext, NeedsApproval, TaskOutcome, Veto
 from everloop.agents.plugins import Plugin
 from everloop.agents.registry import AgentRegistry
@@ -64,7 +64,7 @@ class PluginFailedError(ApplicationError):
     """
 
     def __init__(self, plugin: str, method: str, error: BaseException | str) -> None:
-        problem = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        problem = error if isinstance(error, str) else error_text(error)
         text = f"plugin {plugin!r} failed in {method}: {problem}"
         super().__init__(text, type=failures.PLUGIN_FAILED, non_retryable=True)
         self.plugin = plugin

@@ -50,6 +50,7 @@ from everloop.activities.publish import publish_events, run_steps, try_publish
 from everloop.activities.retries import suppress_store_errors
 from everloop.activities.transcripts import RecentTranscripts, whole_transcript
 from everloop.agents.agent import Agent, Responder, Turn
+from everloop.agents.errors import error_text
 from everloop.agents.registry import AgentRegistry
 from everloop.models.interface import ModelBusyError, ModelRefusedError, ModelRequest, PromptTooLongError
 from everloop.stores.artifacts.publisher import ArtifactPublisher
@@ -435,8 +436,8 @@ async def _response(respond: Responder, turn: Turn) -> AssistantMessage:
     except asyncio.CancelledError as error:
         if (this := asyncio.current_task()) is None or this.cancelling():
             raise
-        problem = f"{type(error).__name__}: {error}"
+        problem = error_text(error)
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- it is the user's code; an exit would end the worker
-        problem = f"{type(error).__name__}: {error}"
+        problem = error_text(error)
     failed = f"the agent's own function failed: {problem}"
     raise ApplicationError(failed, type=failures.MODEL_REFUSED, non_retryable=True)

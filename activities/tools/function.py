@@ -19,6 +19,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from everloop.activities.lease import Heartbeat
+from everloop.agents.errors import error_text
 from everloop.agents.limits import Retries
 from everloop.agents.questions import QuestionRequired
 from everloop.agents.tool import Tool
@@ -139,7 +140,7 @@ class ToolFunctions:
             raised = error
             is_late = isinstance(error, TimeoutError) and limit.expired()
             late = f"{tool.name} did not finish within {run.timeout:g} s"
-            problem = late if is_late else f"{type(error).__name__}: {error}"
+            problem = late if is_late else error_text(error)
         raise ToolFailure(problem, raised, tool)
 
     def _warn_of_type(self, agent: str, tool: str, returned: str) -> None:

@@ -330,3 +330,12 @@ def display_path(path: Path) -> str:
     """Return a path as people know it: relative to where they started the process, if it is below."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def error_text(error: BaseException) -> str:
+    """Return the kind of an error of somebody else's code, and what it says, as far as that can be sent."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 -- it is their code that says it
+        said = "(it cannot say what)"
+    return f"{type(error).__name__}: {said}".encode(errors="replace").decode()

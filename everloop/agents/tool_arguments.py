@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pydantic import BaseModel, JsonValue, RootModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
+from everloop.agents.errors import error_text
 from everloop.agents.tool import Tool
 from everloop.runtime.foreign_schemas import SchemaUnfitError, find_schema_violations_soon
 
@@ -76,7 +77,7 @@ def read_arguments(tool: Tool, text: str) -> BaseModel:
     except ValidationError as error:
         raise InvalidArgumentsError(_explain(tool, _problems(error))) from None
     except Exception as error:  # noqa: BLE001 -- its validators are the user's code
-        problem = f"arguments: a validator raised {type(error).__name__}: {error}"
+        problem = f"arguments: a validator raised {error_text(error)}"
         raise InvalidArgumentsError(_explain(tool, [problem])) from None
 
 

@@ -68,6 +68,19 @@ def quitter() -> str:
     raise SystemExit(3)
 
 
+class SpeechlessError(Exception):
+    """Cannot say what is wrong."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@tool
+async def speechless() -> str:
+    """Raise what has no text."""
+    raise SpeechlessError
+
+
 @tool
 def circle() -> list[object]:
     """Return a list that holds itself."""
@@ -81,6 +94,7 @@ FAILURES: list[tuple[Tool, str]] = [
     (impatient, "TimeoutError: "),
     (leaky, "leaky was cancelled"),
     (quitter, "SystemExit: 3"),
+    (speechless, "SpeechlessError: (it cannot say what)"),
     (circle, "Circular reference"),
 ]
 

@@ -143,11 +143,12 @@ async def test_a_veto_ends_the_asking(hook: str, reason: Any, expected: str) -> 
     [
         (ValueError("the disk is full"), "ValueError: the disk is full"),
         (SystemExit(3), "SystemExit: 3"),
+        (OSError("no file caf\udce9"), r"OSError: no file caf?"),
         (asyncio.CancelledError(), "CancelledError: "),
         (TimeoutError("of mine"), "TimeoutError: of mine"),
         (17, "it returned a int, not "),
     ],
-    ids=["error", "exit", "cancelled", "timeout", "int"],
+    ids=["error", "exit", "unsendable", "cancelled", "timeout", "int"],
 )
 async def test_a_hook_that_fails_is_told_by_name(hook: str, said: object, problem: str) -> None:
     """The failure names plugin, hook and problem; it is not retryable."""
