@@ -204,8 +204,8 @@ class ContextCompactor:
             if not failure.non_retryable:
                 await self._publish_retry(call, failure, lease)
                 raise
-            if call.has_fallback and failure.type == failures.MODEL_UNAVAILABLE:
-                raise  # another model may write it
+            if (call.has_fallback or call.waits) and failure.type == failures.MODEL_UNAVAILABLE:
+                raise  # another model may write it, or this one later
             return _fallback(call, transcript, Usage()), failure.message
         if text := text[:MAX_SUMMARY_CHARACTERS]:
             return SummaryMessage(first=call.first, end=call.end, text=text, usage=usage), ""

@@ -117,6 +117,8 @@ class CompactContextInput(TranscriptCallInput):
     first: int = 0
     end: int
     compaction: Compaction
+    waits: bool = False
+    """Where no model answers the task waits for an operator, rather than go on without a summary."""
 
 
 class ToolCallInput(Wire):

@@ -271,8 +271,11 @@ class ModelTurn:
         return True
 
     async def _summary(self, spec: Compaction, end: int) -> SummaryMessage:
-        """Ask for what stands for the messages up to `end`; another model, where one is away."""
-        state = self._state
+        """Ask for what stands for the messages up to `end`; another model, where one is away.
+
+        With none left the task goes on without a summary, unless it is to wait for an operator then.
+        """
+        state, waits = self._state, self._agent.on_model_failure == "wait"
         line = f"iteration {state.iteration} · {spec.strategy} for messages 1-{end - 1}"
 
         async def call(_: int) -> SummaryMessage:
@@ -280,7 +283,11 @@ class ModelTurn:
             return await workflow.execute_activity_method(
                 ModelPort.compact_context,
                 CompactContextInput(
-                    **dict(self._transcript_call()), first=state.first, end=end, compaction=spec
+                    **dict(self._transcript_call()),
+                    first=state.first,
+                    end=end,
+                    compaction=spec,
+                    waits=waits,
                 ),
                 **model_call(self._queue, line),
             )
@@ -290,9 +297,12 @@ class ModelTurn:
                 return await self.with_transcript(call)
             except ActivityError as error:
                 stop_if_cancelled()
-                if failure_type(error) != failures.MODEL_UNAVAILABLE or not self._has_fallback:
+                if failure_type(error) != failures.MODEL_UNAVAILABLE or not (self._has_fallback or waits):
                     raise
-                self._fall_back(error)
+                if self._has_fallback:
+                    self._fall_back(error)
+                else:
+                    await self._wait_for_operator(failure_text(error))
 
     def _fall_back(self, error: ActivityError) -> None:
         """Turn to the next model, and let subscribers be warned. Who refuses is not asked again."""

@@ -110,12 +110,17 @@ async def test_without_a_summary_messages_are_left_out(answer: Answer, failures:
         assert warning.startswith(f"{LEFT_OUT}; no summary: ")
 
 
-async def test_another_model_may_write_a_summary() -> None:
-    """Where there is one, a provider that stays away fails the call soon, and nothing is left out."""
+@pytest.mark.parametrize(
+    ("helps", "failed"),
+    [("has_fallback", FALL_BACK_AFTER - 1), ("waits", RETRIES)],
+    ids=["soon", "in the end"],
+)
+async def test_another_model_may_write_a_summary_or_an_operator_help(helps: str, failed: int) -> None:
+    """Where there is one, a provider that stays away fails the call, and nothing is left out."""
     async with model_rig([Refusal(503)]) as rig:
-        call = (await prepare(rig)).model_copy(update={"has_fallback": True})
+        call = (await prepare(rig)).model_copy(update={helps: True})
         with pytest.raises(ApplicationError) as caught:
-            await rig.compact(call, failures=FALL_BACK_AFTER - 1)
+            await rig.compact(call, failures=failed)
         assert (caught.value.type, caught.value.non_retryable) == (MODEL_UNAVAILABLE, True)
         assert await warnings(rig) == []
 

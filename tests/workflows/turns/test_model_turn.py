@@ -172,6 +172,21 @@ async def test_a_prompt_over_its_budget_is_compacted_first(start_task: StartTask
     assert (compaction.iteration, compaction.compaction.strategy) == (3, "summary")
 
 
+async def test_a_summary_that_no_model_writes_waits_for_an_operator(start_task: StartTask) -> None:
+    """As a reply does, if its agent says so: what was said is not left out meanwhile."""
+    spec = Compaction(strategy="summary", prompt_tokens=1000)
+    asking = [asks((f"c{n}", "x")).model_copy(update={"usage": Usage(input_tokens=1000)}) for n in range(2)]
+    ports = FakePorts(ScriptedModel(*asking, answer("done")))
+    ports.model.summary_failures = [AWAY]
+    async with start_task(ports, WAITS.model_copy(update={"compaction": spec})) as handle:
+        await ports.publish.entered.wait()
+        assert (await handle.query(AgentTask.progress)).waits_for_resume == "the provider said no"
+        await handle.signal(AgentTask.resume)
+        await handle.result()
+    assert [call.waits for call in ports.model.compactions] == [True, True]
+    assert [status.resumed for status in ports.model.calls[-1].statuses] == ["operator"]
+
+
 async def test_another_model_sums_up_where_one_is_away(start_task: StartTask) -> None:
     """It is asked for the next reply as well, and subscribers learn why."""
     compaction = Compaction(strategy="summary", prompt_tokens=1000)
