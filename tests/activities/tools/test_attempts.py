@@ -326,6 +326,45 @@ async def test_an_overtaken_attempt_carries_nothing_of_what_its_tool_raised() ->
     assert chain_of(overtaken.value) == [overtaken.value]
 
 
+@pytest.mark.parametrize("does", ["progress", "keep", "write", "ask", "fail", "return"])
+async def test_an_attempt_whose_task_was_deleted_writes_nothing(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, does: str
+) -> None:
+    """Its worker stood still meanwhile: Redis would take it all, and the task would be back."""
+    is_gone = False
+
+    async def is_unwanted() -> bool:
+        return is_gone
+
+    @tool
+    async def work(context: ToolContext) -> str:
+        """Work on."""
+        nonlocal is_gone
+        is_gone = True
+        await redis.flushdb()
+        match does:
+            case "progress":
+                await context.progress("halfway")
+            case "keep":
+                await context.keep(1)
+            case "write":
+                await context.artifacts.write_data("a", 1)
+            case "ask":
+                raise InputRequired("Which?")
+            case "fail":
+                raise ValueError
+            case _:
+                pass
+        return "done"
+
+    monkeypatch.setattr("everloop.activities.lease._is_unwanted", is_unwanted)
+    monkeypatch.setattr("everloop.activities.tools.records.TOOL_LEASE", 0)
+    rig = ToolRig(work)
+    with pytest.raises(OvertakenError):
+        await rig.attempt_call(rig.call("work"))
+    assert await redis.keys() == []
+
+
 RETRIES = Retries(attempts=3, delay=timedelta(seconds=10), factor=3, longest=timedelta(seconds=20))
 
 

@@ -118,11 +118,12 @@ async def test_a_revoked_call_is_nobodys(tool_records: SingleRecords) -> None:
 
 
 async def test_the_first_outcome_stands(tool_records: SingleRecords) -> None:
-    """A second outcome of a call is not recorded; the first is returned."""
+    """A second outcome of a call is not recorded; the first is returned, and nothing is done after that."""
     ours = lease(new_id())
     assert await tool_records.finish(ours, OUTCOME) == OUTCOME
 
-    assert await tool_records.finish(ours, OTHER) == OUTCOME
+    steps = tool_records.finishing(ours, OTHER), tool_records.keeping(ours, "c1", 1)
+    assert await tool_records.steps.run(*steps) == (OUTCOME, None)
     await tool_records.release(ours)  # by an attempt that was given up
     with pytest.raises(OvertakenError):
         await tool_records.finish(lease(ours.task_id), OTHER)

@@ -23,6 +23,7 @@ from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START, TaskQuery
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract.events import TaskCreated
+from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import child_task_id
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import AGENT_ID, answered, chunk, new_id, said, status, submitted, view_of
@@ -54,6 +55,8 @@ async def keep_all(redis: Redis, task_id: str) -> None:
         lease = Lease(id_, "call", "attempt")
         await records.claim(lease, 10)
         await records.keep(lease, "asked", {"so": "far"})
+        paid = ToolMessage(call_id="call", name="pay", content="paid")
+        await records.finish(Lease(id_, new_id(), "attempt"), paid)
         await secrets.put(id_, "m", "secret")
         await PushConfigs(redis).put(
             PushConfig(task_id=id_, id="c", owner="owner", context_id="x", url="http://x/", public_url=""),
@@ -87,7 +90,7 @@ async def test_nothing_of_an_open_task_expires(redis: Redis, views: TaskViews) -
     open_lives = await lives(redis, await view_of(views, view.task_id))
 
     assert set(open_lives.values()) == {-1}
-    assert len(open_lives) == 4 + 2 * 4 + 3
+    assert len(open_lives) == 4 + 2 * 5 + 3
     assert await redis.zscore(OPEN_TASKS_KEY, view.task_id) is not None
 
 
@@ -103,7 +106,7 @@ async def test_what_is_kept_of_an_unknown_task_expires(redis: Redis) -> None:
         await redis.expire(key, 5)
 
     lives = [await redis.ttl(key) for key in await keys()]
-    assert len(lives) == 2 * 4 + 2  # and which they are
+    assert len(lives) == 2 * 5 + 2  # and which they are
     assert min(lives) > 1_000
 
 
