@@ -2,33 +2,43 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from everloop.activities.publish import ViewPublisher, finalize_artifacts, list_written
+from everloop.activities.conversation.memory import RememberedConversation
+from everloop.activities.model.models import Models
+from everloop.activities.publish import TRIES_TO_REMEMBER, ViewPublisher, finalize_artifacts, list_written
+from everloop.models.catalogue import Catalogue
 from everloop.runtime.blobs import PROBE_KEY, BlobsUnavailableError
 from everloop.stores.artifacts.changes import Append, Change, Create, Fail, NewPart
 from everloop.stores.artifacts.publisher import ArtifactPublisher
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
+from everloop.stores.conversations.store import Conversations
+from everloop.stores.tool_records import ToolRecords
+from everloop.stores.transcripts import Transcripts
 from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.artifacts import ArtifactStatus
-from everloop.workflows.contract.calls import PublishInput
+from everloop.workflows.contract.calls import PublishInput, SaveContextInput
 from everloop.workflows.contract.events import StatusChanged
 from everloop.workflows.contract.messages import FilePart, StoredPart, TextPart
 from everloop.workflows.contract.names import context_key
+from everloop.workflows.contract.settings import Memory
 from everloop.workflows.contract.tasks import Artifact, TaskRef, TaskState
 from tests.stores.blobs.failing_blobs import FailingBlobs
 from tests.stores.examples import chunk
+from tests.support.fakes.failing import failing
 from tests.support.rigs.artifacts.rig import RecordingArtifacts
 from tests.support.rigs.model_rig import new_view
 from tests.support.stores import database, new_artifacts
@@ -123,6 +133,23 @@ async def test_a_task_does_not_end_before_its_artifacts() -> None:
     assert "status" not in await _kinds(views, task_id)
     await ActivityEnvironment().run(publisher.publish, call)
     assert await _kinds(views, task_id) == ["artifact-chunk", "artifact-chunk", "status"]
+
+
+@pytest.mark.parametrize("attempt", [TRIES_TO_REMEMBER - 1, TRIES_TO_REMEMBER])
+async def test_the_end_of_a_task_waits_for_its_conversation_for_a_while(attempt: int) -> None:
+    """Before that nothing is told, and Temporal tries again; then the task ends without it being kept."""
+    call, conversations = _publish_input(TaskState.COMPLETED), failing(Conversations(database()), "append")
+    views, models = TaskViews(database()), Models(Catalogue({}))
+    context = RememberedConversation(conversations, Transcripts(database()), models, ToolRecords(database()))
+    publisher = ViewPublisher(views, new_artifacts(views), context)
+    remember = SaveContextInput(task=call.task, length=0, memory=Memory())
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, attempt=attempt)
+
+    with nullcontext() if attempt == TRIES_TO_REMEMBER else pytest.raises(RedisConnectionError):
+        await environment.run(publisher.publish, call.model_copy(update={"remember": remember}))
+
+    assert await _kinds(views, call.task.task_id) == ["status"] * (attempt == TRIES_TO_REMEMBER)
 
 
 async def _kinds(views: TaskViews, task_id: str) -> list[str]:

@@ -28,7 +28,7 @@ from everloop.stores.views.interface import Published
 from everloop.stores.views.store import TaskViews
 from everloop.workflows.contract import failures
 from everloop.workflows.contract.calls import ToolReply
-from everloop.workflows.contract.events import RetryScheduled, TaskEvent, Warned
+from everloop.workflows.contract.events import RetryScheduled, TaskEvent, ToolStarted, Warned
 from everloop.workflows.contract.messages import ToolMessage
 from everloop.workflows.contract.names import call_key
 from tests.support.fakes.failing import failing
@@ -474,11 +474,13 @@ async def test_an_attempt_finds_what_the_lost_one_kept() -> None:
     rig = ToolRig(run)
     with pytest.raises(DiedError):
         await rig.attempt_call(rig.call("run"))
+    await rig.take_for_lost(rig.call("run"))  # nor is its call given back
 
     result = await rig.attempt_call(rig.call("run"))
 
     assert isinstance(result, ToolMessage)
     assert (result.content, begun) == ("done: job 0", ["job 0"])
+    assert ToolStarted(call_id="call", name="run", attempt=2) in await rig.events()
 
 
 async def test_other_calls_keep_for_themselves() -> None:

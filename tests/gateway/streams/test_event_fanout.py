@@ -1,8 +1,9 @@
 """The one reader of a process: order, catching up, failures of the store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -12,7 +13,7 @@ from everloop.gateway.tasks.fanout import EventFanout, Subscription
 from everloop.runtime.redis import cancel, connect_redis
 from everloop.stores.views.interface import START, StreamedEvent
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import Thought
+from everloop.workflows.contract.events import StatusChanged, Thought
 from everloop.workflows.contract.tasks import TaskState
 from tests.gateway.harness import a_view, unique
 from tests.support.servers.processes import running_valkey
@@ -86,6 +87,52 @@ async def test_a_subscriber_from_a_newer_position_gets_nothing_twice(views: Task
         async with fanout.subscribe(task_id, position) as late, running(fanout):
             assert await take(late, 1) == [3]
             assert await take(early, 3) == [1, 2, 3]
+
+
+async def test_a_subscriber_from_an_older_position_misses_nothing(redis: Redis) -> None:
+    """Neither what the reader has read before, nor what it reads while there seems to be nothing more."""
+    views, task_id = _LateViews(redis), unique("older")
+    async with running(EventFanout(views)) as fanout, fanout.subscribe(task_id, START) as early:
+        await publish(views, task_id, 1)
+        assert await take(early, 1) == [1]
+
+        async def meanwhile() -> None:
+            await publish(views, task_id, 2)
+            assert await take(early, 1) == [2]
+
+        async with fanout.subscribe(task_id, START) as late:
+            assert await take(late, 1) == [1]
+            views.meanwhile = meanwhile
+            assert await take(late, 1) == [2]
+
+
+async def test_events_that_were_lost_end_the_subscription(redis: Redis) -> None:
+    """Before what follows them: it would mislead without a new snapshot."""
+    views, task_id = TaskViews(redis), unique("gap")
+    first, third = (
+        StatusChanged(version=version, state=TaskState.WORKING, at=datetime.now(UTC)) for version in (1, 3)
+    )
+    async with running(EventFanout(views)) as fanout, fanout.subscribe(task_id, START) as subscription:
+        await views.publish(task_id, "run", [first])
+        assert (await anext(subscription)).event == first
+        await views.publish(task_id, "run", [third])
+        assert await _drained(subscription) == []
+        assert subscription.is_lost
+
+
+class _LateViews(TaskViews):
+    """Lets something happen after the next look that finds nothing."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def read(
+        self, positions: Mapping[str, str], *, wait: float, limit: int = 200
+    ) -> list[StreamedEvent]:
+        events = await super().read(positions, wait=wait, limit=limit)
+        if not wait and not events and self.meanwhile:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        return events
 
 
 async def test_subscribing_again_while_the_reader_reads_leaves_no_gap(redis: Redis) -> None:

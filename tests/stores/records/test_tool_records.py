@@ -243,7 +243,7 @@ async def test_what_is_kept_is_no_claim_and_no_outcome(tool_records: SingleRecor
 
 
 async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: SingleRecords) -> None:
-    """At least that which Temporal gives, which may begin again; calls count apart.
+    """At least that which Temporal gives, which may begin again, also when it was revoked; calls count apart.
 
     One that asks again, frozen while it asked, keeps its own, and one need not count.
     """
@@ -257,6 +257,8 @@ async def test_each_attempt_at_a_call_gets_a_greater_number(tool_records: Single
         return claimed.attempts
 
     assert [await count(attempt) for attempt in (1, 5, 1, 2)] == [1, 5, 6, 7]
+    await tool_records.revoke(lease(task_id))
+    assert await count(1) == 8
     assert [await count(1, "c2", "same") for _ in range(2)] == [1, 1]
     assert [await count(1, "c2", counts=False), await count(1, "c2")] == [2, 2]
     assert [await count(1, "c3", counts=False), await count(1, "c3")] == [1, 1]

@@ -56,7 +56,7 @@ async def keep_all(redis: Redis, task_id: str) -> None:
         await records.claim(lease, 10)
         await records.keep(lease, "asked", {"so": "far"})
         paid = ToolMessage(call_id="call", name="pay", content="paid")
-        await records.finish(Lease(id_, new_id(), "attempt"), paid)
+        await records.steps.run(records.finishing(Lease(id_, new_id(), "attempt"), paid))
         await secrets.put(id_, "m", "secret")
         await PushConfigs(redis).put(
             PushConfig(task_id=id_, id="c", owner="owner", context_id="x", url="http://x/", public_url=""),
