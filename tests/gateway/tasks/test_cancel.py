@@ -36,7 +36,10 @@ async def submit(a2a: A2AClient) -> Task:
     return await send(a2a, request(unique("cancel"), return_immediately=True))
 
 
-async def test_an_untaken_task_is_canceled_although_its_view_was_lost(tmp_path: Path, client: Client) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_an_untaken_task_is_canceled_although_its_view_was_lost(
+    tmp_path: Path, client: Client, *, is_lost: bool
+) -> None:
     """Before the cancellation or after it: its history alone tells what became of it."""
     async with (
         running_valkey(tmp_path) as (_, url),
@@ -44,9 +47,11 @@ async def test_an_untaken_task_is_canceled_although_its_view_was_lost(tmp_path: 
         unattended(client, TaskViews(redis), unique("lost")) as a2a,
     ):
         task = await submit(a2a)
-        await redis.flushall()
+        if is_lost:
+            await redis.flushall()
         canceled = await a2a.cancel_task(CancelTaskRequest(id=task.id))
-        await redis.flushall()
+        if is_lost:
+            await redis.flushall()
         shown = await a2a.get_task(GetTaskRequest(id=task.id))
     assert canceled.status.state == CANCELED
     assert shown == canceled
