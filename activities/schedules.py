@@ -1,4 +1,7 @@
-"""Gives each task of a schedule, as it begins, what the schedule keeps for its tasks."""
+"""Gives each task of a schedule, as it begins, what the schedule keeps for its tasks.
+
+It has a module of its own as every port of the core has.
+"""
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError

@@ -1,4 +1,7 @@
-"""Doing the same to many things, a few at a time."""
+"""Does the same to many things, a few at a time.
+
+It has a module of its own because activities, gateways and stores use it, which share nothing else like it.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

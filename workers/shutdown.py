@@ -1,4 +1,7 @@
-"""Cancels the calls that still run when the time of a stopping worker is up."""
+"""Cancels the calls that still run when the time of a stopping worker is up.
+
+It has a module of its own, as the other interceptor beside it has.
+"""
 
 import asyncio
 from datetime import timedelta

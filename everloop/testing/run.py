@@ -1,4 +1,7 @@
-"""Running an agent once, from a script or a notebook."""
+"""Runs an agent once, from a script or a notebook.
+
+It has a module of its own because it is not asynchronous, as all else here is.
+"""
 
 from collections.abc import Sequence
 
