@@ -169,8 +169,6 @@ _UNTIL_IT_WORKS = RetryPolicy(maximum_interval=timedelta(seconds=60))
 itself with a failure that is not retryable. The first retry comes after 1 s, each later one after twice the
 time, which are Temporal's defaults."""
 
-_A_FEW_TIMES = RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=5)
-
 _TOOL_MARGIN = timedelta(minutes=3)
 """The tool activity ends a tool that takes too long by itself; this is what it and hooks need besides."""
 
@@ -202,16 +200,17 @@ def quick_call(summary: str) -> LocalActivityConfig:
 
 
 def plugin_call(queue: str | None, summary: str) -> ActivityConfig:
-    """Return the options of a call that asks plugins, which may ask servers; it is given up after a while."""
-    options = _heartbeating(timedelta(minutes=2), summary, queue)
-    options["retry_policy"] = _A_FEW_TIMES
-    return options
+    """Return the options of a call that asks plugins, which may ask servers.
+
+    It waits for a worker that has the agent. The activity knows how often a plugin is asked.
+    """
+    return _heartbeating(timedelta(minutes=2), summary, queue)
 
 
 def post_completion(queue: str | None, summary: str) -> ActivityConfig:
     """Return the options of what follows the end of a task: it is dropped if it does not work."""
     options = _heartbeating(timedelta(minutes=10), summary, queue)
-    options["retry_policy"] = _A_FEW_TIMES
+    options["retry_policy"] = RetryPolicy(maximum_interval=timedelta(seconds=10), maximum_attempts=5)
     options["schedule_to_close_timeout"] = timedelta(hours=1)
     return options
 

@@ -50,6 +50,9 @@ from everloop.workflows.contract.tasks import TaskState, ToolSpec
 LISTING_TIMEOUT = 60.0
 """Seconds that one plugin may take to list its tools: it may have to start a server."""
 
+LISTING_ATTEMPTS = 5
+"""How often a plugin that cannot list its tools is asked. Attempts that waited for the agent count, too."""
+
 
 @dataclass(frozen=True)
 class TaskTools:
@@ -68,8 +71,8 @@ async def list_task_tools(
     `seconds` are what one plugin may take (default 60).
 
     Raises:
-        ApplicationError: `ToolsUnavailable` (retryable): a plugin cannot list them now; `PluginFailed`: what
-            it returned are no tools.
+        ApplicationError: `ToolsUnavailable` (retryable, but for the fifth attempt): a plugin cannot list them
+            now; `PluginFailed`: what it returned are no tools.
     """
     plugins = [plugin for plugin in agent.ordered_plugins if plugin.overrides("list_tools")]
     # All are let come to their end: one that is stopped while it connects may leave something behind.
@@ -88,7 +91,10 @@ async def _ask(plugin: Plugin, context: HookContext, seconds: float) -> list[tup
     try:
         offered = await in_time(plugin, "list_tools", partial(plugin.list_tools, context), seconds)
     except PluginFailedError as error:
-        raise ApplicationError(error.message, type=failures.TOOLS_UNAVAILABLE) from None
+        is_last = activity.in_activity() and activity.info().attempt >= LISTING_ATTEMPTS
+        raise ApplicationError(
+            error.message, type=failures.TOOLS_UNAVAILABLE, non_retryable=is_last
+        ) from None
     if not isinstance(offered, list | tuple) or not all(isinstance(tool, Tool) for tool in offered):  # pyright: ignore[reportUnnecessaryIsInstance] -- a plugin may return anything
         raise PluginFailedError(plugin.name, "list_tools", "it returned no list of tools")
     return [(plugin, tool) for tool in offered]

@@ -1,9 +1,11 @@
 """What plugins may do to a task: list tools, look at messages, refuse replies, hear of the end."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from everloop.activities.model.events import statuses_of
 from everloop.workflows.agent_task import AgentTask
@@ -13,6 +15,7 @@ from everloop.workflows.contract.calls import (
     BeforeRequestResult,
     CallModelInput,
     PreparedTask,
+    PrepareTaskInput,
 )
 from everloop.workflows.contract.messages import (
     AssistantMessage,
@@ -165,6 +168,37 @@ async def test_a_task_canceled_while_plugins_look_is_canceled(start_task: StartT
         go_on.set()
         await until_canceled(handle)
     assert ports.model.calls == []
+
+
+@pytest.mark.parametrize("spec", [SCREENING_AGENT, LISTING_AGENT], ids=["a hook", "a list of tools"])
+async def test_plugins_of_an_agent_that_no_worker_has_are_waited_for(
+    start_task: StartTask, spec: AgentSpec
+) -> None:
+    """However often a worker without it takes the call: a deployment may take long."""
+    attempts = list[int]()
+
+    def look() -> None:
+        attempts.append(activity.info().attempt)
+        if len(attempts) < 9:
+            raise ApplicationError(
+                "none here", type=failures.AGENT_UNKNOWN, next_retry_delay=timedelta(milliseconds=1)
+            )
+
+    class Elsewhere(FixedAgents):
+        @activity.defn
+        async def prepare_task(self, call: PrepareTaskInput) -> PreparedTask:
+            look()
+            return PreparedTask()
+
+        @activity.defn
+        async def before_request(self, call: BeforeRequestInput) -> BeforeRequestResult:
+            look()
+            return BeforeRequestResult(messages=call.messages)
+
+    ports = FakePorts(ScriptedModel(answer("done")))
+    ports.agents = Elsewhere()
+    assert (await run(start_task(ports, spec))).excerpt == "done"
+    assert attempts == [*range(1, 10)]
 
 
 async def test_a_refused_reply_is_made_again(start_task: StartTask) -> None:

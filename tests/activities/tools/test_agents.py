@@ -117,9 +117,11 @@ class AgentRig:
         environment.info = replace(environment.info, attempt=attempt)
         return await environment.run(self.port.load_agent, call)
 
-    async def prepare(self, **settings: object) -> PreparedTask:
+    async def prepare(self, attempt: int = 1, **settings: object) -> PreparedTask:
         call = PrepareTaskInput(task=self.task, position=0).model_copy(update=settings)
-        return await ActivityEnvironment().run(self.port.prepare_task, call)
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=attempt)
+        return await environment.run(self.port.prepare_task, call)
 
     async def before_request(self) -> BeforeRequestResult:
         call = BeforeRequestInput(task=self.task, messages=MESSAGES, identity=Identity(subject="ann"))
@@ -365,12 +367,13 @@ async def test_tools_that_cannot_be_offered_are_left_out_with_a_warning() -> Non
     ]
 
 
-async def test_tools_that_cannot_be_listed_now_are_asked_for_again() -> None:
-    """The failure names the plugin; nothing is cached of the others."""
+@pytest.mark.parametrize(("attempt", "is_last"), [(1, False), (4, False), (5, True), (9, True)])
+async def test_tools_that_cannot_be_listed_now_are_asked_for_again(attempt: int, *, is_last: bool) -> None:
+    """Five times in all. The failure names the plugin; nothing is cached of the others."""
     rig = AgentRig(_server([WRITE], "a"), _server(ConnectionError("refused"), "b"))
     with pytest.raises(ApplicationError, match="plugin 'b' failed in list_tools: ConnectionError") as failed:
-        await rig.prepare()
-    assert (failed.value.type, failed.value.non_retryable) == (failures.TOOLS_UNAVAILABLE, False)
+        await rig.prepare(attempt)
+    assert (failed.value.type, failed.value.non_retryable) == (failures.TOOLS_UNAVAILABLE, is_last)
     assert await rig.cached(1) is None
 
 
