@@ -209,7 +209,7 @@ class Client(
         Args:
             task_id: The task that waits.
             value: A text, or any other JSON value; what fits is told by `Question.kind` and its schema.
-            question_id: Empty: the oldest question.
+            question_id: Empty: the oldest question. A secret needs it.
             message_id: As of `send`.
             detach: As of `send`.
             timeout: As of `send`.

@@ -204,7 +204,7 @@ class App(Generic[Output]):
         """
         return await self._watched(self._wait(_id(task), call, timeout or self._timeout))
 
-    async def answer(self, task: Task, value: JsonValue, *, question: str = "") -> Result[Output]:
+    async def answer(self, task: Task, value: JsonValue, *, question_id: str = "") -> Result[Output]:
         """Answer what a task asks, its oldest question by default, and return what came of it.
 
         Raises:
@@ -212,11 +212,15 @@ class App(Generic[Output]):
             TaskError: the time is up.
         """
         client = self._client_for(_id(task))
-        answering = client.answer(_id(task), value, question_id=question, timeout=self._timeout)
+        oldest = () if question_id else (await client.task(_id(task))).questions[:1]
+        named = (
+            oldest[0].id if oldest else question_id
+        )  # a secret is only taken with the name of its question
+        answering = client.answer(_id(task), value, question_id=named, timeout=self._timeout)
         return await self._watched(answering)
 
     async def approve(
-        self, task: Task, *, approved: bool = True, note: str = "", question: str = ""
+        self, task: Task, *, approved: bool = True, note: str = "", question_id: str = ""
     ) -> Result[Output]:
         """Say yes or no to a call that waits for it, and return what came of it.
 
@@ -225,7 +229,9 @@ class App(Generic[Output]):
             TaskError: the time is up.
         """
         client = self._client_for(_id(task))
-        approving = client.approve(_id(task), question, approved=approved, note=note, timeout=self._timeout)
+        approving = client.approve(
+            _id(task), question_id, approved=approved, note=note, timeout=self._timeout
+        )
         return await self._watched(approving)
 
     async def cancel(self, task: Task) -> Result[Output]:

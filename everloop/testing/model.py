@@ -20,6 +20,7 @@ import uvicorn
 from pydantic import BaseModel, JsonValue
 from starlette.applications import Starlette
 
+from everloop.activities.narrator.story import INSTRUCTIONS
 from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.demo_model.chat_request import ChatRequest
 from everloop.deploy.demo_model.completion import Call, Refusal, Reply
@@ -113,8 +114,9 @@ class _Speaking(StandIn):
 class Script(_Speaking):
     """Replies in the order in which the model is asked, however many tasks ask.
 
-    A reply is used up by each request, also by the one after a failure; one that the client did not hear to
-    its end comes again. `check_tools` False lets it call tools that are not on offer, as models sometimes do.
+    Narrators, who ask by the clock, get nothing of it, and are silent. Otherwise a reply is used up by each
+    request, also by the one after a failure; one that the client did not hear to its end comes again.
+    `check_tools` False lets it call tools that are not on offer, as models sometimes do.
 
     >>> Script(call("forecast", city="Rome"), "Sunny, all day.").left
     2
@@ -131,6 +133,8 @@ class Script(_Speaking):
         return len(self._left)
 
     async def say(self, request: ChatRequest) -> Reply | Refusal:
+        if request.messages[0].text == INSTRUCTIONS:
+            return Reply("")
         if not self._left:
             raise ScriptError(
                 f"the script has {self._count} replies, and the model was asked for one more. "

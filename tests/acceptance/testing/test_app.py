@@ -17,7 +17,17 @@ from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
 import everloop
-from everloop import Agent, ToolContext, artifacts, prompt, request_input, sub_agent, tool, tools
+from everloop import (
+    Agent,
+    AuthRequired,
+    ToolContext,
+    artifacts,
+    prompt,
+    request_input,
+    sub_agent,
+    tool,
+    tools,
+)
 from everloop.client import Client, ServerError, TaskNotCompletedError, TextDelta, ToolCallStarted
 from everloop.deploy.demo_model.app import build_app
 from everloop.deploy.local import servers as local_servers
@@ -63,6 +73,14 @@ async def report(city: str, context: ToolContext) -> str:
 async def delete() -> str:
     """Delete it."""
     return "deleted"
+
+
+@tool
+async def log_in(context: ToolContext) -> str:
+    """Log in."""
+    if await context.secret("token") is None:
+        raise AuthRequired("Your token?", name="token")
+    return "logged in"
 
 
 def agent(*more: everloop.Tool, **changes: object) -> Agent:
@@ -152,11 +170,18 @@ async def test_people_answer_approve_and_cancel(given: tuple[Agent, ...]) -> Non
     """Through the app, as clients do; data comes back as the model of the agent. A task tells whose it is."""
     ask = call("request_input", kind="clarification", question="Which city?")
     script = Script(
-        ask, Weather(city="Rome", degrees=21), call("delete"), {"city": "Oslo", "degrees": 3}, ask
+        [ask, call("log_in")],
+        Weather(city="Rome", degrees=21),
+        call("delete"),
+        {"city": "Oslo", "degrees": 3},
+        ask,
     )
-    async with running(*given, agent(output=Weather), model=script) as app:
+    async with running(*given, agent(log_in, output=Weather), model=script) as app:
         asked = await app.wait(await app.start("How is it?", agent="desk"))
-        assert (await app.answer(asked, "Rome")).data == Weather(city="Rome", degrees=21)
+        values = {"clarification": "Rome", "auth": "a secret of six"}
+        while asked.questions:
+            asked = await app.answer(asked, values[asked.questions[0].kind])
+        assert asked.data == Weather(city="Rome", degrees=21)
 
         result = await app.approve(await app.ask("Delete it", agent="desk"))
         assert (result.data, result.tool_calls[0].result) == (Weather(city="Oslo", degrees=3), "deleted")

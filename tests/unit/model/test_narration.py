@@ -2,7 +2,14 @@
 
 import pytest
 
-from everloop.activities.narrator.story import MAX_CHARACTERS, Story, is_enough, narration
+from everloop.activities.narrator.story import (
+    MAX_CHARACTERS,
+    Story,
+    is_enough,
+    narration,
+    narration_request,
+)
+from everloop.testing import ChatRequest, Reply, Script
 from everloop.workflows.contract.events import (
     AgentInvoked,
     IterationStarted,
@@ -126,3 +133,11 @@ def test_a_story_keeps_its_newest_parts() -> None:
     assert {len(line) for line in story.lines} == {160}
     assert list(story.narrations) == ["2", "3", "4", "5", "6"]
     assert not story.has_news
+
+
+async def test_a_script_is_not_used_up_by_a_narrator() -> None:
+    """It asks by the clock, so nobody could write a script for it."""
+    request = narration_request("model", "Read", Story())
+    script = Script("Done.")
+    asked = ChatRequest.model_validate({"model": request.model, "messages": list(request.messages)})
+    assert (await script.say(asked), script.left) == (Reply(""), 1)
