@@ -100,13 +100,14 @@ async def _get(client: "Client", context: str, artifact: str, to: Path, *, force
 
 async def _parts(client: "Client", context: str, artifact: str) -> "list[Part]":
     """Return the contents of an artifact: as an Everloop keeps them, or as A2A tells them."""
+    from everloop.cli.client.files import named_parts
     from everloop.client import ExtensionMissingError
 
     try:
         stored = await client.stored_artifacts(context)
     except ExtensionMissingError:
         return list((await client.artifact(context, artifact)).parts)
-    known = {one.artifact_id: [part.part for part in one.parts] for one in stored}
+    known = {one.artifact_id: named_parts(one) for one in stored}
     if artifact not in known:
         names = ", ".join(known) or "none"
         raise CommandError(f"there is no artifact {artifact!r} in the context {context} (there are: {names})")

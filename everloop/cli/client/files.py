@@ -3,19 +3,23 @@
 import asyncio
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everloop.cli.client.prompts import LeftError, PressedError, ask_text, choose
 from everloop.cli.client.screen import Screen, described
 from everloop.cli.output import misused, option_of
-from everloop.client import Artifact, InvalidError, Part
+from everloop.client import Artifact, ExtensionMissingError, InvalidError, Part
 
 if TYPE_CHECKING:
-    from everloop.client import Client, Result
+    from everloop.client import Client, Result, StoredArtifact
 
 STDIN = "-"
+
+_ENDINGS = {"text": ".txt", "data": ".json", "rows": ".jsonl"}
+"""Of files with a part of a stored artifact, by its kind."""
 
 
 def read_stdin() -> bytes:
@@ -80,8 +84,11 @@ async def offer_artifacts(  # noqa: PLR0913 -- all have names
             screen.say(
                 f"save it: everloop artifacts get {names}{option_of(profile)}", "dim", indent=2, breaks=False
             )
-    for one in made if folder else []:
-        for path in await save_parts(client, _files_of(one), one.id, folder or Path()):
+    if not folder:
+        return
+    stored = {one.id: _files_of(one) for one in made} | await _datasets(client, made[0].context_id)
+    for one in made:
+        for path in await save_parts(client, stored[one.id], one.id, folder):
             screen.say(f"  saved {path}", "green")
 
 
@@ -98,10 +105,31 @@ async def _asked_folder(made: list[Artifact], screen: Screen) -> Path | None:
         return None
 
 
+async def _datasets(client: "Client", context: str) -> dict[str, list[Part]]:
+    """Return the datasets of a conversation, each whole: A2A has their rows in pieces, as they came."""
+    try:
+        stored = await client.stored_artifacts(context)
+    except ExtensionMissingError:
+        return {}
+    return {
+        one.artifact_id: named_parts(one) for one in stored if all(part.kind == "rows" for part in one.parts)
+    }
+
+
+def named_parts(artifact: "StoredArtifact") -> list[Part]:
+    """Return the parts of an artifact, those without a file name with one."""
+    return [
+        replace(part.part, filename=part.filename or f"{artifact.artifact_id}{_ENDINGS.get(part.kind, '')}")
+        for part in artifact.parts
+    ]
+
+
 async def save_parts(
     client: "Client", parts: Sequence[Part], name: str, folder: Path, *, overwrites: bool = False
 ) -> list[Path]:
     """Write the contents of an artifact into a folder; what is there stays, unless it is to be overwritten.
+
+    Parts of the same name get files of their own in any case.
 
     Raises:
         ClientError: one cannot be fetched, or written.
@@ -109,25 +137,28 @@ async def save_parts(
     saved: list[Path] = []
     for part in parts:
         file = part.filename or f"{name}{_ending(part)}"
-        path = await asyncio.to_thread(_target, folder, file, overwrites=overwrites)
+        path = await asyncio.to_thread(_target, folder, file, saved if overwrites else None)
         saved.append(await client.save(part, path))
     return saved
 
 
-def _target(folder: Path, name: str, *, overwrites: bool) -> Path:
+def _target(folder: Path, name: str, kept: Collection[Path] | None) -> Path:
     folder = folder.expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidError(f"{folder} is no folder to write to: {error.strerror}") from None
-    return free_path(folder, name, overwrites=overwrites)
+    return free_path(folder, name, kept)
 
 
-def free_path(folder: Path, name: str, *, overwrites: bool = False) -> Path:
-    """Return where a file of this name can be written; names of the server lead to no other folder."""
+def free_path(folder: Path, name: str, kept: Collection[Path] | None = None) -> Path:
+    """Return where a file of this name can be written; names of the server lead to no other folder.
+
+    `kept` is what may not be overwritten; None: all that is there.
+    """
     name = Path(name.replace("\\", "/")).name.lstrip(".") or "artifact"
     path, number = folder / name, 2
-    while path.exists() and not overwrites:
+    while path.exists() if kept is None else path in kept:
         path = folder / f"{Path(name).stem}-{number}{Path(name).suffix}"
         number += 1
     return path

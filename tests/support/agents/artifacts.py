@@ -32,6 +32,19 @@ async def write_big(artifact_id: str, megabytes: int, gate: str, context: ToolCo
     return f"{written.parts[0].size} bytes"
 
 
+@tool(idempotent=True)
+async def write_table(artifact_id: str, rows: int, context: ToolContext) -> str:
+    """Write a dataset, slowly enough that clients get it in pieces."""
+
+    async def numbered() -> AsyncIterator[dict[str, int]]:
+        for number in range(rows):
+            yield {"number": number}
+            await asyncio.sleep(0.1)
+
+    await context.artifacts.write_rows(artifact_id, numbered())
+    return "written"
+
+
 @tool(idempotent=True, timeout=LONG)
 async def write_lines(artifact_id: str, count: int, gate: str, context: ToolContext) -> str:
     """Write lines, one by one; in the middle wait for a gate file."""
@@ -61,6 +74,6 @@ agent = Agent(
     name="Artifacts",
     description="Writes artifacts.",
     model="scripted",
-    plugins=[prompt("Follow the script."), tools(write_big, write_lines), artifacts()],
+    plugins=[prompt("Follow the script."), tools(write_big, write_lines, write_table), artifacts()],
     limits=Limits(iterations=50),
 )

@@ -12,9 +12,12 @@ from pydantic import JsonValue
 from everloop.cli.author.dev import saved_files
 from everloop.cli.author.live_log import rendered
 from everloop.cli.author.project import Project
+from everloop.cli.client.files import save_parts
 from everloop.cli.client.screen import FRAMES, Screen
 from everloop.client import (
+    Client,
     OtherEvent,
+    Part,
     StatusChanged,
     TaskState,
     TextDelta,
@@ -122,3 +125,14 @@ async def test_files_are_watched_before_agents_are_loaded(tmp_path: Path) -> Non
         (tmp_path / "agent.py").write_text("agent = None")
 
         assert await anext(each async for each in changes if each) == {"agent.py"}
+
+
+async def test_parts_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
+    """Also where files may be overwritten: those that were there before."""
+    (tmp_path / "table.json").write_text("old")
+    parts = [Part(data=[1]), Part(data=[2])]
+    async with Client("http://127.0.0.1:9") as client:
+        again = await save_parts(client, parts, "table", tmp_path, overwrites=True)
+        beside = await save_parts(client, parts[:1], "table", tmp_path)
+    assert [path.name for path in again + beside] == ["table.json", "table-2.json", "table-3.json"]
+    assert [path.read_text() for path in again + beside] == ["[1]", "[2]", "[1]"]
