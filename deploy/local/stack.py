@@ -30,6 +30,7 @@ from everloop.deploy.local.servers import LOOPBACK, TemporalPorts, temporal_comm
 from everloop.deploy.local.settings import StackSettings
 from everloop.deploy.local.supervisor import Supervisor
 from everloop.runtime.outbound.policy import is_loopback
+from everloop.runtime.telemetry.settings import Address, TelemetrySettings
 
 LEDGER = "ledger.jsonl"
 AGENTS = "agents"
@@ -119,14 +120,24 @@ class LocalStack:
         def worker_is_ready(since: float) -> Awaitable[bool]:
             return worker_polls(client, self.temporal_http, queue, since)
 
+        metrics = TelemetrySettings().address
+        beside = metrics and metrics._replace(port=metrics.port + 1)
         return [
             *self.servers(client),
-            self._prepared("worker", worker_is_ready, "everloop.worker"),
-            self._prepared("gateway", lambda _since: http_answers(client, url), "everloop.gateway.__main__"),
+            self._prepared("worker", worker_is_ready, "everloop.worker", metrics=beside),
+            self._prepared(
+                "gateway",
+                lambda _since: http_answers(client, url),
+                "everloop.gateway.__main__",
+                metrics=metrics,
+            ),
         ]
 
     def reloadable(self, listener: int) -> list[Service]:
-        """Return worker and gateway for a `Reloader`: `listener` is the file of the socket to serve on."""
+        """Return worker and gateway for a `Reloader`: `listener` is the file of the socket to serve on.
+
+        They serve no metrics: for a moment two versions run side by side.
+        """
         worker = self._prepared("worker", _unknown, "everloop.worker")
         serving = ("everloop.gateway.__main__", LISTENER, str(listener))
         gateway = self._prepared("gateway", _unknown, *serving)
@@ -166,9 +177,13 @@ class LocalStack:
         arguments = ("everloop.deploy.demo_model", "--port", str(self.ports.demo_model))
         return self._python("demo-model", lambda _since: http_answers(client, url, key), *arguments)
 
-    def _prepared(self, name: str, is_ready: IsReady, *arguments: str) -> Service:
+    def _prepared(
+        self, name: str, is_ready: IsReady, *arguments: str, metrics: Address | None = None
+    ) -> Service:
         service = self._python(name, is_ready, "everloop.deploy.local.prepared", *arguments)
-        return replace(service, is_prepared=True, needs=("temporal", "valkey"))
+        environment = {**(service.environment or {}), "EVERLOOP_METRICS_ADDRESS": str(metrics or "")}
+        needs = ("temporal", "valkey")
+        return replace(service, is_prepared=True, needs=needs, environment=environment)
 
     def _python(self, name: str, is_ready: IsReady, module: str, *arguments: str) -> Service:
         command = (sys.executable, "-m", module, *arguments)

@@ -1,6 +1,7 @@
 """What the processes of a local stack are told."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -96,6 +97,20 @@ def test_it_is_known_that_nobody_named_agents(
     monkeypatch.setenv("EVERLOOP_AGENTS", variable)
 
     assert LocalStack(tmp_path, StackSettings(), PORTS, given).serves_demo_agent is expected
+
+
+def test_worker_and_gateway_serve_metrics_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both have one environment. Versions that overlap for a moment in `everloop dev` serve none."""
+    monkeypatch.setenv("EVERLOOP_METRICS_ADDRESS", "127.0.0.1:9464")
+    stack = LocalStack(tmp_path, StackSettings(), PORTS, {})
+    services = [*stack.services(Mock()), *stack.reloadable(3)]
+
+    addresses = [
+        (one.environment or {}).get("EVERLOOP_METRICS_ADDRESS") for one in services if one.is_prepared
+    ]
+    assert addresses == ["127.0.0.1:9465", "127.0.0.1:9464", "", ""]
 
 
 @pytest.mark.parametrize(("fresh", "wanted"), [(False, {"gateway": 8080}), (True, {})])
