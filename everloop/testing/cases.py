@@ -97,6 +97,8 @@ class Case(BaseModel):
     async def ask(self, app: App[Output]) -> Result[Output]:
         """Say to the agent what was said, each answer when it asks, and return what came of it.
 
+        Secrets are in no file: the tool that asks for one gets a text that says so.
+
         Raises:
             CaseError: the task ended before all was said.
         """
@@ -107,7 +109,11 @@ class Case(BaseModel):
                 raise CaseError(
                     f"task {result.id} is {result.state} after {count} of {len(self.messages)} messages"
                 )
-            result = await app.ask(*_parts(answer), agent=self.agent, task=result)
+            said = _parts(answer)
+            if [question.kind for question in result.questions[:1]] == ["auth"]:
+                result = await app.answer(result, said[0].text or "")
+            else:
+                result = await app.ask(*said, agent=self.agent, task=result)
         return result
 
     def check(self, result: Result[Any]) -> None:

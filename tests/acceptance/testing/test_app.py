@@ -356,27 +356,38 @@ async def _say() -> None:
 async def test_a_finished_task_is_a_test_case(tmp_path: Path) -> None:
     """With its answers and files; it is played by the agent as it is now, and says where that differs."""
     ask = call("request_input", kind="clarification", question="Which city?")
-    script = Script(Reply("Let me ask.", (call("report", city="Oslo"), ask)), call("delete"), "It is done.")
+    script = Script(
+        Reply("Let me ask.", (call("report", city="Oslo"), ask)),
+        call("log_in"),
+        call("delete"),
+        "It is done.",
+    )
     (tmp_path / "notes.txt").write_text("Mind the gap.", encoding="utf-8")
-    async with running(agent(), model=script) as app:
+    async with running(agent(log_in), model=script) as app:
         asked = await app.ask("Report", files=[tmp_path / "notes.txt"], data={"when": "now"})
         with pytest.raises(TestingError, match="only a task that has ended"):
             await export(app.client, asked.id, tmp_path / "case.json")
-        done = await app.approve(await app.answer(asked, "Rome"))
+        logged_in = await app.answer(await app.answer(asked, "Rome"), "open sesame")
+        done = await app.approve(logged_in)
         await export(app.client, done.id, tmp_path / "cases" / "case.json")
 
     case = Case.load(tmp_path / "cases" / "case.json")
-    async with running(agent(), model=case.script()) as app:
+    assert "open sesame" not in case.model_dump_json()
+    async with running(agent(log_in), model=case.script()) as app:
         again = await case.ask(app)
         case.check(again)
         assert [made.arguments for made in (await app.wait(again)).tool_calls] == [
             made.arguments for made in case.expected.calls
         ]
     other = agent(
-        plugins=[prompt("You help."), tools(report, replace(delete, needs_approval=False)), request_input()]
+        plugins=[
+            prompt("You help."),
+            tools(report, log_in, replace(delete, needs_approval=False)),
+            request_input(),
+        ]
     )
     async with running(other, model=case.script()) as app:
-        with pytest.raises(TestingError, match="is completed after 2 of 3 messages"):
+        with pytest.raises(TestingError, match="is completed after 3 of 4 messages"):
             await case.ask(app)
     with pytest.raises(AssertionError, match=r'text: expected "It is done.", got "It is not."'):
         case.check(replace(again, text="It is not."))
