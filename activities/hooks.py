@@ -40,6 +40,7 @@ def find_agent(agents: AgentRegistry, agent_id: str, version: str = "") -> Agent
     try:
         return agents.find(agent_id, version)
     except UnknownAgentError as error:
+        _log.warning("a task waits for a worker that has its agent", agent=agent_id)
         raise ApplicationError(str(error), type=failures.AGENT_UNKNOWN) from error
 
 

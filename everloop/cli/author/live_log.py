@@ -19,7 +19,9 @@ Record = Mapping[str, Any]
 """A line of the log."""
 
 _KNOWN = frozenset({"event", "level", "logger", "timestamp", "owner_hash", "context_id", "stack", "trace_id"})
-_IN_OTHER_LINES = frozenset({"tool failed", "Completing activity as failed"})
+_IN_OTHER_LINES = frozenset(
+    {"tool failed", "Completing activity as failed", "another version of the agent goes on"}
+)
 
 
 async def new_records(log: Path) -> AsyncGenerator[Record]:

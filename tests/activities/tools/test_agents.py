@@ -8,6 +8,7 @@ from typing import cast
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
@@ -159,10 +160,14 @@ async def test_a_call_of_a_sub_agent_that_is_tried_again_says_so() -> None:
 
 
 async def test_a_sub_agent_that_this_worker_lacks_is_left_to_another() -> None:
-    """The failure is retryable, and nothing is announced."""
+    """The failure is retryable, and nothing is announced; the log says which agent is missing."""
     rig = AgentRig(ASKS)
-    with pytest.raises(ApplicationError, match="this process serves: writer, agent") as error:
+    with (
+        capture_logs() as logs,
+        pytest.raises(ApplicationError, match="this process serves: writer, agent") as error,
+    ):
         await rig.load(rig.call("other"))
+    assert [line["agent"] for line in logs] == ["other"]
     assert (error.value.type, error.value.non_retryable) == (failures.AGENT_UNKNOWN, False)
     assert await rig.events() == []
 

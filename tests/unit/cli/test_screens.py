@@ -35,9 +35,11 @@ def test_a_warning_stands_apart_from_its_fields() -> None:
     assert line.plain == "  ! model call failed   attempt=2"
 
 
-@pytest.mark.parametrize("event", ["tool failed", "Completing activity as failed"])
+@pytest.mark.parametrize(
+    "event", ["tool failed", "Completing activity as failed", "another version of the agent goes on"]
+)
 def test_what_another_line_says_is_shown_once(event: str) -> None:
-    """Everloop says why a call failed; Temporal's library says so again, with a traceback."""
+    """Why a call failed, which Temporal's library says again; that tasks go on with what was saved."""
     assert rendered({"event": event, "level": "warning", "exception": "Traceback …"}) is None
 
 
