@@ -59,8 +59,8 @@ def rendered(record: Record) -> "Text | None":
             came = f"{record.get('tool')}: {_short(str(record.get('result', '')))}"
             return _line("  ✗ " if failed else "  ← ", "red" if failed else "green", came)
         case "tool traceback":
-            words = str(record.get("exception", "")).strip().splitlines()
-            failed = f"{record.get('tool')}: {_short(words[-1] if words else 'it failed')}"
+            words = _last_line(record.get("exception")) or "it failed"
+            failed = f"{record.get('tool')}: {_short(words)}"
             return _line("  ✗ ", "red", failed, f"   {record.get('raised_at') or ''}")
         case _:
             return _warning(record)
@@ -69,7 +69,8 @@ def rendered(record: Record) -> "Text | None":
 def _warning(record: Record) -> "Text | None":
     if record.get("level") not in {"warning", "error", "critical"} or record["event"] in _IN_OTHER_LINES:
         return None
-    fields = [f"{name}={value}" for name, value in record.items() if name not in _KNOWN and value]
+    told = {**record, "exception": _last_line(record.get("exception"))}
+    fields = [f"{name}={value}" for name, value in told.items() if name not in _KNOWN and value]
     return _line("  ! ", "yellow", str(record["event"]), f"   {_short(' '.join(fields))}" if fields else "")
 
 
@@ -86,6 +87,11 @@ def _arguments(text: str) -> str:
     except (ValueError, AttributeError):  # the model wrote something else
         return _short(text)
     return _short(", ".join(named))
+
+
+def _last_line(traceback: object) -> str:
+    """Return what went wrong; the rest of a traceback is in the log."""
+    return str(traceback or "").strip().rpartition("\n")[2]
 
 
 def _short(text: str) -> str:

@@ -28,11 +28,12 @@ from everloop.client import (
 
 
 def test_a_warning_stands_apart_from_its_fields() -> None:
-    """Nobody has to find out where the words end."""
-    line = rendered({"event": "model call failed", "level": "warning", "attempt": 2, "context_id": "c"})
+    """Nobody has to find out where the words end, nor what a traceback comes to."""
+    record = {"event": "model call failed", "level": "warning", "attempt": 2, "context_id": "c"}
+    line = rendered({**record, "exception": "Traceback …\n  File …\nKeyError: no key"})
 
     assert line is not None
-    assert line.plain == "  ! model call failed   attempt=2"
+    assert line.plain == "  ! model call failed   attempt=2 exception=KeyError: no key"
 
 
 @pytest.mark.parametrize(
