@@ -71,17 +71,24 @@ def get(
     context: ContextArgument,
     artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", help="Its id.", show_default=False)],
     *,
-    to: Annotated[str, option("PATH", "A file, a folder, or `-` for stdout (default: this folder).")] = ".",
+    to: Annotated[
+        str, option("PATH", "A file, a folder (`out/` makes it), or `-` for stdout (default: here).")
+    ] = ".",
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     profile: ProfileName = "",
 ) -> None:
     """Fetch an artifact, however large. A file is there when it is whole."""
-    saved = asked(lambda client: _get(client, context, artifact, Path(to).expanduser(), force=force), profile)
+    path, is_folder = Path(to).expanduser(), to.endswith("/")
+    saved = asked(
+        lambda client: _get(client, context, artifact, path, is_folder=is_folder, force=force), profile
+    )
     for path in saved:
         print_line(str(path))
 
 
-async def _get(client: "Client", context: str, artifact: str, to: Path, *, force: bool) -> list[Path]:
+async def _get(  # noqa: PLR0913 -- the flags have names
+    client: "Client", context: str, artifact: str, to: Path, *, is_folder: bool, force: bool
+) -> list[Path]:
     parts = await _parts(client, context, artifact)
     if str(to) == "-":
         for part in parts:
@@ -91,7 +98,7 @@ async def _get(client: "Client", context: str, artifact: str, to: Path, *, force
         return []
     from everloop.cli.client.files import save_parts
 
-    if await asyncio.to_thread(to.is_dir) or len(parts) != 1:
+    if is_folder or await asyncio.to_thread(to.is_dir) or len(parts) != 1:
         return await save_parts(client, parts, artifact, to, overwrites=force)
     if not force and await asyncio.to_thread(to.exists):
         raise CommandError(f"{to} is there already; give another --to, or --force to write over it")

@@ -139,10 +139,10 @@ async def test_files_are_put_listed_and_fetched(service: Service, shell: Shell, 
         "send", "Go.", "--agent", "artifacts", "--context", "files-1", "--save", str(tmp_path / "made")
     )
     assert made.code == 0, made.err
-    fetched = await shell.run("artifacts", "get", "files-1", "table")
-    assert fetched.out == "table.jsonl\n"
+    fetched = await shell.run("artifacts", "get", "files-1", "table", "--to", "new/")
+    assert fetched.out == "new/table.jsonl\n"
     (table,) = (tmp_path / "made").iterdir()
-    assert table.read_text() == (tmp_path / "table.jsonl").read_text()
+    assert table.read_text() == (tmp_path / "new" / "table.jsonl").read_text()
     assert [json.loads(line)["number"] for line in table.read_text().splitlines()] == [*range(5)]
     missing = await shell.run("artifacts", "get", "files-1", "none")
     assert (missing.code, artifact in missing.err) == (1, True)
