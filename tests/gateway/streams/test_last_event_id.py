@@ -11,8 +11,9 @@ from a2a.types.a2a_pb2 import TaskState as A2AState
 from temporalio.client import Client
 
 from everloop.runtime.protocol.tasks import EVENTS_EXTENSION
+from everloop.stores.views.interface import START
 from everloop.stores.views.store import TaskViews
-from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled
+from everloop.workflows.contract.events import ArtifactChunk, StatusChanged, ToolCalled, Warned
 from everloop.workflows.contract.messages import TextPart
 from everloop.workflows.contract.questions import QuestionKind
 from everloop.workflows.contract.tasks import TaskState
@@ -164,6 +165,21 @@ async def test_of_updates_that_belong_together_the_last_has_the_id(
     assert failed.response.artifact_update.artifact.metadata.fields["status"].string_value == "failed"
     assert status.response.status_update.status.state == A2AState.TASK_STATE_FAILED
     assert await all_of(stand_in, "SubscribeToTask", {"id": task.id}, half.id) == [failed, status]
+
+
+async def test_who_goes_on_from_behind_the_end_is_not_kept_waiting(
+    stand_in: RunningGateway, client: Client, views: TaskViews
+) -> None:
+    """A last word of an activity may come behind it; the stream ends with that, and not with another end."""
+    async with stream(stand_in, "SendStreamingMessage", message(unique("behind"))) as events:
+        first = await anext(events)
+    task = StoodIn(client, views, first.response.task)
+    for state in (TaskState.WORKING, TaskState.COMPLETED):
+        await task.publish(state)
+    (*_, end) = await views.read({task.id: START}, wait=0)
+    await views.publish(task.id, "run", [Warned(text="late")])
+    await task.end()
+    assert await all_of(stand_in, "SubscribeToTask", {"id": task.id}, end.position) == []
 
 
 @pytest.mark.parametrize("is_over", [False, True])
