@@ -53,7 +53,7 @@ class Housekeeping:
 
     async def _clean(self, kind: Kind, asked: HousekeepingInput, known: KindResult) -> KindResult:
         if kind in SEARCHES and not known.cursor and _is_recent(known):
-            return known.model_copy(update={"removed": 0, "failure": ""})
+            return known.model_copy(update={"removed": 0})
         removed, cursor = 0, known.cursor
         for _ in range(DRY_ROUNDS if asked.dry_run else ROUNDS):
             call = CleanInput(kind=kind, dry_run=asked.dry_run, cursor=cursor)

@@ -260,12 +260,11 @@ NO_CIPHER = Cipher(())
 
 
 def _compressed(text: str) -> bytes | None:
-    """Return text compressed; None if it is short or very long, or would be no shorter."""
+    """Return text compressed; None if it is short or very long."""
     content = text.encode()
     if not COMPRESSED_FROM <= len(content) <= COMPRESSED_TO:
         return None
-    packed = _COMPRESSED + zlib.compress(content)
-    return packed if len(packed) < len(content) else None
+    return _COMPRESSED + zlib.compress(content)
 
 
 def _bound_to(key_id: str, purpose: str) -> bytes:

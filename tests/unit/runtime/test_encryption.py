@@ -66,6 +66,18 @@ def test_repeatable_boxes_tell_equal_content_and_nothing_else() -> None:
     assert len(nonces) == 4
 
 
+def test_what_was_encrypted_before_opens() -> None:
+    """A box of an earlier version, which a change of what keys are derived from, or bound to, would lose."""
+    box = Box(
+        "k1",
+        bytes.fromhex(
+            "5f00f42c3de1586b7b755a542f3b9e0cb9ffc63d999584d356c1412687d9d1f8a06364b4b185ac14f5a6212674d41ed0"
+        ),
+    )
+    assert keyring("k2", "k1").decrypt(box, "a") == PLAIN
+    assert keyring("k1").encrypt(PLAIN, "a", repeatable=True) == box
+
+
 def test_the_first_key_encrypts_and_all_decrypt() -> None:
     """After a rotation both old and new boxes are read; without the old key the error names its id."""
     old, rotated = keyring("k1"), keyring("k2", "k1")
@@ -95,6 +107,13 @@ def test_what_was_changed_or_moved_does_not_open(box: Box) -> None:
     with pytest.raises(SealBrokenError, match=f"{box.key_id!r}: it was changed or moved") as caught:
         keyring("k1", "k2").decrypt(box, "p")
     assert PLAIN.decode() not in str(caught.value)
+
+
+def test_a_changed_text_does_not_open() -> None:
+    """Nor does one that is no base64: that is said of it, not how it failed."""
+    cipher = keyring("k1")
+    with pytest.raises(SealBrokenError, match="'k1': it was changed or moved"):
+        cipher.unseal_text(f"{cipher.seal_text('{}', 'p')}!", "p")
 
 
 @pytest.mark.parametrize("cipher", [NO_CIPHER, keyring("k1")], ids=["off", "on"])

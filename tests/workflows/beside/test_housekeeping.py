@@ -8,13 +8,16 @@ from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
+from temporalio import activity
 from temporalio.client import (
     Client,
     ScheduleActionStartWorkflow,
     ScheduleIntervalSpec,
     ScheduleUpdate,
     ScheduleUpdateInput,
+    WorkflowFailureError,
 )
+from temporalio.exceptions import CancelledError
 
 from everloop.runtime.encryption.cipher import NO_CIPHER
 from everloop.runtime.temporal.codec import KEY_ID
@@ -29,6 +32,7 @@ from everloop.workflows.contract.housekeeping import (
     HousekeepingInput,
     HousekeepingResult,
     Kind,
+    KindResult,
     housekeeping_schedule_id,
 )
 from everloop.workflows.housekeeping import ROUNDS
@@ -88,12 +92,39 @@ async def test_a_kind_that_fails_does_not_stop_the_others(run: Run) -> None:
     result, port = await run({Kind.VIEWS: [CleanResult(removed=2, cursor="a"), refused]})
     assert [kind for kind, _ in port.calls][-1] is Kind.RETENTIONS
     failed = result.kinds[Kind.VIEWS]
-    assert (failed.removed, failed.failure, failed.finished_at) == (
-        2,
-        "HousekeepingRefused: nobody knows",
-        None,
-    )
+    assert failed == KindResult(removed=2, failure="HousekeepingRefused: nobody knows")  # to begin anew
     assert not result.kinds[Kind.PAYLOADS].failure
+
+
+async def test_a_run_that_is_cancelled_ends(client: Client) -> None:
+    """It does not take that for the failure of a kind, and go on with the others."""
+    port, queue = _Endless({}), unique_queue()
+    async with working(client, port, queue):
+        run = await client.start_workflow(
+            HOUSEKEEPING_WORKFLOW_TYPE, HousekeepingInput(), id=queue, task_queue=queue
+        )
+        await port.has_begun.wait()
+        await run.cancel()
+        with pytest.raises(WorkflowFailureError) as caught:
+            await run.result()
+    assert isinstance(caught.value.cause, CancelledError)
+    assert len(port.calls) == 1
+
+
+class _Endless(ScriptedHousekeeping):
+    """Is not done with its first step before its worker stops."""
+
+    def __init__(self, steps: Steps) -> None:
+        super().__init__(steps)
+        self.has_begun = asyncio.Event()
+
+    @activity.defn
+    async def clean(self, call: CleanInput) -> CleanResult:
+        cleaned = await super().clean(call)
+        if len(self.calls) == 1:
+            self.has_begun.set()
+            await asyncio.Event().wait()
+        return cleaned
 
 
 async def test_a_run_is_limited(run: Run) -> None:
@@ -114,11 +145,13 @@ async def test_a_dry_run_says_so_in_every_step(run: Run) -> None:
 async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
     """A search that was not finished goes on, one that was begins anew later; lists come each time."""
     endless = [CleanResult(cursor=f"{n}") for n in range(ROUNDS)]
-    port, queue = ScriptedHousekeeping({Kind.PAYLOADS: endless}), unique_queue()
+    steps: Steps = {Kind.PAYLOADS: endless, Kind.VIEWS: [CleanResult(removed=1)]}
+    port, queue = ScriptedHousekeeping(steps), unique_queue()
     async with working(client, port, queue), ensured(client, queue) as runs:
-        await runs(1)
+        results = [await runs(1)]
         first = len(port.calls)
-        await runs(2)
+        results.append(await runs(2))
+    assert [result.kinds[Kind.VIEWS].removed for result in results] == [1, 0]
     assert port.calls[first:] == [
         (Kind.CONVERSATIONS, CleanInput(kind=Kind.CONVERSATIONS)),
         (Kind.ARTIFACTS, CleanInput(kind=Kind.ARTIFACTS)),
@@ -129,13 +162,16 @@ async def test_the_schedule_hands_on_where_a_run_ended(client: Client) -> None:
 
 
 @asynccontextmanager
-async def ensured(client: Client, queue: str) -> AsyncGenerator[Callable[[int], Awaitable[None]]]:
-    """Make the schedule; yield what triggers it and waits until so many runs have ended."""
+async def ensured(
+    client: Client, queue: str
+) -> AsyncGenerator[Callable[[int], Awaitable[HousekeepingResult]]]:
+    """Make the schedule; yield what triggers it and returns the result of its so many-th run."""
     assert await ensure_housekeeping(client, queue)
     schedule = client.get_schedule_handle(housekeeping_schedule_id(queue))
 
-    async def run(number: int) -> None:
-        await run_by_schedule(client, schedule, number)
+    async def run(number: int) -> HousekeepingResult:
+        run_id = await run_by_schedule(client, schedule, number)
+        return await client.get_workflow_handle(run_id, result_type=HousekeepingResult).result()
 
     try:
         yield run
