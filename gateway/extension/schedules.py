@@ -246,8 +246,9 @@ def _is_seen(call: Call, known: KnownSchedule) -> bool:
 
 def _is_same(known: ScheduleDefinition, wanted: ScheduleDefinition) -> bool:
     """Whether a schedule is what was asked for: a client asks again that has heard nothing."""
-    words = ("agent_id", "parts", "metadata", "recurrence", "overlap", "context_id", "note")
-    return all(getattr(known, word) == getattr(wanted, word) for word in words)
+    words = ("agent_id", "parts", "metadata", "overlap", "context_id", "note")
+    is_same_time = known.recurrence.spec == wanted.recurrence.spec  # 90m is 1h30m
+    return is_same_time and all(getattr(known, word) == getattr(wanted, word) for word in words)
 
 
 def _unknown(name: str) -> NotFoundError:

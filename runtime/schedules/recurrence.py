@@ -49,11 +49,15 @@ def recurrence_of(spec: ScheduleSpec) -> Recurrence:
     """Return what the spec of a schedule was made of."""
     zone = spec.time_zone_name or UTC_NAME
     if spec.intervals:
-        return Recurrence(every=write_interval(spec.intervals[0].every), time_zone=zone)
+        every, offset = write_interval(spec.intervals[0].every), spec.intervals[0].offset
+        if offset:  # only `@every` can say so
+            return Recurrence(cron=f"@every {every}/{write_interval(offset)}", time_zone=zone)
+        return Recurrence(every=every, time_zone=zone)
     comment = (spec.calendars[0].comment or "") if spec.calendars else ""
-    if spec.calendars and spec.calendars[0].year:
+    try:
         return Recurrence(at=datetime.fromisoformat(comment), time_zone=zone)
-    return Recurrence(cron=comment, time_zone=zone)
+    except ValueError:  # no cron expression is a time, though it may name a year
+        return Recurrence(cron=comment, time_zone=zone)
 
 
 def _calendar(at: datetime) -> ScheduleCalendarSpec:

@@ -236,6 +236,28 @@ async def test_making_the_same_again_makes_one(office: Office) -> None:
     assert "change it by PATCH" in error_of(other)[1]
 
 
+@pytest.mark.parametrize(
+    ("when", "shown"),
+    [
+        ({"every": "90m"}, {"every": "1h30m"}),
+        ({"at": "2099-03-01T09:00:00", "timeZone": "Europe/Berlin"}, {"at": "2099-03-01T08:00:00.000Z"}),
+        ({"cron": "0 9 * * * 2099"}, {"cron": "0 9 * * * 2099"}),
+        ({"cron": "@every 400d/10m"}, {"cron": "@every 400d/10m"}),
+        ({"cron": "0 0 1 1 * # yearly"}, {"cron": "0 0 1 1 *"}),
+    ],
+)
+async def test_a_time_may_be_written_in_any_way(office: Office, when: Json, shown: Json) -> None:
+    """What is shown means the same, the same again is the same, and a change of something else keeps it."""
+    body = {**schedule(), "cron": "", **when, "id": unique("report")}
+    made, again = await office.call("POST", "", body), await office.call("POST", "", body)
+    assert (made.status_code, again.status_code) == (201, 201), again.text
+    assert shown.items() <= made.json().items()
+    assert again.json() == made.json()
+    changed = await office.call("PATCH", f"/{body['id']}", {"note": "Ask Ann."})
+    assert changed.json() == {**made.json(), "note": "Ask Ann."}
+    assert (await office.call("DELETE", f"/{body['id']}")).status_code == 200
+
+
 async def test_nobody_else_knows_of_a_schedule(office: Office) -> None:
     """Not another owner, who may use the same id, nor who is bound to other agents; an admin does."""
     made = await office.made()
