@@ -1,12 +1,14 @@
-// What pages make of rows, events and deletions.
+// What pages make of rows, events and deletions, and of a browser that lets them do less.
 
-import { describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { userMessage } from "../src/api/a2a";
 import { kindOf } from "../src/parts/content/file";
 import { RowReader } from "../src/parts/content/rows";
 import { counted } from "../src/state/deletion";
 import { bars, TaskEvents, type TaskEvent } from "../src/state/events";
 import { callsOf } from "../src/state/fold";
 import { runOf } from "../src/state/past";
+import { copy, toasts } from "../src/state/store";
 
 describe("rows", () => {
   const text = Array.from({ length: 500 }, (_, n) => JSON.stringify({ number: n, word: "ä".repeat(n % 5) })).join("\n") + "\n";
@@ -145,5 +147,22 @@ describe("events of a task", () => {
 
     expect(events.error.value).toBe("");
     expect(events.events.value.map((each) => each.id)).toEqual(["again.1", "again.2", "again.3"]);
+  });
+});
+
+describe("a page of plain HTTP, but on localhost", () => {
+  const { crypto } = globalThis;
+  afterEach(() => void vi.unstubAllGlobals());
+
+  it("sends messages, each with an id of its own", () => {
+    vi.stubGlobal("crypto", { getRandomValues: (array: Uint8Array) => crypto.getRandomValues(array) });
+    const ids = new Set(Array.from({ length: 100 }, () => userMessage([]).messageId));
+    expect(ids.size).toBe(100);
+  });
+
+  it("says that it cannot copy", async () => {
+    vi.stubGlobal("navigator", {});
+    expect(await copy("words")).toBe(false);
+    expect(toasts.value.at(-1)?.text).toContain("HTTPS");
   });
 });

@@ -46,9 +46,14 @@ export function dataPart(value: unknown): Part {
   return { content: { $case: "data", value }, metadata: undefined, filename: "", mediaType: "" };
 }
 
+/** Returns an id for a message. `crypto.randomUUID` would do, but is not there for pages of plain HTTP. */
+export function newId(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 export function userMessage(parts: Part[], where: { contextId?: string; taskId?: string; metadata?: Message["metadata"] } = {}): Message {
   return {
-    messageId: crypto.randomUUID(),
+    messageId: newId(),
     contextId: where.contextId ?? "",
     taskId: where.taskId ?? "",
     role: Role.ROLE_USER,

@@ -18,7 +18,7 @@ import { type Beginning, beginningOf, TaskEvents } from "../state/events";
 import { stuck, temporalLink } from "../state/operator";
 import { asksOwner, TERMINAL, textOf } from "../state/fold";
 import { go, href, query, subject } from "../state/route";
-import { agentName, followTask, toast, words } from "../state/store";
+import { agentName, copy, followTask, toast, words } from "../state/store";
 import type { Followed } from "../state/stream";
 
 const TABS = ["conversation", "timeline", "events", "artifacts", "usage"];
@@ -124,10 +124,7 @@ export function TaskPage({ agent, id }: { agent: string; id: string }) {
           type="button"
           class="plain id"
           title="Copy the id"
-          onClick={() => {
-            void navigator.clipboard.writeText(id);
-            toast("The id is copied.");
-          }}
+          onClick={() => void copy(id).then((done) => done && toast("The id is copied."))}
         >
           {id}
         </button>

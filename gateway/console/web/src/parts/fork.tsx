@@ -1,6 +1,7 @@
 // Go on from the past of a task, with other words or another agent.
 
 import { useSignal } from "@preact/signals";
+import { newId } from "../api/a2a";
 import { ask, at } from "../api/root";
 import { go, href } from "../state/route";
 import { AgentOptions, FormDialog } from "./ui";
@@ -13,7 +14,7 @@ export function ForkDialog({ agent, id, last, onClose }: { agent: string; id: st
   const model = useSignal("");
   const iteration = useSignal(String(last));
   // One id for all tries: the same request finds the fork that it has begun.
-  const messageId = useSignal(crypto.randomUUID());
+  const messageId = useSignal(newId());
 
   async function fork(): Promise<void> {
     const message = text.value.trim() && { role: "ROLE_USER", messageId: messageId.value, parts: [{ text: text.value }] };

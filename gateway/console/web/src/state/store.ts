@@ -119,6 +119,17 @@ export function toast(text: string, tone: Toast["tone"] = "info", seconds = tone
   return end;
 }
 
+/** Copies a text, and returns whether the browser lets it: to pages of plain HTTP it does on localhost only. */
+export async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    toast("The browser does not let this page copy. That takes HTTPS: select the text instead.", "error");
+    return false;
+  }
+}
+
 export function recall(name: string): string {
   try {
     return localStorage.getItem(`everloop.${name}`) ?? "";

@@ -5,6 +5,7 @@
 import DOMPurify from "dompurify";
 import { marked, type Token } from "marked";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { copy as copyText } from "../../state/store";
 import { heightOf, LongText } from "./text";
 
 /** Characters that are parsed without a pause. */
@@ -213,8 +214,8 @@ async function decorate(element: HTMLElement): Promise<void> {
     copy.type = "button";
     copy.className = "copy";
     copy.textContent = "Copy";
-    copy.onclick = () => {
-      void navigator.clipboard.writeText(code.textContent ?? "");
+    copy.onclick = async () => {
+      if (!(await copyText(code.textContent ?? ""))) return;
       copy.textContent = "Copied";
       setTimeout(() => (copy.textContent = "Copy"), 1500);
     };
