@@ -16,6 +16,7 @@ from temporalio.testing import ActivityEnvironment
 from everloop.activities.deletion import StoreDeletion
 from everloop.runtime.redis import remove_matching
 from everloop.stores.artifacts.changes import Create, NewPart
+from everloop.stores.artifacts.record import ArtifactAddress, folder_of_record
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
@@ -71,7 +72,7 @@ async def test_what_a_task_said_goes_though_nothing_else_is_left_of_it(
 async def test_files_of_a_task_and_its_sub_agents_go_with_it(
     redis: Redis, deletion: StoreDeletion, tmp_path: Path
 ) -> None:
-    """With their content; those of other tasks of its context stay."""
+    """With their content, also what a change that died has put; those of other tasks of its context stay."""
     views, view = TaskViews(redis), submitted(owner=new_id(), context_id="c")
     await completed_task(views, view)
     context, blobs = context_key(view.owner, "c"), LocalBlobs(tmp_path)
@@ -82,12 +83,14 @@ async def test_files_of_a_task_and_its_sub_agents_go_with_it(
         await artifacts.apply(
             context, artifact_id, Create(task_id, (NewPart("file", content),), complete=True)
         )
+    folder = folder_of_record(ArtifactAddress(context, "own").record_key)
+    await blobs.put(f"{folder}/unnamed", b"the content of nothing")
     await done(deletion, all_of(view))
     blobs.close()
 
     assert [each.artifact_id for each in await artifacts.list_artifacts(context)] == ["stays"]
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert [each for each in writers if f"content of {each}".encode() in files] == ["stays"]
+    assert [each for each in (*writers, "nothing") if f"content of {each}".encode() in files] == ["stays"]
 
 
 async def test_a_context_goes_with_a_task_that_only_temporal_knows(

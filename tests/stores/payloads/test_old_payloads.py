@@ -121,13 +121,18 @@ async def test_redis_keeps_payloads_of_tasks_that_go_on(redis: Redis, client: Cl
 async def test_blobs_that_no_artifact_names_are_removed(
     own_redis: Redis, client: Client, request: pytest.FixtureRequest
 ) -> None:
-    """When they, and Redis, are older than an artifact lives; not those that are named, or wait for it."""
+    """When they, and Redis, are older than an artifact lives; not those that are named, or wait for it.
+
+    Nor those of a record that cannot be read: nobody can tell which it names.
+    """
     rig = local_rig(own_redis, request)
     assert isinstance(rig.blobs, LocalBlobs)
     directory = rig.blobs.directory
-    for artifact_id in ("kept", "lost"):
+    for artifact_id in ("kept", "lost", "unread"):
         await rig.artifacts.apply(rig.context_id, artifact_id, Create("task", (NewPart("file", b"0" * 900),)))
     named, lost = set((await rig.record("kept")).blob_keys()), await rig.record("lost")
+    unread = await rig.record("unread")
+    await own_redis.set(unread.address.record_key, "sealed:k9:AAAA")
     beside = f"{next(iter(named)).rpartition('/')[0]}/beside"
     for key in (beside, "artifact/a/waiting", "artifact/a/young"):
         await rig.blobs.put(key, b"content")
@@ -145,7 +150,7 @@ async def test_blobs_that_no_artifact_names_are_removed(
     counted = await cleaner.clean("", dry_run=True)
     removed = await cleaner.clean("", dry_run=False)
     assert counted == removed == (1 + len(lost.blob_keys()), "")
-    assert kept_blobs(rig) == {*named, "artifact/a/waiting", "artifact/a/young"}
+    assert kept_blobs(rig) == {*named, *unread.blob_keys(), "artifact/a/waiting", "artifact/a/young"}
     assert await rig.content("kept") == b"0" * 900
 
 
