@@ -273,20 +273,27 @@ async def test_a_webhook_that_is_away_for_too_long_misses_what_was_sent_meanwhil
 
 
 async def test_whoever_starts_a_task_hears_all_of_it(harness: PushHarness) -> None:
-    """Also what happened before its config was set: the first try of its request died before that."""
+    """Also what happened before its config was set: the first try of its request died before that.
+
+    Who comes later hears what happens from then on.
+    """
     gateway, prompt, gate, held = harness.gateway.http, unique("held"), asyncio.Event(), asyncio.Event()
     harness.model.scripts[prompt] = [held.set, gate]
-    async with running_webhook() as hook:
+    async with running_webhook() as hook, running_webhook() as later:
         params = a_message(prompt, hook.url, "c")
         await gateway.call(
             "SendMessage", {"message": params["message"], "configuration": {"returnImmediately": True}}
         )
         await held.wait()
-        await gateway.call("SendMessage", params)
+        sent = await gateway.call("SendMessage", params)
         await hook.until_delivered("TASK_STATE_WORKING")
+        task_id = sent.json()["result"]["task"]["id"]
+        await gateway.call("CreateTaskPushNotificationConfig", {"taskId": task_id, "url": later.url})
         gate.set()
-        await hook.until_delivered("TASK_STATE_COMPLETED")
+        for each in (hook, later):
+            await each.until_delivered("TASK_STATE_COMPLETED")
     assert hook.states == ["TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+    assert later.states == ["TASK_STATE_COMPLETED"]
 
 
 async def test_a_host_that_is_not_looked_up_in_time_may_be_sent_again(redis: Redis) -> None:
