@@ -18,6 +18,7 @@ from everloop.runtime.blobs import ARTIFACT_FOLDER, Blobs
 from everloop.runtime.encryption.cipher import EncryptionError
 from everloop.runtime.redis import REMOVE_OLDER, cipher_of, literal, members
 from everloop.stores.artifacts.blobs import MOST, ArtifactBlobs
+from everloop.stores.artifacts.errors import MAX_PARTS
 from everloop.stores.artifacts.record import (
     ArtifactAddress,
     ArtifactRecord,
@@ -29,6 +30,7 @@ from everloop.stores.artifacts.record import (
 from everloop.stores.blobs.cleanup import remove_folder, require_sole_user
 from everloop.stores.keys import (
     ARTIFACT_RECORD_PREFIX,
+    ARTIFACT_TAIL_PREFIX,
     ARTIFACTS_KNOWN_SINCE_KEY,
     EXPIRING_ARTIFACTS_KEY,
     PENDING_BLOBS_KEY,
@@ -252,7 +254,7 @@ class ArtifactRemoval:
             if task_id and (record is None or root_task_id(record.artifact.task_id) != task_id):
                 continue
             artifacts += 1
-            blobs += await self._remove(key, record)
+            blobs += await self._remove(context, key, record)
         if not task_id:
             blobs += await self._remove_pending(pending_blobs_key(context))
             await self._redis.delete(context_artifacts_key(context))
@@ -265,8 +267,8 @@ class ArtifactRemoval:
     async def one(self, context: str, artifact_id: str) -> tuple[int, int]:
         """Remove one artifact; return and raise as `of_context` does."""
         key = ArtifactAddress(context, artifact_id).record_key
-        record = await self._read(key)
-        return int(record is not None), await self._remove(key, record)
+        was_there = int(await self._redis.exists(key))
+        return was_there, await self._remove(context, key, await self._read(key))
 
     async def prolong(self, context: str, until: datetime, task_id: str = "") -> None:
         """Keep the artifacts of a context, or those of one task, at least until then."""
@@ -305,7 +307,7 @@ class ArtifactRemoval:
             return await _read(self._redis, record_key)
         return None
 
-    async def _remove(self, record_key: str, record: ArtifactRecord | None) -> int:
+    async def _remove(self, context: str, record_key: str, record: ArtifactRecord | None) -> int:
         blobs = set(record.blob_keys()) if record else set[str]()
         for blob in blobs:
             await self._blobs.delete(blob)
@@ -313,6 +315,12 @@ class ArtifactRemoval:
         if record:
             await remove_artifact(self._redis, self._kept, record_key)
             await self._redis.zrem(record.address.pending_key, *(blobs or {""}))
+        else:  # the key that encrypts it may be lost, and with it how many tails there are
+            name = record_key.removeprefix(ARTIFACT_RECORD_PREFIX)
+            tails = [f"{ARTIFACT_TAIL_PREFIX}{name}:{index}" for index in range(MAX_PARTS)]
+            await self._redis.unlink(record_key, *tails)
+            await self._redis.zrem(context_artifacts_key(context), record_key)
+            await self._redis.zrem(EXPIRING_ARTIFACTS_KEY, record_key)
         return len(blobs)
 
     async def _remove_pending(self, pending_key: str) -> int:

@@ -14,14 +14,14 @@ from temporalio.service import RPCError
 from temporalio.testing import ActivityEnvironment
 
 from everloop.activities.deletion import StoreDeletion
-from everloop.runtime.redis import remove_matching
+from everloop.runtime.redis import connect_redis, remove_matching
 from everloop.stores.artifacts.changes import Create, NewPart
 from everloop.stores.artifacts.record import ArtifactAddress, folder_of_record
 from everloop.stores.artifacts.schedule_files import ScheduleFiles
 from everloop.stores.artifacts.store import Artifacts
 from everloop.stores.blobs.local import LocalBlobs
 from everloop.stores.conversations.store import Conversations
-from everloop.stores.keys import view_key
+from everloop.stores.keys import EXPIRING_ARTIFACTS_KEY, view_key
 from everloop.stores.push.configs import PushConfigs
 from everloop.stores.push.schedule_webhooks import ScheduleWebhooks
 from everloop.stores.retention import RetentionSettings
@@ -32,6 +32,7 @@ from everloop.workflows.contract.deletion import DeletionKind, DeletionTarget, R
 from everloop.workflows.contract.names import child_task_id, context_key
 from everloop.workflows.contract.tasks import TaskState, TaskView
 from tests.stores.examples import new_id, said, status, submitted
+from tests.support.encryption import keyring
 from tests.support.rigs.operator import until
 from tests.support.stores import new_artifacts
 
@@ -216,6 +217,30 @@ async def test_a_task_that_begins_in_a_context_whose_time_is_over_keeps_it(
     context = await views.contexts.get(owner, "late")
     assert context is not None
     assert [task.task_id for task in context.tasks] == [late]
+
+
+@pytest.mark.parametrize("kind", [DeletionKind.ARTIFACT, DeletionKind.CONTEXT, DeletionKind.OWNER])
+async def test_artifacts_go_that_nobody_can_decrypt(
+    redis: Redis, redis_url: str, deletion: StoreDeletion, tmp_path: Path, kind: DeletionKind
+) -> None:
+    """The key of a record may be lost: what stands for it goes, with its tails and blobs."""
+    owner, blobs = new_id(), LocalBlobs(tmp_path)
+    context = context_key(owner, "c")
+    async with connect_redis(redis_url.replace("/0", "/1"), keyring("lost")) as encrypted:
+        artifacts = Artifacts(encrypted, blobs, TaskViews(encrypted), ttl=timedelta(days=1), inline_limit=10)
+        for content in (b"short", b"longer than what is inline"):
+            part = NewPart("file", content)
+            await artifacts.apply(context, f"kept-{len(content)}", Create(new_id(), (part,), complete=True))
+    target = DeletionTarget(kind=kind, owner=owner, context_id="c", id="kept-5")
+    await done(deletion, target if kind is not DeletionKind.OWNER else DeletionTarget(kind=kind, owner=owner))
+    if kind is DeletionKind.ARTIFACT:
+        await done(deletion, target.model_copy(update={"id": "kept-26"}))
+    blobs.close()
+
+    assert await redis.keys(f"*{owner}*") == []
+    listed = cast("list[str]", await redis.zrange(EXPIRING_ARTIFACTS_KEY, 0, -1))
+    assert [key for key in listed if owner in key] == []
+    assert [path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()] == []
 
 
 def all_of(view: TaskView) -> DeletionTarget:
